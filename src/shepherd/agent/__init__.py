@@ -1,0 +1,1 @@
+"""Conversations: who said what so far, and the next turn over any back end."""

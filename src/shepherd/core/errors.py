@@ -1,0 +1,166 @@
+"""What is refused: the one tree of errors that cross a seam.
+
+    ShepherdError            status, code, retryable, user-safe message
+    ├ InvalidRequest 400     names the field          ├ NotAllowed 401/403     ├ UnknownModel 404
+    ├ ContextFull 400        limit, needed
+    ├ BackendError 502       backend; chained from the library's
+    │ ├ Unreachable 503  ├ TimedOut 504  ├ RateLimited 429 (retry_after_s)  ├ Refused (their status, body)  └ BadReply 502
+    ├ EngineError 500        our fault; EngineDown 503 when the thread has gone
+    └ ConfigError            at start only; key and file
+
+Foreign errors are translated once, where foreign code is called, with `from`. The message of every error is one sentence
+that is safe to show to a user and says what to do; nobody parses it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ShepherdError(Exception):
+    """Root of everything that Shepherd raises on purpose."""
+
+    status: int = 500
+    """HTTP status that a surface answers with."""
+    code: ClassVar[str] = "server_error"
+    """Stable word for programs, in the way of OpenAI's `error.code`."""
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidRequest(ShepherdError):
+    """The request itself is wrong; sending it again cannot help."""
+
+    status = 400
+    code = "invalid_request"
+
+    def __init__(self, message: str, *, field: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.field = field
+        self.status = status
+
+
+class ContextFull(ShepherdError):
+    """The prompt and the room for an answer do not fit into the context."""
+
+    status = 400
+    code = "context_length_exceeded"
+
+    def __init__(self, *, needed: int, limit: int, cache: str = "") -> None:
+        # Clients' compaction logic keys on the first words; the seeds' detection on "context window" (C10, OAI-30).
+        super().__init__(
+            f"prompt is too long: {needed} tokens > {limit} maximum for the context window"
+            f"{f' of cache {cache!r}' if cache else ''}; shorten the conversation or use a larger context size"
+        )
+        self.needed = needed
+        self.limit = limit
+        self.cache = cache
+
+
+class NotAllowed(ShepherdError):
+    """The caller has no key (401) or no right (403)."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    def __init__(self, message: str, *, status: int = 401) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnknownModel(ShepherdError):
+    """No route, model or cache has this name."""
+
+    status = 404
+    code = "model_not_found"
+
+    def __init__(self, model: str, *, known: tuple[str, ...] = ()) -> None:
+        names = ", ".join(known)
+        super().__init__(f"model {model!r} does not exist{f'; known: {names}' if names else ''}")
+        self.model = model
+        self.known = known
+
+
+class BackendError(ShepherdError):
+    """A back end other than our own engine failed."""
+
+    status = 502
+    code = "backend_error"
+
+    def __init__(self, message: str, *, backend: str) -> None:
+        super().__init__(message)
+        self.backend = backend
+
+
+class Unreachable(BackendError):
+    """No connection."""
+
+    status = 503
+    code = "backend_unreachable"
+    retryable = True
+
+
+class TimedOut(BackendError):
+    """No answer in time."""
+
+    status = 504
+    code = "backend_timeout"
+    retryable = True
+
+
+class RateLimited(BackendError):
+    """The back end wants us to slow down."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    retryable = True
+
+    def __init__(self, message: str, *, backend: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message, backend=backend)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(BackendError):
+    """The back end understood and said no."""
+
+    code = "backend_refused"
+
+    def __init__(self, message: str, *, backend: str, status: int, body: str = "") -> None:
+        super().__init__(message, backend=backend)
+        self.status = status
+        self.body = body
+
+
+class BadReply(BackendError):
+    """The back end's answer broke its own protocol."""
+
+    code = "backend_bad_reply"
+
+
+class EngineError(ShepherdError):
+    """Our own engine failed."""
+
+    code = "engine_error"
+
+
+class EngineDown(EngineError):
+    """The engine thread has gone; requests are refused until it is started again."""
+
+    status = 503
+    code = "engine_down"
+    retryable = True
+
+
+class ConfigError(ShepherdError):
+    """The configuration cannot be used. Raised at start only."""
+
+    code = "config_error"
+
+    def __init__(self, message: str, *, key: str = "", file: str = "") -> None:
+        where = ": ".join(part for part in (file, key) if part)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.key = key
+        self.file = file

@@ -1,0 +1,74 @@
+"""What is asked: one request to a back end, complete and immutable.
+
+`None` means "not said" everywhere: the back end's, the route's or the model's default applies. Policy travels down in
+the request (`on_full`); nothing below asks back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from shepherd.core.messages import Message, ToolSpec
+
+ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
+ReasoningLevel = Literal["off", "low", "medium", "high"]
+OnFull = Literal["error", "evict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain."""
+
+    temperature: float | None = None
+    """0 = greedy."""
+    top_k: int | None = None
+    """0 = off."""
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repeat_last_n: int | None = None
+    """Tokens that the three penalties look back on; 0 = none, -1 = the whole context."""
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: tuple[str, ...] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    mirostat: Literal[0, 1, 2] | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] | None = None
+    ignore_eos: bool | None = None
+
+    def over(self, defaults: Sampling) -> Sampling:
+        """These values where they are said, those of `defaults` elsewhere."""
+        said = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return replace(defaults, **said)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One turn to be generated: the whole conversation, its tools, and how to answer."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning: ReasoningLevel | None = None
+    schema: Mapping[str, Any] | None = None
+    on_full: OnFull | None = None
+    session: str | None = None
+    """A stable key of the conversation, where the client has one."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Protocol leftovers that only one surface or provider understands."""

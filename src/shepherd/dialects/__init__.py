@@ -1,0 +1,1 @@
+"""Protocols of models, sans-I/O: conversations rendered to prompts, generated text parsed to events."""

@@ -1,0 +1,1 @@
+"""The embedded model: `lamb.gguf` and its card."""

@@ -1,0 +1,1 @@
+"""The HTTP server: paths to codecs, codecs to back ends, events to the wire."""
