@@ -4,12 +4,13 @@
     ├ InvalidRequest 400     names the field          ├ NotAllowed 401/403     ├ UnknownModel 404
     ├ ContextFull 400        limit, needed
     ├ BackendError 502       backend; chained from the library's
-    │ ├ Unreachable 503  ├ TimedOut 504  ├ RateLimited 429 (retry_after_s)  ├ Refused (their status, body)  └ BadReply 502
+    │ ├ Unreachable 503   ├ TimedOut 504   ├ RateLimited 429 (retry_after_s)
+    │ ├ Refused (their status, body)       └ BadReply 502
     ├ EngineError 500        our fault; EngineDown 503 when the thread has gone
     └ ConfigError            at start only; key and file
 
-Foreign errors are translated once, where foreign code is called, with `from`. The message of every error is one sentence
-that is safe to show to a user and says what to do; nobody parses it.
+Foreign errors are translated once, where foreign code is called, with `from`. The message of every error is one
+sentence that is safe to show to a user and says what to do; nobody parses it.
 """
 
 from __future__ import annotations
