@@ -1,0 +1,116 @@
+"""Which samplers draw the next token, in which order: a pure plan that a runtime builds.
+
+The order is llama.cpp's default chain (common/sampling.cpp): bias, penalties, DRY, then the cuts from coarse to fine,
+then temperature, then the draw. Greedy decoding (temperature 0) needs no cuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shepherd.core import Sampling
+
+DEFAULTS = Sampling(
+    temperature=0.8,
+    top_k=40,
+    top_p=0.95,
+    min_p=0.05,
+    typical_p=1.0,
+    top_n_sigma=-1.0,
+    repetition_penalty=1.0,
+    frequency_penalty=0.0,
+    presence_penalty=0.0,
+    repeat_last_n=64,
+    dry_multiplier=0.0,
+    dry_base=1.75,
+    dry_allowed_length=2,
+    dry_penalty_last_n=-1,
+    dry_sequence_breakers=("\n", ":", '"', "*"),
+    xtc_probability=0.0,
+    xtc_threshold=0.1,
+    mirostat=0,
+    mirostat_tau=5.0,
+    mirostat_eta=0.1,
+    logit_bias=(),
+    ignore_eos=False,
+)
+"""llama.cpp's own defaults, so that a model answers here as it does there. The seed has none: it is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One sampler of the chain: its name as in `llama_sampler_init_<name>`, and its arguments."""
+
+    name: str
+    arguments: tuple[object, ...] = ()
+
+
+def plan(sampling: Sampling, *, seed: int) -> tuple[Stage, ...]:
+    """The chain for `sampling`; unsaid values are `DEFAULTS`.
+
+    `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime turns both into C arrays.
+    `ignore_eos` is the runtime's to add, since only it knows the vocabulary's end tokens.
+    """
+    s = sampling.over(DEFAULTS)
+    assert s.temperature is not None
+    assert s.dry_multiplier is not None
+    assert s.xtc_probability is not None
+    greedy = s.temperature <= 0 and not s.mirostat
+    stages: list[tuple[bool, Stage]] = [
+        (bool(s.logit_bias), Stage("logit_bias", (s.logit_bias,))),
+        (
+            uses_history(s) and s.repeat_last_n != 0,
+            Stage("penalties", (s.repeat_last_n, s.repetition_penalty, s.frequency_penalty, s.presence_penalty)),
+        ),
+        (
+            s.dry_multiplier > 0,
+            Stage(
+                "dry",
+                (s.dry_multiplier, s.dry_base, s.dry_allowed_length, s.dry_penalty_last_n, s.dry_sequence_breakers),
+            ),
+        ),
+        (greedy, Stage("greedy")),
+    ]
+    if s.mirostat:
+        name = "mirostat" if s.mirostat == 1 else "mirostat_v2"
+        stages += [
+            (True, Stage("temp", (s.temperature,))),
+            (True, Stage(name, (seed, s.mirostat_tau, s.mirostat_eta))),
+        ]
+    elif not greedy:
+        stages += [
+            (s.top_n_sigma is not None and s.top_n_sigma > 0, Stage("top_n_sigma", (s.top_n_sigma,))),
+            (s.top_k is not None and s.top_k > 0, Stage("top_k", (s.top_k,))),
+            (s.typical_p is not None and s.typical_p < 1, Stage("typical", (s.typical_p, 1))),
+            (s.top_p is not None and s.top_p < 1, Stage("top_p", (s.top_p, 1))),
+            (s.min_p is not None and s.min_p > 0, Stage("min_p", (s.min_p, 1))),
+            (s.xtc_probability > 0, Stage("xtc", (s.xtc_probability, s.xtc_threshold, 1, seed))),
+            (True, Stage("temp", (s.temperature,))),
+            (True, Stage("dist", (seed,))),
+        ]
+    return tuple(stage for used, stage in stages if used)
+
+
+def uses_history(sampling: Sampling) -> bool:
+    """Whether the three penalties do anything with these values."""
+    return (
+        sampling.repetition_penalty not in (None, 1.0)
+        or sampling.frequency_penalty not in (None, 0.0)
+        or sampling.presence_penalty not in (None, 0.0)
+    )
+
+
+def history_length(sampling: Sampling, available: int) -> int:
+    """How many of the `available` last tokens the chain's samplers want to have seen before the first draw."""
+    s = sampling.over(DEFAULTS)
+    assert s.repeat_last_n is not None
+    assert s.dry_penalty_last_n is not None
+    assert s.dry_multiplier is not None
+    wants = []
+    if uses_history(s):
+        wants.append(s.repeat_last_n)
+    if s.dry_multiplier > 0:
+        wants.append(s.dry_penalty_last_n)
+    if any(want < 0 for want in wants):
+        return available
+    return min(available, max(wants, default=0))

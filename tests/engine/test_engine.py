@@ -1,0 +1,263 @@
+"""The engine thread on the fake runtime: order, caching, cancellation, and manners when things break."""
+
+import asyncio
+import logging
+import threading
+from array import array
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from shepherd.core import EngineDown, EngineError, InvalidRequest, Sampling
+from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Step, Ticket, Vocabulary
+from shepherd.engine.engine import Engine
+from shepherd.engine.fake import BYTES, FakeRuntime, FakeVocabulary, Faults
+
+END = BYTES + 1
+_proof: tuple[type[Runtime], type[Vocabulary]] = (FakeRuntime, FakeVocabulary)  # the fakes satisfy the seams
+
+
+def counting(tokens: Sequence[int]) -> int:
+    """A model whose next token is the number of tokens so far; it ends at every multiple of 40."""
+    return END if len(tokens) % 40 == 0 else len(tokens) % BYTES
+
+
+def job(text: str = "prompt", max_tokens: int = 1000, sampling: Sampling | None = None) -> Job:
+    return Job(array("i", list(text.encode())), max_tokens, sampling or Sampling())
+
+
+async def steps(ticket: Ticket) -> list[Step]:
+    return [step async for batch in ticket.batches() for step in batch]
+
+
+def tokens(of: Sequence[Step]) -> list[int]:
+    return [step for step in of if isinstance(step, int)]
+
+
+Make = Callable[..., tuple[Engine, FakeRuntime]]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    engines: list[Engine] = []
+
+    def make_one(faults: Faults | None = None, n_ctx: int = 4096) -> tuple[Engine, FakeRuntime]:
+        runtime = FakeRuntime(counting, frozenset({END}), n_ctx=n_ctx, faults=faults or Faults())
+        engine = Engine(runtime)
+        engines.append(engine)
+        return engine, runtime
+
+    yield make_one
+    for engine in engines:
+        await asyncio.to_thread(engine.close)
+
+
+async def test_a_job_yields_its_tokens_and_its_end(make: Make) -> None:
+    engine, runtime = make()
+    got = await steps(engine.submit(job("0123456789")))
+    assert got == [Admitted(0), *range(10, 40), Done("end", END)]
+    assert runtime.tokens[-1] == END, "the closing tag is in the cache too (K1)"
+
+
+async def test_the_cache_mirrors_every_token_after_every_turn(make: Make) -> None:
+    engine, runtime = make()
+    history = "0123456789"
+    for _ in range(5):
+        await steps(engine.submit(job(history)))
+        prefix = bytes(t for t in runtime.tokens if t < BYTES)
+        await wait_until(lambda: engine.used == len(runtime.tokens))
+        assert prefix.startswith(history.encode())
+        history += "x"
+
+
+async def test_only_new_tokens_are_computed(make: Make) -> None:
+    engine, runtime = make()
+    prompt = list(b"0123456789")
+    await steps(engine.submit(Job(array("i", prompt), 1000)))
+    await wait_until(lambda: runtime.tokens[-1:] == [END])
+    history = [*runtime.tokens, *b"and more"]
+    runtime.decoded.clear()
+    got = await steps(engine.submit(Job(array("i", history), 3)))
+    assert got[0] == Admitted(len(history) - 8)
+    assert runtime.decoded[0] == (len(history) - 8, 8)
+
+
+async def test_the_same_prompt_again_computes_its_last_token_only(make: Make) -> None:
+    engine, _ = make()
+    first = await steps(engine.submit(job(max_tokens=5)))
+    again = await steps(engine.submit(job(max_tokens=5)))
+    assert again[0] == Admitted(len("prompt") - 1)
+    assert tokens(again) == tokens(first), "never sampled from stale logits (K5)"
+
+
+async def test_a_changed_history_keeps_what_is_before_the_change(make: Make) -> None:
+    engine, _ = make()
+    await steps(engine.submit(job("hello world", 3)))
+    got = await steps(engine.submit(job("hello there", 3)))
+    assert got[0] == Admitted(6)
+
+
+async def test_a_memory_that_cannot_go_back_starts_afresh(make: Make) -> None:
+    engine, runtime = make(Faults(can_truncate=False))
+    await steps(engine.submit(job("hello world", 3)))
+    got = await steps(engine.submit(job("hello there", 3)))
+    assert got[0] == Admitted(0)
+    assert runtime.tokens[: len("hello there")] == list(b"hello there")
+
+
+async def test_a_long_prefill_reports_its_progress(make: Make) -> None:
+    engine, _ = make()
+    got = await steps(engine.submit(job("x" * 40, 1)))
+    assert [s for s in got if isinstance(s, Prefill)] == [Prefill(16, 40), Prefill(32, 40), Prefill(40, 40)]
+
+
+async def test_the_token_limit_ends_a_job(make: Make) -> None:
+    engine, _ = make()
+    got = await steps(engine.submit(job("0123456789", 4)))
+    assert got == [Admitted(0), 10, 11, 12, 13, Done("length")]
+
+
+async def test_a_context_can_be_filled_to_the_last_token(make: Make) -> None:
+    engine, runtime = make(n_ctx=16)
+    got = await steps(engine.submit(job("0123456789", 6)))
+    assert got[-1] == Done("length")
+    assert len(tokens(got)) == 6
+    assert len(runtime.tokens) <= 16
+
+
+@pytest.mark.parametrize(("text", "max_tokens"), [("", 1), ("x", 0), ("x" * 10, 7)])
+async def test_a_job_that_can_never_run_is_refused(make: Make, text: str, max_tokens: int) -> None:
+    engine, _ = make(n_ctx=16)
+    with pytest.raises(InvalidRequest):
+        engine.submit(job(text, max_tokens))
+
+
+async def test_jobs_are_served_in_order_and_keep_apart(make: Make) -> None:
+    engine, runtime = make()
+    texts = ["a" * 3, "b" * 7, "c" * 11]
+    got = await asyncio.gather(*(steps(engine.submit(job(text, 4))) for text in texts))
+    assert [tokens(g) for g in got] == [[n, n + 1, n + 2, n + 3] for n in (3, 7, 11)]
+    assert [start for start, n in runtime.decoded if n > 1] == [0, 0, 0]
+
+
+async def test_each_job_has_its_own_sampling(make: Make) -> None:
+    engine, runtime = make()
+    await steps(engine.submit(job(sampling=Sampling(temperature=0.1))))
+    await steps(engine.submit(job(sampling=Sampling(top_k=3))))
+    assert runtime.samplings == [Sampling(temperature=0.1), Sampling(top_k=3)]
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+async def test_cancelling_stops_a_running_decode_and_keeps_the_prefix(make: Make) -> None:
+    gate = threading.Semaphore(4)
+    engine, runtime = make(Faults(gate=gate))
+    ticket = engine.submit(job("0123456789"))
+    await wait_until(lambda: len(runtime.decoded) == 4)
+    engine.cancel(ticket)
+    assert (await steps(ticket))[-1] == Done("cancelled")
+    gate.release(100)
+    got = await steps(engine.submit(job("0123456789", 2)))
+    assert got[0] == Admitted(9), "the prompt stays cached"
+    assert tokens(got) == [10, 11]
+
+
+async def test_cancelling_stops_inside_a_prefill(make: Make) -> None:
+    gate = threading.Semaphore(2)
+    engine, runtime = make(Faults(gate=gate))
+    ticket = engine.submit(job("x" * 1000))
+    await wait_until(lambda: len(runtime.decoded) == 2)
+    engine.cancel(ticket)
+    got = await steps(ticket)
+    assert got[-1] == Done("cancelled")
+    assert len(runtime.tokens) == 32, "what was computed is kept"
+
+
+async def test_cancelling_a_waiting_job_does_not_touch_the_running_one(make: Make) -> None:
+    gate = threading.Semaphore(3)
+    engine, runtime = make(Faults(gate=gate))
+    running, waiting = engine.submit(job("a" * 10, 8)), engine.submit(job("b" * 10, 8))
+    await wait_until(lambda: len(runtime.decoded) == 3)
+    engine.cancel(waiting)
+    gate.release(100)
+    assert len(tokens(await steps(running))) == 8
+    assert await steps(waiting) == [Done("cancelled")]
+
+
+async def test_cancelling_after_the_end_is_harmless(make: Make) -> None:
+    engine, _ = make()
+    ticket = engine.submit(job(max_tokens=2))
+    await steps(ticket)
+    engine.cancel(ticket)
+    assert len(tokens(await steps(engine.submit(job(max_tokens=2))))) == 2
+
+
+async def test_a_failed_computation_fails_its_own_job_only(make: Make) -> None:
+    engine, _ = make(Faults(decode_error_at=12))
+    bad, good = engine.submit(job("0123456789")), engine.submit(job("0123456789", 4))
+    with pytest.raises(EngineError, match="planted failure"):
+        await steps(bad)
+    got = await steps(good)
+    assert got[0] == Admitted(0), "a cache that failed is not trusted"
+    assert tokens(got) == [10, 11, 12, 13]
+
+
+async def test_a_cache_without_room_is_an_error_of_the_job(make: Make) -> None:
+    engine, _ = make(Faults(full_at=12))
+    with pytest.raises(EngineError, match="no room"):
+        await steps(engine.submit(job("0123456789")))
+
+
+async def test_a_broken_thread_reaches_every_ticket_and_later_submits(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, _ = make(Faults(crash_at=12))
+    tickets = [engine.submit(job("0123456789")) for _ in range(3)]
+    for ticket in tickets:
+        with pytest.raises(EngineDown):
+            await steps(ticket)
+    with pytest.raises(EngineDown):
+        await steps(engine.submit(job()))
+    assert "broke" in caplog.text
+
+
+async def test_closing_answers_everything_that_waits(make: Make) -> None:
+    engine, runtime = make(Faults(gate=threading.Semaphore(1)))
+    tickets = [engine.submit(job(str(n))) for n in range(3)]
+    await wait_until(lambda: len(runtime.decoded) == 1)
+    await asyncio.to_thread(engine.close)
+    for ticket in tickets[1:]:
+        with pytest.raises(EngineDown):
+            await steps(ticket)
+    assert (await steps(tickets[0]))[-1] == Done("cancelled")
+    assert runtime.closed
+
+
+async def test_a_ledger_that_disagrees_with_the_cache_drops_it(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    engine, runtime = make(Faults(lies_about_length=1))
+    await steps(engine.submit(job(max_tokens=2)))
+    await wait_until(lambda: runtime.tokens == [])
+    assert "the ledger holds" in caplog.text
+
+
+async def test_the_log_says_why_a_prefix_was_missed(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    engine, _ = make()
+    with caplog.at_level(logging.DEBUG, "shepherd.engine"):
+        await steps(engine.submit(job("hello world", 2)))
+        await steps(engine.submit(job("hello there", 2)))
+    assert "miss: token 6" in caplog.text
+    assert "Added closing tag" not in caplog.text, "neither job ended by itself"
+
+
+async def test_the_closing_tag_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    engine, runtime = make()
+    with caplog.at_level(logging.DEBUG, "shepherd.engine"):
+        await steps(engine.submit(job("0123456789")))
+        await wait_until(lambda: runtime.tokens[-1] == END and "closing tag" in caplog.text)
+    assert "Added closing tag to KV cache: " in caplog.text
