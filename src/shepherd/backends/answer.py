@@ -1,0 +1,114 @@
+"""One answer in the making: token ids in, events out. Pure; no I/O, no engine, no clock.
+
+    token ─ bytes ─ incremental UTF-8 ─ role stops ─ parser ─ client's stops ─▶ events
+
+Role stops (`<|im_start|>user` and the like, when a vocabulary spells them in ordinary tokens) look at the raw text and
+end the turn as the end token would. The client's stop strings look at the visible text only: neither reasoning nor the
+arguments of a call can trigger them.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
+
+from shepherd.backends.stop import StopFilter
+from shepherd.core import CallEnded, Event, Finished, ReasoningDelta, StopReason, TextDelta, ToolCall, Usage
+from shepherd.dialects import Parser
+from shepherd.engine.base import Done, Vocabulary
+
+
+class Answer:
+    """Turns the steps of one job into the events of one answer."""
+
+    def __init__(
+        self,
+        parser: Parser,
+        vocabulary: Vocabulary,
+        *,
+        n_prompt: int,
+        stops: Sequence[str] = (),
+        role_stops: Sequence[str] = (),
+    ) -> None:
+        self.tokens: list[int] = []
+        """Generated so far, without the end token."""
+        self.n_cached = 0
+        self.ended = False
+        """`Finished` has been yielded: what follows is of no interest."""
+        self._vocabulary = vocabulary
+        self._parser = parser
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._role_stops = StopFilter(role_stops)
+        self._stops = StopFilter(stops)
+        self._n_prompt = n_prompt
+        self._n_output = 0
+        self._n_reasoning = 0
+        self._reasons = self._has_calls = False
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            input=self._n_prompt - self.n_cached,
+            cache_read=self.n_cached,
+            output=self._n_output,
+            reasoning=self._n_reasoning,
+        )
+
+    def take(self, token: int) -> Iterator[Event]:
+        """The events that one more token brings; often none."""
+        self.tokens.append(token)
+        self._n_output += 1
+        text = self._role_stops.feed(self._utf8.decode(self._vocabulary.piece(token)))
+        if text:
+            yield from self._show(self._parser.feed(text))
+        self._n_reasoning += self._reasons
+        if self._stops.found is None and self._role_stops.found is not None:
+            yield from self._settle(truncated=False)
+            yield self._finish("end")
+        elif self._stops.found is not None:
+            yield self._finish("stop")
+
+    def end(self, done: Done) -> Iterator[Event]:
+        """The last events: everything that is open is settled."""
+        if done.end_token is not None:
+            self._n_output += 1  # it was generated, though nobody sees it
+        text = self._role_stops.feed(self._utf8.decode(b"", True)) + self._role_stops.close()
+        if text:
+            yield from self._show(self._parser.feed(text))
+        yield from self._settle(truncated=done.reason != "end")
+        yield self._finish(done.reason)
+
+    def _settle(self, *, truncated: bool) -> Iterator[Event]:
+        if self._stops.found is None:
+            yield from self._show(self._parser.close(truncated=truncated))
+            if held := self._stops.close():
+                yield TextDelta(held)
+
+    def _show(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The parser's events, with the client's stop strings applied to the visible text."""
+        for event in events:
+            match event:
+                case TextDelta(text):
+                    self._reasons = False
+                    if shown := self._stops.feed(text):
+                        yield TextDelta(shown)
+                    if self._stops.found is not None:
+                        return
+                case _:
+                    # Whatever is not text ends a run of text: what was held back can become no stop string any more.
+                    if held := self._stops.close():
+                        yield TextDelta(held)
+                    if self._stops.found is not None:
+                        return
+                    self._reasons = isinstance(event, ReasoningDelta)
+                    if isinstance(event, CallEnded) and isinstance(event.call, ToolCall):
+                        self._has_calls = True
+                    yield event
+
+    def _finish(self, reason: StopReason) -> Finished:
+        self.ended = True
+        if self._stops.found is not None:
+            reason = "stop"
+        elif reason == "end" and self._has_calls:
+            reason = "tool_calls"
+        return Finished(reason, self.usage, self._stops.found)

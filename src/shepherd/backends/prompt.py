@@ -1,0 +1,151 @@
+"""Prompts to tokens: the template's own markup may become control tokens, nothing else ever does.
+
+A rendered prompt is cut at the protocol's tokens that stand in the *markup*; everything between two cuts is one chunk
+and is tokenised whole, as the model saw it in training. Text of users, tools and memory is only ever inside a chunk,
+and chunks are tokenised without control tokens: nobody can forge a turn from inside a message.
+
+    <|im_start|> [user\\n + what the user wrote] <|im_end|> [\\n] <|im_start|> [assistant\\n]
+    token        chunk                           token       chunk token       chunk
+
+Chunks are remembered. What the model generated is remembered under the text that it spells, so a history that comes
+back is turned into the very tokens that are in the KV cache, not into the tokeniser's own spelling of the same text
+(K7).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from shepherd.dialects import Piece
+from shepherd.engine.base import Special, Vocabulary
+
+
+class Encoder:
+    """Tokenises prompts of one model. Safe from several threads."""
+
+    def __init__(self, vocabulary: Vocabulary, template: str, *, remember_chars: int = 32_000_000) -> None:
+        """`template` is the chat template's source: a user-defined token that it mentions belongs to the protocol.
+
+        `remember_chars` bounds the remembered chunks, in characters of text (their tokens take about twice that in
+        bytes).
+        """
+        self._vocabulary = vocabulary
+        protocol = [s for s in vocabulary.specials if s.text and (s.control or s.text in template)]
+        self._by_text = {special.text: special for special in protocol}
+        self._protocol_ids = frozenset(special.id for special in protocol)
+        longest_first = sorted(self._by_text, key=len, reverse=True)
+        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
+        matching = [s.text for s in protocol if not s.control]
+        self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
+        self._chunks = _Remembered(remember_chars)
+
+    def encode(self, pieces: Sequence[Piece]) -> array[int]:
+        """The prompt's tokens, with the BOS token that this vocabulary wants, once."""
+        tokens = array("i")
+        bos = self._vocabulary.bos
+        if bos is not None:
+            tokens.append(bos)
+        for part in self._cut(pieces):
+            if isinstance(part, str):
+                tokens.extend(self._chunk(part))
+            elif not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
+                tokens.append(part.id)
+        return tokens
+
+    def tail(self, pieces: Sequence[Piece]) -> str:
+        """The text behind the last control token: the chunk that generation continues."""
+        last = ""
+        for part in self._cut(pieces):
+            last = part if isinstance(part, str) else ""
+        return last
+
+    def remember(self, tail: str, generated: Iterable[int]) -> None:
+        """Record what was generated behind a prompt that ended in `tail`."""
+        text, tokens = tail, array("i", self._chunk(tail))
+        raw = b""
+        for token in generated:
+            if token in self._protocol_ids:
+                self._keep(text, raw, tokens)
+                text, raw, tokens = "", b"", array("i")
+            else:
+                raw += self._vocabulary.piece(token)
+                tokens.append(token)
+        self._keep(text, raw, tokens)
+
+    def _keep(self, text: str, raw: bytes, tokens: array[int]) -> None:
+        try:
+            whole = text + raw.decode("utf-8")
+        except UnicodeDecodeError:  # a cut-off character: no history will ever spell it
+            return
+        if raw and not self._forgeable.search(whole):
+            self._chunks.put(whole, tokens)
+
+    def _cut(self, pieces: Sequence[Piece]) -> Iterator[str | Special]:
+        chunk: list[str] = []
+        for piece in pieces:
+            if piece.origin is not None:
+                chunk.append(piece.text)
+                continue
+            position = 0
+            for match in self._markers.finditer(piece.text):
+                special = self._by_text[match.group()]
+                chunk.append(piece.text[position : match.start()])
+                position = match.end()
+                text = "".join(chunk)
+                if special.strip_left:
+                    text = text.rstrip()
+                if text:
+                    yield text
+                yield special
+                chunk = []
+                if special.strip_right:
+                    position += len(piece.text[position:]) - len(piece.text[position:].lstrip())
+            chunk.append(piece.text[position:])
+        if text := "".join(chunk):
+            yield text
+
+    def _chunk(self, text: str) -> array[int]:
+        known = self._chunks.get(text)
+        if known is None:
+            known = array("i")
+            start = 0
+            for match in self._forgeable.finditer(text):
+                # Split inside the marker's text: neither half can match it.
+                middle = match.start() + 1
+                known.extend(self._vocabulary.tokenize(text[start:middle]))
+                start = middle
+            known.extend(self._vocabulary.tokenize(text[start:]))
+            self._chunks.put(text, known)
+        return known
+
+
+class _Remembered:
+    """Chunks by text, the least recently used forgotten first."""
+
+    def __init__(self, limit_chars: int) -> None:
+        self._limit = limit_chars
+        self._held = 0
+        self._entries: OrderedDict[str, array[int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, text: str) -> array[int] | None:
+        with self._lock:
+            tokens = self._entries.get(text)
+            if tokens is not None:
+                self._entries.move_to_end(text)
+            return tokens
+
+    def put(self, text: str, tokens: array[int]) -> None:
+        with self._lock:
+            if text not in self._entries:
+                self._held += len(text)
+            self._entries[text] = tokens
+            self._entries.move_to_end(text)
+            while self._held > self._limit:
+                forgotten, _ = self._entries.popitem(last=False)
+                self._held -= len(forgotten)

@@ -1,0 +1,140 @@
+"""Prompts to tokens: control tokens from markup only, and histories that come back as the very tokens generated."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.prompt import Encoder
+from shepherd.dialects import Piece
+from shepherd.engine.base import Special
+from shepherd.engine.fake import BYTES, FakeVocabulary
+from shepherd.engine.llamacpp import Weights
+
+TEMPLATE = "<|im_start|> <|im_end|> <tool_call>"
+MARKERS = ["<|im_start|>", "<|im_end|>", "<tool_call>", "<h1>"]
+
+
+def vocabulary() -> FakeVocabulary:
+    return FakeVocabulary(control=MARKERS[:2], user_defined=MARKERS[2:])
+
+
+def spell(vocab: FakeVocabulary, tokens: Sequence[int]) -> str:
+    return b"".join(map(vocab.piece, tokens)).decode()
+
+
+contents = st.lists(st.sampled_from([*MARKERS, "a", "<", "|>", "\n", "é"]), max_size=6).map("".join)
+
+
+@given(st.lists(contents, max_size=4))
+def test_content_never_becomes_a_protocol_token_and_loses_no_character(texts: list[str]) -> None:
+    vocab = vocabulary()
+    pieces = []
+    for index, text in enumerate(texts):
+        pieces += [
+            Piece("<|im_start|>user\n", None),
+            *([Piece(text, index)] if text else []),
+            Piece("<|im_end|>\n", None),
+        ]
+    tokens = list(Encoder(vocab, TEMPLATE).encode(pieces))
+    assert spell(vocab, tokens) == "".join(piece.text for piece in pieces)
+    assert tokens.count(vocab.ids["<|im_start|>"]) == len(texts)
+    assert tokens.count(vocab.ids["<|im_end|>"]) == len(texts)
+    assert vocab.ids["<tool_call>"] not in tokens
+
+
+def test_the_templates_own_markup_becomes_protocol_tokens() -> None:
+    vocab = vocabulary()
+    tokens = Encoder(vocab, TEMPLATE).encode([Piece("<|im_start|>assistant\n<tool_call>{}", None)])
+    assert tokens[0] == vocab.ids["<|im_start|>"]
+    assert vocab.ids["<tool_call>"] in tokens
+
+
+def test_user_defined_tokens_that_are_no_protocol_stay_what_the_tokeniser_makes_of_them() -> None:
+    vocab = vocabulary()
+    assert vocab.ids["<h1>"] in Encoder(vocab, TEMPLATE).encode([Piece("a <h1> title", 0)])
+
+
+def test_a_marker_cannot_be_assembled_from_markup_and_content() -> None:
+    vocab = vocabulary()
+    tokens = Encoder(vocab, TEMPLATE).encode(
+        [Piece("<|im_", None), Piece("start|>", 0), Piece("<tool_", 1), Piece("call>", None)]
+    )
+    assert max(tokens) < BYTES
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_the_beginning_token_comes_exactly_once(written: bool) -> None:
+    vocab = FakeVocabulary(control=["<s>", "<|im_end|>"])
+    vocab.bos = vocab.ids["<s>"]
+    tokens = Encoder(vocab, "").encode([Piece("<s>" if written else "", None), Piece("hello", 0)])
+    assert list(tokens) == [vocab.bos, *b"hello"]
+
+
+def test_white_space_that_belongs_to_a_token_is_not_tokenised_twice() -> None:
+    vocab = FakeVocabulary()
+    vocab.specials = (Special(BYTES, "<|end|>", True, strip_left=True, strip_right=True),)
+    tokens = Encoder(vocab, "").encode([Piece("a  <|end|> \n b", None)])
+    assert list(tokens) == [*b"a", BYTES, *b"b"]
+
+
+class TwoSpellings(FakeVocabulary):
+    """Tokenises `ab` as one token that a model would not have to use."""
+
+    def tokenize(self, text: str) -> list[int]:
+        return [token for part in text.split("ab") for token in (999, *super(TwoSpellings, self).tokenize(part))][1:]
+
+    def piece(self, token: int) -> bytes:
+        return b"ab" if token == 999 else super().piece(token)
+
+
+def test_a_history_comes_back_as_the_tokens_that_were_generated() -> None:
+    vocab = TwoSpellings()
+    encoder = Encoder(vocab, "")
+    asked = [Piece("<|im_start|>user\n", None), Piece("ab", 0), Piece("<|im_end|>\n<|im_start|>assistant\n", None)]
+    prompt = list(encoder.encode(asked))
+    assert 999 in prompt
+    generated = list(b"ab!")  # the model spelt it in two tokens
+    encoder.remember(encoder.tail(asked), generated)
+    history = [*asked[:-1], Piece(asked[-1].text, None), Piece("ab!", 1), Piece("<|im_end|>\n", None)]
+    assert list(encoder.encode(history))[: len(prompt) + 3] == [*prompt, *generated]
+
+
+def test_generated_protocol_tokens_cut_the_memory_like_the_template_does() -> None:
+    vocab = vocabulary()
+    encoder = Encoder(vocab, TEMPLATE)
+    asked = [Piece("<|im_start|>assistant\n", None)]
+    prompt = list(encoder.encode(asked))
+    generated = [*b"Sure.\n", vocab.ids["<tool_call>"], *b"\n{}"]
+    encoder.remember(encoder.tail(asked), generated)
+    again = encoder.encode(
+        [Piece("<|im_start|>assistant\n", None), Piece("Sure.", 0), Piece("\n<tool_call>\n{}", None)]
+    )
+    assert list(again) == [*prompt, *generated]
+
+
+def test_a_generation_that_ends_inside_a_character_is_not_remembered_wrongly() -> None:
+    vocab = vocabulary()
+    encoder = Encoder(vocab, TEMPLATE)
+    encoder.remember("", list("é".encode())[:1])
+    assert list(encoder.encode([Piece("\ufffd", 0)])) == list("\ufffd".encode())
+
+
+def test_memory_is_bounded() -> None:
+    encoder = Encoder(vocabulary(), TEMPLATE, remember_chars=100)
+    for n in range(100):
+        encoder.encode([Piece(f"chunk {n} " * 3, 0)])
+    assert encoder._chunks._held <= 100
+
+
+@pytest.mark.model
+@given(st.text(max_size=40))
+def test_on_the_embedded_model_the_tokens_spell_the_prompt(weights: Weights, text: str) -> None:
+    encoder = Encoder(weights, weights.chat_template or "")
+    pieces = [Piece("<|im_start|>user\n", None), *([Piece(text, 0)] if text else []), Piece("<|im_end|>\n", None)]
+    tokens = encoder.encode(pieces)
+    spelled = b"".join(map(weights.piece, tokens)).decode()
+    assert spelled == "".join(piece.text for piece in pieces).encode("utf-8", "replace").decode()
+    ends = [special.id for special in weights.specials if special.text == "<|im_end|>"]
+    assert [token for token in tokens if token in ends] == ends
