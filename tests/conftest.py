@@ -1,7 +1,10 @@
 """What many tests need: the embedded model, and the shared data that a clone may lack."""
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,37 @@ def weights(lamb: Path) -> Iterator[Weights]:
     loaded = Weights.load(lamb)
     yield loaded
     loaded.close()
+
+
+@contextmanager
+def running_server(*arguments: str, **variables: str) -> Iterator[str]:
+    """The address of a really started server, for the length of the block; it must end by itself with status 0."""
+    command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1", *arguments]
+    environment = {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("Listening on: "):
+                break
+        assert lines[-1].startswith("Listening on: "), "".join(lines)
+        yield lines[-1].removeprefix("Listening on: ").strip()
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Callable[..., AbstractContextManager[str]]:
+    """Starts further servers, with other arguments and variables; see `running_server`."""
+    return running_server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """One server on the embedded model for all tests that only ask."""
+    with running_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import codecs
 import logging
+import os
 import threading
 import time
 from array import array
@@ -265,7 +266,11 @@ def test_everything_the_library_prints_goes_to_logging(
 
 def test_the_build_describes_itself() -> None:
     assert "CPU" in system_info()
-    assert default_threads() >= 1
+    assert 1 <= default_threads(10**9) <= (os.cpu_count() or 1)
+
+
+def test_a_very_small_model_gets_one_thread() -> None:
+    assert default_threads(5_000_000) == 1
 
 
 def test_two_contexts_share_the_weights_and_nothing_else(weights: Weights) -> None:

@@ -239,15 +239,16 @@ class Engine:
 
     def _close_turn(self, token: int) -> None:
         """Put the end tag into the cache too, so that the next prompt extends it (K1)."""
-        if len(self._ledger) >= self.n_ctx:
+        if len(self._ledger) >= self.n_ctx or self._stopping:
             return
         tag = self._show(token).decode("utf-8", "replace")
-        if self._runtime.decode(array("i", [token]), len(self._ledger)) == "ok":
+        decoded = self._runtime.decode(array("i", [token]), len(self._ledger))
+        if decoded == "ok":
             self._ledger.extend([token])
             self.used = len(self._ledger)
             logger.debug("Added closing tag to KV cache: %s", tag)
-        else:
-            logger.warning("Failed to decode closing tag into KV cache: %s", tag)
+        elif not self._stopping:
+            logger.warning("Failed to decode closing tag into KV cache: %s (%s)", tag, decoded)
 
     def _settle(self) -> None:
         """The check after every job. Raises: `LedgerError`."""

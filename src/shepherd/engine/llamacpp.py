@@ -39,10 +39,14 @@ FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 """Targets of `quantize`: llama.cpp's ftype ids."""
 QUANTIZED = frozenset(name for name in CACHE_TYPES if name.startswith("q"))
 
+SMALL_MODEL = 50_000_000
+"""Parameters below which a second thread costs more than it computes."""
+
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
 _FLASH_ATTENTION = {None: -1, False: 0, True: 1}
-_LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
-_CONTINUED = 5
+_LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.DEBUG, 4: logging.INFO}
+"""ggml's levels. Its errors are no warnings of ours: each becomes an error here, or was wanted (an interrupt)."""
+_ERROR, _CONTINUED = 4, 5
 
 
 def _import_bindings() -> Any:
@@ -82,9 +86,10 @@ class _Log:
     def _take(self, level: int, text: bytes | None, _user_data: object) -> None:
         pending = self._pending
         if level != _CONTINUED:
-            pending.level = _LOG_LEVELS.get(level, logging.DEBUG)
-        current: int = getattr(pending, "level", logging.DEBUG)
-        if current < logging.WARNING and not logger.isEnabledFor(current):
+            pending.level = level
+        current: int = getattr(pending, "level", 0)
+        severity = _LOG_LEVELS.get(current, logging.DEBUG)
+        if current != _ERROR and not logger.isEnabledFor(severity):
             return
         line = getattr(pending, "line", "") + (text or b"").decode("utf-8", "replace")
         if not line.endswith("\n"):
@@ -92,10 +97,10 @@ class _Log:
             return
         pending.line = ""
         line = line.strip()
-        if current >= logging.WARNING:
+        if current == _ERROR:
             self.errors.append(line)
         if line:
-            logger.log(current, "llama.cpp: %s", line)
+            logger.log(severity, "llama.cpp: %s", line)
 
 
 _log: _Log | None = None
@@ -179,7 +184,7 @@ class Weights:
         self._model = handle
         self._vocab = C.llama_model_get_vocab(handle)
         self.n_vocab: int = C.llama_vocab_n_tokens(self._vocab)
-        self.n_ctx_train: int = C.llama_model_n_ctx_train(handle)
+        self.n_params: int = C.llama_model_n_params(handle)
         self._pieces: list[bytes | None] = [None] * self.n_vocab
         bos: int = C.llama_vocab_bos(self._vocab)
         self.bos = bos if C.llama_vocab_get_add_bos(self._vocab) and bos >= 0 else None
@@ -364,7 +369,7 @@ class LlamaRuntime:
         params.n_batch = min(options.n_batch or 2048, options.n_ctx)
         params.n_ubatch = min(options.n_ubatch or 512, params.n_batch)
         params.n_seq_max = 1
-        params.n_threads = params.n_threads_batch = options.n_threads or default_threads()
+        params.n_threads = params.n_threads_batch = options.n_threads or default_threads(self._weights.n_params)
         params.type_k = CACHE_TYPES[options.cache_type_k]
         params.type_v = CACHE_TYPES[options.cache_type_v]
         params.flash_attn_type = _FLASH_ATTENTION[flash_attention(options)]
@@ -496,12 +501,14 @@ def flash_attention(options: ContextOptions) -> bool | None:
     return None if devices() else False
 
 
-def default_threads() -> int:
-    """The physical cores less those that other work keeps busy; at least one.
+def default_threads(n_params: int = SMALL_MODEL) -> int:
+    """The physical cores less those that other work keeps busy; at least one, and one for a very small model.
 
     OpenMP threads that outnumber the free cores wait for each other by spinning: decoding becomes a hundred times
-    slower, not a little.
+    slower, not a little. A model of a few million parameters gains little from a second thread and loses much to it.
     """
+    if n_params < SMALL_MODEL:
+        return 1
     import psutil  # noqa: PLC0415 - only needed when the user did not choose
 
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1

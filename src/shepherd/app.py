@@ -1,0 +1,372 @@
+"""The composition root: a configuration becomes running parts, started and stopped in order.
+
+    Config ─▶ model files ─▶ Weights (once per model) ─▶ one context, engine and back end per cache ─▶ Router
+
+Nothing below reads the configuration; nothing here decides what a part does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import platformdirs
+import psutil
+
+from shepherd import config as configuration
+from shepherd.agent.session import Session
+from shepherd.backends.base import CacheUsage, Health, ModelCard
+from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.router import Route, Router
+from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.core import ConfigError, EngineDown, Event, Request
+from shepherd.dialects import Dialect, Template, detect, get
+from shepherd.engine import catalog, gguf
+from shepherd.engine.engine import Engine
+
+if TYPE_CHECKING:
+    from shepherd.engine.llamacpp import Weights
+
+logger = logging.getLogger(__name__)
+
+LARGEST_DEFAULT_CONTEXT = 131_072
+"""Tokens. What a cache gets at most when nobody says how large it should be."""
+
+
+SWITCH_INTERVAL_S = 0.0002
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far the start has come."""
+
+    stage: Literal["selftest", "weights", "context"]
+    name: str
+    fraction: float
+    """0.0 to 1.0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a banner says of the default cache."""
+
+    backend: str
+    """Such as `llama.cpp (CPU)`."""
+    model: str
+    """The file's stem."""
+    path: Path
+    n_ctx: int
+    embedded: bool
+    dialect: str
+    n_tools: int
+    cache: str
+
+
+class App:
+    """All parts of one configuration. Made unloaded; `load` once, `aclose` once."""
+
+    def __init__(
+        self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Look at the configuration only; no file is opened.
+
+        Raises: `ConfigError` for what this version cannot run.
+        """
+        _refuse_what_cannot_run(config)
+        self.config = config
+        self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
+        self._env = os.environ if env is None else env
+        self._backends: dict[str, LocalBackend] = {}
+        self._weights: dict[str, Weights] = {}
+        self._cards: list[ModelCard] = []
+        self._router: Router | None = None
+        self._facts: Facts | None = None
+        self._failure = ""
+        self._loading = threading.Lock()
+        self._closed = False
+
+    async def load(self, on_progress: Callable[[Loading], None] | None = None) -> None:
+        """Open every cache; takes long. `on_progress` is called from another thread.
+
+        Raises: `ConfigError`, `EngineError` with one sentence that names the file.
+        """
+        try:
+            await asyncio.to_thread(self._load, on_progress or (lambda loading: None))
+        except Exception as error:
+            self._failure = str(error)
+            raise
+
+    async def aclose(self) -> None:
+        """Stop every engine, then free the weights."""
+        await asyncio.to_thread(self._close)
+
+    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
+        """The answer of whichever cache the routes choose; see `Backend.stream`.
+
+        Raises: `EngineDown` while the models are loading.
+        """
+        if self._router is None:
+            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
+        return self._router.stream(request, endpoint=endpoint)
+
+    def models(self) -> tuple[ModelCard, ...]:
+        """One card per model that is loaded, in the order of the configuration."""
+        return tuple(self._cards)
+
+    def health(self) -> Health:
+        """Whether requests can be answered now; cheap, from any thread."""
+        default = self.config.caches[0]
+        model = self._model(default).path
+        name = self._facts.path.name if self._facts else Path(model).name
+        caches = {
+            cache: CacheUsage(backend.engine.n_ctx, backend.engine.used, backend.model)
+            for cache, backend in self._backends.items()
+        }
+        if self._failure:
+            return Health("error", self.config.backend, name, caches, self._failure)
+        if self._router is None:
+            return Health("loading", self.config.backend, name, caches, "the model is still loading")
+        return Health("ok", self.config.backend, name, caches)
+
+    def facts(self) -> Facts:
+        """What is running by default. Raises: `EngineDown` before `load` is done."""
+        if self._facts is None:
+            raise EngineDown(self._failure or "the model is still loading")
+        return self._facts
+
+    def session(self, *, system: str | None = None) -> Session:
+        """A new conversation on the default cache. Raises: `EngineDown` before `load` is done."""
+        facts = self.facts()
+        return Session(
+            self._backends[facts.cache],
+            model=facts.model,
+            n_ctx=facts.n_ctx,
+            system=self.config.system if system is None else system,
+            max_tokens=self.config.max_tokens,
+        )
+
+    # loading, in its own thread
+
+    def _load(self, on_progress: Callable[[Loading], None]) -> None:
+        # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
+        # go of the interpreter: with a small model that is several tokens.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        with self._loading:
+            headers = self._check_files()
+            use_extra_bufts = self._test_library(on_progress)
+            for cache in self.config.caches:
+                if self._closed:
+                    return
+                self._open_cache(cache, headers, use_extra_bufts, on_progress)
+            self._router = Router(self._backends, [_route(rule) for rule in self.config.routes])
+
+    def _check_files(self) -> dict[str, gguf.Header]:
+        """Read every model's header before anything is loaded: a wrong path must not cost a minute."""
+        used = {cache.model for cache in self.config.caches}
+        return {model.name: gguf.read_header(self._find(model)) for model in self.config.models if model.name in used}
+
+    def _find(self, model: ModelConfig) -> Path:
+        return catalog.find(model.path, env=self._env, home=Path.home(), cwd=Path.cwd())
+
+    def _test_library(self, on_progress: Callable[[Loading], None]) -> bool:
+        from shepherd.engine import selftest  # noqa: PLC0415 - loads the native library
+
+        on_progress(Loading("selftest", "native library", 0.0))
+        verdict = selftest.verdict(self._cache_folder)
+        on_progress(Loading("selftest", "native library", 1.0))
+        if not verdict.use_extra_bufts:
+            logger.warning("%s", verdict.detail)
+        return verdict.use_extra_bufts
+
+    def _open_cache(
+        self,
+        cache: CacheConfig,
+        headers: Mapping[str, gguf.Header],
+        use_extra_bufts: bool,
+        on_progress: Callable[[Loading], None],
+    ) -> None:
+        from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
+
+        model = self._model(cache)
+        header = headers[model.name]
+        type_k = cache.cache_type_k or model.cache_type_k or "f16"
+        type_v = cache.cache_type_v or model.cache_type_v or "f16"
+        n_ctx = _context_size(cache, header, type_k, type_v, loaded=model.name in self._weights)
+        weights = self._weights.get(model.name) or self._load_weights(model, header, use_extra_bufts, on_progress)
+        on_progress(Loading("context", cache.name, 0.0))
+        template, dialect = _protocol(model, weights)
+        options = ContextOptions(
+            n_ctx=n_ctx,
+            n_batch=model.n_batch,
+            n_ubatch=model.n_ubatch,
+            n_threads=model.n_threads,
+            flash_attention=model.flash_attn,
+            cache_type_k=type_k,
+            cache_type_v=type_v,
+        )
+        engine = Engine(LlamaRuntime(weights, options), name=cache.name, show=weights.piece)
+        self._backends[cache.name] = LocalBackend(
+            engine,
+            weights,
+            template=template,
+            dialect=dialect,
+            model=model.name,
+            options=LocalOptions(
+                sampling=model.sampling,
+                reserve=self.config.reserve,
+                max_tokens=self.config.max_tokens,
+                strict_max_tokens=self.config.strict_max_tokens,
+                thinking=self.config.thinking,
+            ),
+        )
+        if all(card.id != model.name for card in self._cards):
+            created = int(weights.path.stat().st_mtime)
+            self._cards.append(ModelCard(model.name, engine.n_ctx, created, weights.description))
+        if self._facts is None:
+            self._facts = Facts(
+                backend=_backend_label(),
+                model=weights.path.stem,
+                path=weights.path,
+                n_ctx=engine.n_ctx,
+                embedded=model.path == "embedded",
+                dialect=dialect.name,
+                n_tools=0,
+                cache=cache.name,
+            )
+        logger.info(
+            "cache %r: %s, %d tokens, dialect %r (from the chat template)",
+            cache.name, weights.path.name, engine.n_ctx, dialect.name,
+        )  # fmt: skip
+        on_progress(Loading("context", cache.name, 1.0))
+
+    def _load_weights(
+        self,
+        model: ModelConfig,
+        header: gguf.Header,
+        use_extra_bufts: bool,
+        on_progress: Callable[[Loading], None],
+    ) -> Weights:
+        from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - as above
+
+        self._weights[model.name] = weights = Weights.load(
+            header.path,
+            gpu_layers=model.gpu_layers,
+            use_extra_bufts=use_extra_bufts,
+            progress=lambda fraction: on_progress(Loading("weights", model.name, fraction)),
+        )
+        return weights
+
+    def _model(self, cache: CacheConfig) -> ModelConfig:
+        return next(model for model in self.config.models if model.name == cache.model)
+
+    def _close(self) -> None:
+        self._closed = True
+        with self._loading:
+            for backend in self._backends.values():
+                backend.engine.close()
+            for weights in self._weights.values():
+                weights.close()
+            self._backends.clear()
+            self._weights.clear()
+            self._router = None
+
+
+@asynccontextmanager
+async def open_session(model: str = "embedded", *, system: str | None = None) -> AsyncIterator[Session]:
+    """A conversation with `model`: a path, a model's name, `hf:owner/repo`, `ollama:name`, or `embedded`.
+
+    Loads the model and frees it at the end of the block. Environment and configuration files are not read.
+
+    Raises: `ConfigError`, `EngineError` when it cannot be loaded.
+    """
+    config = configuration.load(flags={"model": model}, env={}, cwd=Path.cwd(), user_dir=Path(os.devnull), file=None)
+    app = App(config)
+    try:
+        await app.load()
+        yield app.session(system=system)
+    finally:
+        await app.aclose()
+
+
+def _refuse_what_cannot_run(config: Config) -> None:
+    if config.backend != "llamacpp":
+        raise ConfigError(
+            f"this version runs models in process with llama.cpp only; {config.backend!r} is not available yet. "
+            'Use backend = "llamacpp"',
+            key="backend",
+        )
+    for rule in config.routes:
+        if rule.provider is not None or rule.fallback:
+            raise ConfigError(
+                f"routes to providers are not available yet ({rule.provider or rule.fallback[0]!r}); route to a cache",
+                key="routes",
+            )
+
+
+def _route(rule: configuration.RouteConfig) -> Route:
+    assert rule.cache is not None
+    return Route(rule.cache, match=rule.match, model=rule.model, endpoint=rule.endpoint)
+
+
+def _context_size(cache: CacheConfig, header: gguf.Header, type_k: str, type_v: str, *, loaded: bool) -> int:
+    """The tokens to make room for. Raises: `ConfigError` when the memory does not suffice."""
+    available = psutil.virtual_memory().available
+    weights = 0 if loaded else header.size_bytes
+    asked = cache.n_ctx
+
+    def needed(n_ctx: int) -> int:
+        return weights + gguf.kv_bytes(header, n_ctx, type_k, type_v)
+
+    if asked:
+        if needed(asked) > available:
+            raise ConfigError(
+                f"{header.path.name} with a context of {asked} tokens needs {_gib(needed(asked))} of memory, "
+                f"{_gib(available)} is free; choose a smaller context size or smaller cache types",
+                key=f"caches.{cache.name}.n_ctx",
+            )
+        return asked
+    trained = header.n_ctx_train or 4096
+    n_ctx = min(trained, LARGEST_DEFAULT_CONTEXT)
+    # Half of what the weights leave: other programs, and the computation's own buffers, live there too.
+    while n_ctx > 1024 and needed(n_ctx) - weights > (available - weights) // 2:
+        n_ctx //= 2
+    if needed(n_ctx) > available:
+        raise ConfigError(
+            f"{header.path.name} needs {_gib(needed(n_ctx))} of memory, {_gib(available)} is free; "
+            "choose a smaller model",
+            key=f"models.{cache.model}",
+        )
+    if n_ctx < trained:
+        logger.info("cache %r holds %d of the %d tokens the model was trained for", cache.name, n_ctx, trained)
+    return n_ctx
+
+
+def _protocol(model: ModelConfig, weights: Weights) -> tuple[Template, Dialect]:
+    """How to speak to this model. Raises: `ConfigError` without a usable template."""
+    source = Path(model.chat_template).read_text("utf-8") if model.chat_template else weights.chat_template
+    if source is None:
+        raise ConfigError(
+            f"{weights.path.name} has no chat template, so it cannot chat; set chat_template to a Jinja file",
+            key=f"models.{model.name}.chat_template",
+        )
+    template = Template(source, bos_token=weights.bos_text, eos_token=weights.eos_text)
+    return template, get(model.dialect) if model.dialect else detect(source)
+
+
+def _backend_label() -> str:
+    from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
+
+    found = devices()
+    return f"llama.cpp ({found[0] if found else 'CPU'})"
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

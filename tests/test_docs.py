@@ -1,0 +1,89 @@
+"""The documentation is run: Python and curl blocks against a really started server, commands through the real
+parser."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[object]:
+    found = []
+    for page in PAGES:
+        for number, match in enumerate(BLOCK.finditer(page.read_text("utf-8"))):
+            if match.group(1) == language:
+                found.append(pytest.param(match.group(2), id=f"{page.name}-{number}"))
+    return found
+
+
+def commands() -> list[object]:
+    lines: dict[str, None] = {}
+    for page in PAGES:
+        for match in BLOCK.finditer(page.read_text("utf-8")):
+            if match.group(1) == "console":
+                lines.update(
+                    dict.fromkeys(line[2:].split("  #")[0] for line in match.group(2).splitlines() if line[:2] == "$ ")
+                )
+    return [pytest.param(line, id=line[:60]) for line in lines if re.match(r"(uv run )?shepherd\b", line)]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("source", blocks("python"))
+def test_python_blocks_run(source: str, server: str, tmp_path: Path) -> None:
+    file = tmp_path / "block.py"
+    file.write_text(source.replace("http://localhost:8000", server))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("source", blocks("bash"))
+def test_curl_blocks_get_a_valid_completion(source: str, server: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    script = source.replace("http://localhost:8000", server).replace("curl ", "curl -sS --fail-with-body ", 1)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"chat.completion"' in done.stdout
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_exist_with_their_options(line: str) -> None:
+    words = shlex.split(line.removeprefix("uv run ").split(" | ")[0].split(" > ")[0])
+    environment = dict(os.environ, COLUMNS="200")
+    command = [sys.executable, "-m", *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_every_page_that_is_linked_exists() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_test_command_of_the_readme_is_the_one_ci_runs() -> None:
+    assert "uv run pytest" in (ROOT / "README.md").read_text("utf-8")
+    assert "uv run pytest\n" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_no_file_names_a_package_registry() -> None:
+    # Written apart, so that this file does not name one either.
+    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "registry.npmjs" + ".org"]
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for file in filter(None, files):
+        path = ROOT / file
+        if path.suffix not in {".gguf", ".png"} and path.is_file():
+            text = path.read_text("utf-8", errors="replace")
+            assert not [host for host in hosts if host in text], f"{file} names a package host"
