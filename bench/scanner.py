@@ -17,8 +17,11 @@ from shepherd import dialects
 
 GOAL_MB_S = 50.0
 PLAIN = "The quick brown fox jumps over the lazy dog, and 2 < 3 is still true. Use <b>bold</b> here.\n" * 20_000
-CALL = '<tool_call>\n{"name": "write", "arguments": {"path": "a.py", "content": "x = {\\"a\\": [1,
-2]}\\n"}}\n</tool_call>\n' TEXTS = {
+CALL = (
+    '<tool_call>\n{"name": "write", "arguments": {"path": "a.py", "content": "x = {\\"a\\": [1, 2]}\\n"}}\n'
+    "</tool_call>\n"
+)
+TEXTS = {
     "plain text": PLAIN,
     "reasoning": "<think>\n" + PLAIN + "\n</think>\n\nDone.",
     "calls": CALL * 10_000,
