@@ -1,1 +1,24 @@
-"""Protocols of models, sans-I/O: conversations rendered to prompts, generated text parsed to events."""
+"""Protocols of models, sans-I/O: conversations rendered to prompts, generated text parsed to events.
+
+A model's own chat template turns messages into text (`Template`, `render`), keeping track of which characters may
+become control tokens; a dialect, chosen by the template (`detect`), turns the model's text back into events.
+"""
+
+from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt
+from shepherd.dialects.detection import detect, get, names, parse
+from shepherd.dialects.prompt import render
+from shepherd.dialects.template import Template
+
+__all__ = [
+    "TOOLS",
+    "Dialect",
+    "Parser",
+    "Piece",
+    "Prompt",
+    "Template",
+    "detect",
+    "get",
+    "names",
+    "parse",
+    "render",
+]

@@ -1,0 +1,67 @@
+"""Which dialect a model speaks, and its output read in one go.
+
+The template decides, never the name of a file: a renamed model still speaks as it was trained. Not here: streaming
+(`Dialect.parser`) and prompts (`prompt`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shepherd.core import Message, ToolSpec, fold
+from shepherd.core.events import Event, Finished, Started
+from shepherd.dialects.base import Dialect, Keep
+from shepherd.dialects.hermes import HERMES
+from shepherd.dialects.plain import PLAIN
+
+DIALECTS: tuple[Dialect, ...] = (HERMES,)
+"""At most one of them signs a template; `PLAIN` takes what none does."""
+
+
+def detect(template: str) -> Dialect:
+    """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol."""
+    spoken = next((dialect for dialect in DIALECTS if dialect.signs(template)), PLAIN)
+    return spoken.fitted(template)
+
+
+def get(name: str) -> Dialect:
+    """The dialect of this name, fitted to no template. Raises: `KeyError`."""
+    return {dialect.name: dialect for dialect in (*DIALECTS, PLAIN)}[name]
+
+
+def names() -> tuple[str, ...]:
+    """The names of all dialects, sorted."""
+    return tuple(sorted(dialect.name for dialect in (*DIALECTS, PLAIN)))
+
+
+TAG = r"<[^<>\s]*>|\[[^\[\]\s]*\]|\]~b\]"
+TURN_HEADER = re.compile(
+    rf"""\s* (?:{TAG})*
+    (?: (?:ai\ name=)? (?:assistant|model|ai) (?: <\|[^<>\s]*\|> | </role> | : | (?=\n) | \Z )
+    |   <[^<>\s]* (?:assistant|bot) [^<>\s]*> )
+    [ \n]*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The head of an assistant turn, in the ways of all families; a tag alone, such as `<think>`, is none."""
+
+
+def parse(
+    raw: str,
+    *,
+    dialect: Dialect | str,
+    tools: Sequence[ToolSpec] = (),
+    prefill: str = "",
+    reasoning: Keep = "split",
+) -> Message:
+    """The message that a whole output spells, its prefill included. Never raises, whatever the text.
+
+    `prefill` is what the prompt had written of the assistant's turn; the turn's header may stand before it.
+    """
+    header = TURN_HEADER.match(prefill)
+    parser = (get(dialect) if isinstance(dialect, str) else dialect).parser(tools=tools, reasoning=reasoning)
+    events: list[Event] = [Started("parse")]
+    events += parser.feed(prefill[header.end() if header else 0 :])
+    events += parser.feed(raw)
+    events += parser.close()
+    return Message("assistant", fold([*events, Finished("end")]).message.parts)

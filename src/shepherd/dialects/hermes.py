@@ -1,0 +1,21 @@
+"""Hermes: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, thoughts in `<think>`.
+
+Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and many fine-tunes of them.
+"""
+
+from __future__ import annotations
+
+from shepherd.dialects.body import JsonBody
+from shepherd.dialects.markup import Block, Markup
+from shepherd.dialects.tags import TagDialect
+
+HERMES = TagDialect(
+    name="hermes",
+    markup=Markup(
+        thoughts=(("<think>", "</think>"),),
+        blocks=(Block("<tool_call>", ("</tool_call>",), body=JsonBody),),
+    ),
+    marks=("<tool_call>",),
+    # The same tag around other insides: Qwen3-Coder, GLM and its kin, MiniMax; and Apriel's list of calls.
+    foreign=("<function=", "<arg_key", "]<]minimax[>[", "<tool_calls>"),
+)

@@ -1,0 +1,271 @@
+"""Strings that remember which characters came from a request, through everything that templates do to strings.
+
+Only the template's own text may become control tokens: a user who writes `<|im_start|>` must get those characters and
+nothing else. Templates trim, split, join and format freely, so the origin travels inside the string. A `Sourced` is a
+`str` with spans; every operation on it gives spans again; what cannot be followed exactly counts as request text as a
+whole, which is the safe side.
+
+    "<|im_start|>user\\n" + content + "<|im_end|>\\n"
+     └── no span ────────┘ └ (17, 22, 3): message 3
+
+Not here: what jinja does outside of `str` (`environment`), and which strings are request text (`conversation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, SupportsIndex
+
+from shepherd.dialects.base import TOOLS, Piece
+
+Span = tuple[int, int, int]
+"""`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""
+
+
+class Sourced(str):
+    """Text of which some characters came from a request. Compares, hashes and tests like the plain string."""
+
+    __slots__ = ("spans",)
+    spans: tuple[Span, ...]
+
+    def __new__(cls, text: str = "", spans: tuple[Span, ...] = ()) -> Sourced:
+        self = super().__new__(cls, text)
+        self.spans = spans
+        return self
+
+    def __str__(self) -> str:
+        # `str(x)` is how jinja makes text of a value; the plain copy that str gives would have lost the spans.
+        return self
+
+    def cut(self, start: int, stop: int) -> Sourced:
+        """The characters `[start, stop)`; both within bounds."""
+        spans = ((max(a, start) - start, min(b, stop) - start, o) for a, b, o in self.spans if a < stop and b > start)
+        return Sourced(super().__getitem__(slice(start, stop)), tuple(spans))
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Sourced:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            return self.cut(start, max(start, stop)) if step == 1 else whole(super().__getitem__(key), self)
+        super().__getitem__(key)  # raises IndexError
+        index = key.__index__() % len(self)
+        return self.cut(index, index + 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.cut(at, at + 1) for at in range(len(self)))
+
+    def __add__(self, other: Any) -> Sourced:
+        return join((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> Sourced:
+        return join((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> Sourced:
+        return join([self] * times.__index__())
+
+    __rmul__ = __mul__
+
+    def join(self, parts: Iterable[str], /) -> Sourced:
+        between: list[str] = []
+        for part in parts:
+            if not isinstance(part, str):
+                raise TypeError(f"only strings can be joined, not {type(part).__name__}")
+            between += (self, part)
+        return join(between[1:])
+
+    def strip(self, chars: str | None = None, /) -> Sourced:
+        return self.lstrip(chars).rstrip(chars)
+
+    def lstrip(self, chars: str | None = None, /) -> Sourced:
+        return self.cut(len(self) - len(super().lstrip(chars)), len(self))
+
+    def rstrip(self, chars: str | None = None, /) -> Sourced:
+        return self.cut(0, len(super().rstrip(chars)))
+
+    def removeprefix(self, prefix: str, /) -> Sourced:
+        return self.cut(len(self) - len(super().removeprefix(prefix)), len(self))
+
+    def removesuffix(self, suffix: str, /) -> Sourced:
+        return self.cut(0, len(super().removesuffix(suffix)))
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return list(self.found(super().split(sep, maxsplit), sep))
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return list(self.found(super().rsplit(sep, maxsplit), sep))
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        with_ends = self.found(super().splitlines(True), "")
+        return [line.cut(0, len(kept)) for line, kept in zip(with_ends, super().splitlines(keepends), strict=True)]
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        head, middle, _ = super().partition(sep)
+        return self.divided(len(head), len(middle))
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        head, middle, _ = super().rpartition(sep)
+        return self.divided(len(head), len(middle))
+
+    def divided(self, at: int, width: int) -> tuple[Sourced, Sourced, Sourced]:
+        """The parts before, within and after `[at, at + width)`."""
+        return self.cut(0, at), self.cut(at, at + width), self.cut(at + width, len(self))
+
+    def found(self, parts: Iterable[str], sep: str | None) -> Iterator[Sourced]:
+        """The `parts`, which are substrings in order with `sep` (or any whitespace) between them, with their spans."""
+        at = 0
+        for part in parts:
+            start = self.index(part, at)
+            at = start + len(part) + len(sep or "")
+            yield self.cut(start, start + len(part))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Sourced:
+        if not old:
+            return whole(super().replace(old, new, count), self, new)
+        return Sourced.join(as_sourced(new), self.split(old, count))
+
+    def lower(self) -> Sourced:
+        return self.mapped(str.lower)
+
+    def upper(self) -> Sourced:
+        return self.mapped(str.upper)
+
+    def casefold(self) -> Sourced:
+        return self.mapped(str.casefold)
+
+    def swapcase(self) -> Sourced:
+        return self.mapped(str.swapcase)
+
+    def title(self) -> Sourced:
+        return self.mapped(str.title)
+
+    def capitalize(self) -> Sourced:
+        return self.mapped(str.capitalize)
+
+    def mapped(self, change: Callable[[str], str]) -> Sourced:
+        """The changed string, followed character by character where `change` looks at no neighbours."""
+        text = change(plain(self))
+        if len(text) != len(self):
+            return whole(text, self)
+        return Sourced(text, self.spans)
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> Sourced:
+        return whole(super().expandtabs(tabsize), self)
+
+    def translate(self, table: Any, /) -> Sourced:
+        return whole(super().translate(table), self, table)
+
+    def center(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
+        return whole(super().center(width, fillchar), self, fillchar)
+
+    def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
+        return join((self, as_sourced(fillchar) * (width.__index__() - len(self))))
+
+    def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
+        return join((as_sourced(fillchar) * (width.__index__() - len(self)), self))
+
+    def zfill(self, width: SupportsIndex, /) -> Sourced:
+        return whole(super().zfill(width), self)
+
+
+class Arguments(dict[str, Any]):
+    """The arguments of a call: a mapping for templates that walk it, the model's exact text for those that print it."""
+
+    def __init__(self, items: Mapping[str, Any], text: Sourced) -> None:
+        super().__init__(items)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, other: Any) -> Sourced:
+        return join((self.text, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> Sourced:
+        return join((other, self.text)) if isinstance(other, str) else NotImplemented
+
+
+def plain(text: str) -> str:
+    """A plain `str` of the same characters."""
+    return str.__str__(text) if type(text) is not str else text
+
+
+def as_sourced(text: str) -> Sourced:
+    """The text itself when it knows its origins, else the same characters as markup."""
+    return text if isinstance(text, Sourced) else Sourced(text)
+
+
+def join(parts: Iterable[str]) -> Sourced:
+    """The concatenation, with every part's spans where its characters went."""
+    texts: list[str] = []
+    spans: list[Span] = []
+    at = 0
+    for part in parts:
+        if isinstance(part, Sourced):
+            for start, stop, origin in part.spans:
+                if spans and spans[-1][1] == at + start and spans[-1][2] == origin:
+                    spans[-1] = (spans[-1][0], at + stop, origin)
+                else:
+                    spans.append((at + start, at + stop, origin))
+        texts.append(part)
+        at += len(part)
+    return Sourced("".join(texts), tuple(spans))
+
+
+def origins(value: Any) -> set[int]:
+    """Where the strings inside of a value came from, containers searched."""
+    match value:
+        case Sourced():
+            return {origin for _, _, origin in value.spans}
+        case Arguments():
+            return origins(value.text)
+        case Mapping():
+            return set().union(*map(origins, value.keys()), *map(origins, value.values()))
+        case list() | tuple() | set() | frozenset():
+            return set().union(*map(origins, value))
+        case _:
+            return set()
+
+
+def whole(text: str, *sources: Any) -> Sourced:
+    """The text as request text from end to end, if any of its sources holds request text: the safe side."""
+    found = origins(sources)
+    if not found or not text:
+        return Sourced(text)
+    return Sourced(text, ((0, len(text), found.pop() if len(found) == 1 else TOOLS),))
+
+
+def text_of(value: Any) -> str:
+    """The text that a template prints for a value."""
+    if isinstance(value, str):
+        return value
+    text = str(value)
+    return text if isinstance(text, Sourced) or not isinstance(value, Mapping | list | tuple) else whole(text, value)
+
+
+def sourced(value: Any, origin: int) -> Any:
+    """The value with every string inside of it, keys too, marked as request text of this origin."""
+    match value:
+        case Sourced() | Arguments():
+            return value
+        case str():
+            return Sourced(value, ((0, len(value), origin),) if value else ())
+        case Mapping():
+            return {sourced(key, origin): sourced(item, origin) for key, item in value.items()}
+        case list() | tuple():
+            return [sourced(item, origin) for item in value]
+        case _:
+            return value
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """The text in pieces of one origin each, in order."""
+    spelled = plain(text)
+    made: list[Piece] = []
+    at = 0
+    for start, stop, origin in text.spans if isinstance(text, Sourced) else ():
+        if at < start:
+            made.append(Piece(spelled[at:start], None))
+        made.append(Piece(spelled[start:stop], origin))
+        at = stop
+    if at < len(spelled):
+        made.append(Piece(spelled[at:], None))
+    return tuple(made)

@@ -1,0 +1,270 @@
+"""Generated text to events, as it streams: the one scanner of all families, told by data what their markup is.
+
+It always knows where it is, and looks only for what may come there:
+
+    text      openers of thoughts and calls, stray closers
+    thought   its closer, and a call that starts a line, because models forget to close
+    block     nothing: the body knows where it ends (`body`)
+
+The rules, each of them tested:
+
+* The same events for every way of cutting the text; at most a marker less one character is held back, and blanks.
+* Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
+* A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
+  <think> tag" stays text.
+* A call begins at the start of a line, or anywhere if an object follows: "use the <tool_call> tag" stays text.
+* A stray closer is markup if it starts or ends a line or a block lacks its closer; else the answer talks about it.
+* A call is reported when it has been read as a whole, never in part (SCN-18).
+* Every character is in exactly one event, or in markup, or a blank beside markup (SCN-20).
+
+Not here: what a family's markup is (one file each), what a call says (`call`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+
+from shepherd.core import (
+    BadCall,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+)
+from shepherd.dialects.base import Keep, Parser
+from shepherd.dialects.call import Fault, Found
+from shepherd.dialects.markup import Block, Body, Markers, Markup
+
+MAX_BLANKS = 64
+"""Blanks held back at most, until it shows whether text or markup comes next; models do write endless newlines."""
+VISIBLE = re.compile(r"\S")
+
+
+def new_call_id() -> str:
+    """A fresh id for a call, unlike any other."""
+    return f"call_{secrets.token_urlsafe(18)}"
+
+
+class Scanner:
+    """A `Parser` for any markup. One per answer, not for sharing."""
+
+    def __init__(
+        self,
+        markup: Markup,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        opened: str = "",
+        reasoning: Keep = "split",
+        ids: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._markup = markup
+        self._tools = tools
+        self._keep = reasoning == "keep"
+        self._ids = ids
+        self._thoughts = dict(markup.thoughts)
+        self._blocks = {block.opener: block for block in markup.blocks}
+        self._call_closers = frozenset(closer for block in markup.blocks for closer in block.closers)
+        self._in_text = Markers((*markup.openers, *self._thoughts.values(), *self._call_closers))
+        self._in_thought = self._in_text
+
+        self._buffer = ""
+        self._at = 0  # buffer[:at] is settled
+        self._step: Callable[[bool], bool] = self._text
+        self._closer = ""  # of the open thought; empty outside of thoughts
+        self._body: Body | None = None
+        self._unclosed = False  # the last block has not had its closer
+        self._gap = ""  # blanks that are settled when something visible or markup comes
+        self._trim = False  # markup was last: blank lines that follow belong to it
+        self._empty = True  # nothing visible since the start or the last block
+        self._line_start = True  # nothing visible on this line
+        self._events: list[Event] = []
+        if opened:
+            self._prime(opened)
+
+    def feed(self, text: str) -> list[Event]:
+        """The events that the next characters settle."""
+        self._buffer = self._buffer[self._at :] + text
+        self._at = 0
+        return self._run(final=False)
+
+    def close(self, *, truncated: bool = False) -> list[Event]:
+        """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
+        if truncated and self._body is None:
+            begun = self._in_text.begun(self._buffer, self._at)
+            self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 else self._buffer
+        events = self._run(final=True)
+        if self._gap and not self._trim:
+            events.append(self._delta(self._gap))
+        self._gap = ""
+        return events
+
+    def _prime(self, opened: str) -> None:
+        self.feed(opened)
+        self._gap = ""
+        if self._keep and self._closer:
+            # The tag that the prompt opened belongs to the text that keeps it.
+            start = max(opened.rfind(opener) for opener, closer in self._markup.thoughts if closer == self._closer)
+            self._events.append(TextDelta(opened[start:]))
+
+    def _run(self, *, final: bool) -> list[Event]:
+        while self._step(final):
+            pass
+        events, self._events = self._events, []
+        return events
+
+    # Each step settles what it can of the buffer and says whether another step could settle more.
+
+    def _text(self, final: bool) -> bool:
+        marker = self._say_up_to_marker(self._in_text, final)
+        if not marker:
+            return False
+        after = self._at + len(marker)
+        if marker in self._thoughts:
+            if not self._empty:
+                return self._say(after)
+            self._open_thought(marker)
+            return True
+        if marker in self._blocks:
+            begins = self._line_start or self._object_follows(after, self._blocks[marker], final)
+            return begins is not None and (self._open_block(marker) if begins else self._say(after))
+        stray = self._is_stray(marker, after, final)
+        if not stray:
+            return stray is not None and self._say(after)
+        self._at = after
+        self._unclosed = self._unclosed and marker not in self._call_closers
+        return True
+
+    def _thought(self, final: bool) -> bool:
+        marker = self._say_up_to_marker(self._in_thought, final)
+        if not marker:
+            return False
+        after = self._at + len(marker)
+        if marker == self._closer:
+            self._close_thought(marker)
+            return True
+        if marker in self._blocks and self._line_start:
+            begins = self._object_follows(after, self._blocks[marker], final)
+            if begins:
+                self._closer = ""
+                return self._open_block(marker)
+            return begins is not None and self._say(after)
+        if marker in self._thoughts and self._empty and not self._keep:
+            self._at = after  # the prompt has opened the thought and the model opens it again
+            return True
+        return self._say(after)
+
+    def _block(self, final: bool) -> bool:
+        body = self._body
+        assert body is not None
+        self._at = body.feed(self._buffer, self._at, final)
+        for written, calls in body.take_calls():
+            for number, call in enumerate(calls):
+                self._report(call, written if number == 0 else "")
+        if not body.ended:
+            return False
+        self._unclosed = not body.closed
+        self._body = None
+        self._step = self._text
+        self._border()
+        return True
+
+    def _say_up_to_marker(self, markers: Markers, final: bool) -> str:
+        """The next marker, which then stands at `_at`; empty when there is none yet."""
+        start, marker = markers.find(self._buffer, self._at)
+        self._say(start if marker or final else start - markers.begun(self._buffer, self._at))
+        return marker
+
+    def _object_follows(self, after: int, block: Block, final: bool) -> bool | None:
+        """Whether the block's inside begins at `after`, blanks aside; `None` while that cannot be known."""
+        visible = VISIBLE.search(self._buffer, after)
+        if visible is None:
+            return False if final else None
+        return visible[0] in block.starts
+
+    def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
+        """Whether a closer that closes nothing is markup all the same; `None` while that cannot be known."""
+        if self._keep and closer not in self._call_closers:
+            return False
+        if self._line_start or (self._unclosed and closer in self._call_closers):
+            return True
+        if after == len(self._buffer):
+            return True if final else None
+        return self._buffer[after] == "\n"
+
+    def _open_thought(self, opener: str) -> None:
+        self._closer = self._thoughts[opener]
+        self._in_thought = Markers((*self._thoughts, self._closer, *self._blocks))
+        self._step = self._thought
+        self._pass_tag(opener)
+
+    def _close_thought(self, closer: str) -> None:
+        self._pass_tag(closer)
+        self._closer = ""
+        self._step = self._text
+
+    def _pass_tag(self, tag: str) -> None:
+        """Pass a thought's tag: markup, or text when thoughts are kept."""
+        self._at += len(tag)
+        if self._keep:
+            self._events.append(TextDelta(self._gap + tag))
+        self._border()
+        self._trim = not self._keep
+
+    def _open_block(self, opener: str) -> bool:
+        self._at += len(opener)
+        self._body = self._blocks[opener].body(self._blocks[opener], self._markup.openers, self._tools)
+        self._step = self._block
+        self._border()
+        return True
+
+    def _border(self) -> None:
+        """Markup stands here: the blanks on both sides belong to it."""
+        self._gap = ""
+        self._trim = self._empty = self._line_start = True
+
+    def _say(self, stop: int) -> bool:
+        """Say what stands up to `stop`, the blanks at its end later. Always true."""
+        text = self._buffer[self._at : stop]
+        self._at = stop
+        visible = text.rstrip()
+        if visible:
+            said = self._gap + visible
+            if self._trim:
+                indented = len(said) - len(said.lstrip())
+                said = said[max(said.rfind("\n", 0, indented) + 1, indented - MAX_BLANKS) :]
+            self._events.append(self._delta(said))
+            self._gap = ""
+            self._trim = self._empty = self._line_start = False
+        blanks = text[len(visible) :]
+        if not blanks:
+            return True
+        self._gap += blanks
+        self._line_start = self._line_start or "\n" in blanks
+        if self._trim:
+            self._gap = self._gap[self._gap.rfind("\n") + 1 :][-MAX_BLANKS:]
+        elif len(self._gap) > MAX_BLANKS:
+            self._events.append(self._delta(self._gap[:-MAX_BLANKS]))
+            self._gap = self._gap[-MAX_BLANKS:]
+        return True
+
+    def _delta(self, text: str) -> Event:
+        return ReasoningDelta(text) if self._closer and not self._keep else TextDelta(text)
+
+    def _report(self, call: Found | Fault, written: str) -> None:
+        call_id = (call.id if isinstance(call, Found) else "") or self._ids()
+        self._events.append(CallStarted(call_id, call.name))
+        match call:
+            case Found():
+                self._events.append(CallDelta(call.arguments))
+                self._events.append(CallEnded(ToolCall(call_id, call.name, call.arguments, written)))
+            case Fault():
+                self._events.append(CallEnded(BadCall(written, call.error, call_id, call.name)))
+
+
+_parser: type[Parser] = Scanner
