@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,8 @@ class App:
         Raises: `ConfigError` for what this version cannot run.
         """
         _refuse_what_cannot_run(config)
+        for sentence in _without_effect(config):
+            logger.warning("%s", sentence)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
@@ -309,6 +311,18 @@ def _refuse_what_cannot_run(config: Config) -> None:
                 f"routes to providers are not available yet ({rule.provider or rule.fallback[0]!r}); route to a cache",
                 key="routes",
             )
+
+
+def _without_effect(config: Config) -> Iterator[str]:
+    """What was asked for and is not there yet: said once, never ignored in silence."""
+    if any(asks.overflow == "evict" for asks in (*config.caches, *config.routes)):
+        yield "eviction is not available yet: a conversation that fills its context ends with an error"
+    if any(cache.sequences > 1 for cache in config.caches):
+        yield "a cache serves one conversation at a time in this version: sequences is 1"
+    if config.tools.enabled:
+        yield f"no tools are available yet: {', '.join(config.tools.enabled)} cannot be enabled"
+    if config.mcp_servers:
+        yield "MCP servers are not available yet; those configured are not started"
 
 
 def _route(rule: configuration.RouteConfig) -> Route:
