@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[object]:
+def blocks(language: str) -> Sequence[object]:
     found = []
     for page in PAGES:
         for number, match in enumerate(BLOCK.finditer(page.read_text("utf-8"))):
@@ -25,7 +26,7 @@ def blocks(language: str) -> list[object]:
     return found
 
 
-def commands() -> list[object]:
+def commands() -> Sequence[object]:
     lines: dict[str, None] = {}
     for page in PAGES:
         for match in BLOCK.finditer(page.read_text("utf-8")):

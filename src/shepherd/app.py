@@ -315,7 +315,8 @@ def _refuse_what_cannot_run(config: Config) -> None:
 
 def _without_effect(config: Config) -> Iterator[str]:
     """What was asked for and is not there yet: said once, never ignored in silence."""
-    if any(asks.overflow == "evict" for asks in (*config.caches, *config.routes)):
+    policies = [*(cache.overflow for cache in config.caches), *(rule.overflow for rule in config.routes)]
+    if "evict" in policies:
         yield "eviction is not available yet: a conversation that fills its context ends with an error"
     if any(cache.sequences > 1 for cache in config.caches):
         yield "a cache serves one conversation at a time in this version: sequences is 1"
