@@ -1,0 +1,292 @@
+"""The seam of every protocol of the outside world, and the readers that turn JSON into checked values.
+
+`Codec` is what the server needs of a protocol; a module that holds these functions is one. `Fields` reads one JSON
+object: `null` is absent, unknown fields are nobody's business, and a value of the wrong type is an error that names the
+field, the value and what is expected. It is never replaced by a default in silence: the client would look for the fault
+elsewhere.
+
+This file knows no protocol; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from shepherd.core import Event, InvalidRequest, Reply, Request
+
+Json = dict[str, Any]
+
+MAX_DEPTH = 128
+"""Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
+
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[OptionsT]):
+    """A request, and how its answer is to be written."""
+
+    request: Request
+    stream: bool
+    options: OptionsT
+    """What only the encoder of the same protocol understands."""
+
+
+class Encoder(Protocol):
+    """Writes the answer to one request: either `encode` for every event, or `encode_reply` once."""
+
+    def encode(self, event: Event) -> bytes:
+        """The bytes that tell of `event`; often none."""
+        ...
+
+    def encode_reply(self, reply: Reply) -> Json:
+        """The whole answer as one body. Says the same as the stream of the same events."""
+        ...
+
+    def encode_failure(self, error: Exception) -> bytes:
+        """The bytes that end a stream which has already begun."""
+        ...
+
+
+class Codec(Protocol[OptionsT]):
+    """The server half of one protocol."""
+
+    def decode_request(self, body: Json) -> Decoded[OptionsT]:
+        """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+        ...
+
+    def encoder(self, options: OptionsT, *, id: str, created: int, model: str) -> Encoder:
+        """A new encoder. `id` is the answer's, `created` in Unix seconds, `model` the name that the client used."""
+        ...
+
+    def encode_error(self, error: Exception) -> tuple[int, Json]:
+        """HTTP status and body for an answer that has not begun. Tells nothing of an unexpected exception."""
+        ...
+
+
+def decode_json(body: bytes) -> Json:
+    """The JSON object in the body of a request, without lone surrogates.
+
+    Raises: `InvalidRequest` that says where the body breaks which rule.
+    """
+    if not body.strip():
+        raise InvalidRequest("the body is empty; send a JSON object")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the body is not valid UTF-8: byte {error.start} is 0x{body[error.start]:02x}") from error
+    try:
+        value = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(
+            f"the body is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from error
+    except RecursionError as error:
+        raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from error
+    except InvalidRequest:
+        raise
+    except ValueError as error:  # Python refuses to convert integers of more than 4,300 digits
+        raise InvalidRequest("the body holds an integer of more than 4300 digits") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"the body must be a JSON object, not {shown(value)}")
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
+    # UTF-8 cannot hold a surrogate, so only an escape can have brought one: most bodies need no walk.
+    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+
+
+def shown(value: object, limit: int = 40) -> str:
+    """A short picture of a JSON value for an error message."""
+    match value:
+        case str():
+            text = json.dumps(value[: limit + 1], ensure_ascii=False)
+            return text if len(value) <= limit else f'{text[: limit + 1]}…"'
+        case dict():
+            return "an object"
+        case list():
+            return "an array" if value else "an empty array"
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case _:
+            text = repr(value)
+            return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def wrong(path: str, expected: str, value: object) -> InvalidRequest:
+    """The error that says what `path` must be, and what it is."""
+    return InvalidRequest(f"{path} must be {expected}, not {shown(value)}", field=path)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Which numbers are allowed; `above` is exclusive, the others are not."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+        )
+
+    def __str__(self) -> str:
+        if self.low is not None and self.high is not None:
+            return (
+                f" from {self.low:g} to {self.high:g}" if abs(self.high) < 1e6 else f" from {self.low} to {self.high}"
+            )
+        if self.above is not None:
+            return f" greater than {self.above:g}"
+        return "" if self.low is None else f" of at least {self.low:g}"
+
+
+ANY = Range()
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One JSON object, and the path that leads to it.
+
+    Every reader returns `None` for what is absent or `null`, and raises `InvalidRequest` for the wrong type.
+    """
+
+    body: Json
+    path: str = ""
+
+    def at(self, key: str) -> str:
+        """The path of a field, as error messages write it."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def has(self, key: str) -> bool:
+        return self.body.get(key) is not None
+
+    def find_any(self, key: str) -> Any:
+        return self.body.get(key)
+
+    def find_string(self, key: str) -> str | None:
+        value = self.body.get(key)
+        if value is not None and not isinstance(value, str):
+            raise wrong(self.at(key), "a string", value)
+        return value
+
+    def get_string(self, key: str, why: str = "") -> str:
+        """A string that must be there and not be empty."""
+        value = self.find_string(key)
+        if value is None:
+            raise InvalidRequest(f"{self.at(key)} is missing{why and ': '}{why}", field=self.at(key))
+        if not value:
+            raise InvalidRequest(f"{self.at(key)} is empty{why and ': '}{why}", field=self.at(key))
+        return value
+
+    def find_boolean(self, key: str) -> bool | None:
+        value = self.body.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise wrong(self.at(key), "true or false", value)
+        return value
+
+    def find_number(self, key: str, allowed: Range = ANY) -> float | None:
+        return None if (value := self.body.get(key)) is None else check_number(value, self.at(key), allowed)
+
+    def find_integer(self, key: str, allowed: Range = ANY) -> int | None:
+        """An integer; `3.0` is one, `true` is none."""
+        value = self.body.get(key)
+        if value is None:
+            return None
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(whole, bool) or not isinstance(whole, int) or whole not in allowed:
+            raise wrong(self.at(key), f"an integer{allowed}", value)
+        return whole
+
+    def find_array(self, key: str) -> list[Any] | None:
+        value = self.body.get(key)
+        if value is not None and not isinstance(value, list):
+            raise wrong(self.at(key), "an array", value)
+        return value
+
+    def find_object(self, key: str) -> Fields | None:
+        value = self.body.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise wrong(self.at(key), "an object", value)
+        return Fields(value, self.at(key))
+
+    def get_object(self, key: str) -> Fields:
+        found = self.find_object(key)
+        if found is None:
+            raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
+        return found
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        """The elements of an array of objects; none when it is absent."""
+        for index, value in enumerate(self.find_array(key) or ()):
+            path = f"{self.at(key)}[{index}]"
+            if not isinstance(value, dict):
+                raise wrong(path, "an object", value)
+            yield Fields(value, path)
+
+    def find_strings(self, key: str) -> tuple[str, ...] | None:
+        """The elements of an array of strings."""
+        values = self.find_array(key)
+        if values is None:
+            return None
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                raise wrong(f"{self.at(key)}[{index}]", "a string", value)
+        return tuple(values)
+
+
+def check_number(value: object, path: str, allowed: Range = ANY) -> float:
+    """`value` as a finite number in range. Raises: `InvalidRequest`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(path, f"a number{allowed}", value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number not in allowed:
+        raise wrong(path, f"a number{allowed}", value)
+    return number
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _without_surrogates(value: Any) -> Any:
+    """`value` with U+FFFD in the place of every half of a character."""
+    match value:
+        case str():
+            return _SURROGATE.sub("\ufffd", value)
+        case dict():
+            return {_without_surrogates(key): _without_surrogates(child) for key, child in value.items()}
+        case list():
+            return [_without_surrogates(child) for child in value]
+        case _:
+            return value
+
+
+def _is_deeper(value: Json, limit: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidRequest(f"the body is not valid JSON: {name} is not a JSON value; use a number or null")

@@ -1,0 +1,23 @@
+"""Server-sent events: the framing of one event or comment, and nothing about what is in it.
+
+JSON escapes line breaks, so that a body is always one `data:` line.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+PING = b": ping\n\n"
+"""A comment. Keeps proxies and clients from giving up in a silence; readers skip it."""
+
+DONE = b"data: [DONE]\n\n"
+
+
+def encode_event(body: Any, event: str | None = None) -> bytes:
+    """One event with a JSON body.
+
+    The text is ASCII: some readers split lines at U+2028 or U+0085 (`str.splitlines`), which JSON leaves unescaped.
+    """
+    name = f"event: {event}\n" if event is not None else ""
+    return f"{name}data: {json.dumps(body, separators=(',', ':'))}\n\n".encode("ascii")

@@ -1,0 +1,294 @@
+"""Answers in OpenAI's chat protocol: the shapes, and that a stream and a whole reply say the same."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.core import (
+    BadCall,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ContextFull,
+    EngineDown,
+    EngineError,
+    Event,
+    Evicted,
+    Finished,
+    InvalidRequest,
+    Message,
+    NotAllowed,
+    Progress,
+    RateLimited,
+    Reasoning,
+    ReasoningDelta,
+    Refused,
+    Reply,
+    Started,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolCall,
+    UnknownModel,
+    Usage,
+    fold,
+    replay,
+)
+from shepherd.wire import openai_chat
+from shepherd.wire.base import Json
+from shepherd.wire.openai_chat import ChatOptions, encode_error
+
+
+def stream_of(events: Iterable[Event], *, model: str = "gpt-4", include_usage: bool = False) -> list[Json]:
+    """The chunks of a stream, checked for what is the same in each."""
+    encoder = openai_chat.encoder(ChatOptions(include_usage), id="chatcmpl-1", created=17, model=model)
+    text = b"".join(encoder.encode(event) for event in events).decode("ascii")
+    *chunks, done, rest = text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    bodies: list[Json] = [json.loads(chunk.removeprefix("data: ")) for chunk in chunks]
+    for body in bodies:
+        assert body["id"] == "chatcmpl-1"
+        assert body["object"] == "chat.completion.chunk"
+        assert body["created"] == 17
+        assert body["model"] == model
+    return bodies
+
+
+def message_of(chunks: Iterable[Json]) -> tuple[Json, str]:
+    """The message that a client puts together, and the finish reason; checks OpenAI's rules on the way."""
+    message: Json = {"content": "", "reasoning_content": "", "tool_calls": []}
+    reasons: list[str] = []
+    for number, chunk in enumerate(chunk for chunk in chunks if chunk["choices"]):
+        (choice,) = chunk["choices"]
+        delta = choice["delta"]
+        assert (choice["index"], "role" in delta) == (0, number == 0)
+        assert not reasons, "something follows the finish reason"
+        message["content"] += delta.get("content", "")
+        message["reasoning_content"] += delta.get("reasoning_content", "")
+        for call in delta.get("tool_calls", ()):
+            if call["index"] == len(message["tool_calls"]):
+                assert call["id"]
+                assert call["type"] == "function"
+                message["tool_calls"].append({key: call[key] for key in ("id", "type", "function")})
+            else:
+                assert call["index"] == len(message["tool_calls"]) - 1
+                message["tool_calls"][-1]["function"]["arguments"] += call["function"]["arguments"]
+        if choice["finish_reason"] is not None:
+            assert delta == {}
+            reasons.append(choice["finish_reason"])
+    (reason,) = reasons
+    return message, reason
+
+
+def whole_of(reply: Reply, *, model: str = "gpt-4") -> Json:
+    encoder = openai_chat.encoder(ChatOptions(), id="chatcmpl-1", created=17, model=model)
+    return encoder.encode_reply(reply)
+
+
+USAGE = Usage(input=10, cache_read=30, cache_write=2, output=8, reasoning=3)
+
+
+def test_a_stream_has_a_role_first_and_an_empty_delta_with_the_reason_last() -> None:
+    chunks = stream_of(
+        [Started("m"), Progress(1, 2), Evicted(1, 9), TextDelta('a"\n'), TextDelta("é"), Finished("end")]
+    )
+    assert [chunk["choices"][0] for chunk in chunks] == [
+        {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None},
+        {"index": 0, "delta": {"content": 'a"\n'}, "finish_reason": None},
+        {"index": 0, "delta": {"content": "é"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+    ]
+    assert not any("usage" in chunk for chunk in chunks)
+
+
+def test_usage_comes_in_a_chunk_of_its_own_only_when_asked() -> None:
+    chunks = stream_of([Started("m"), TextDelta("a"), Finished("length", USAGE)], include_usage=True)
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None, None, None]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == {
+        "prompt_tokens": 42,
+        "completion_tokens": 8,
+        "total_tokens": 50,
+        "prompt_tokens_details": {"cached_tokens": 30},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+
+
+def test_a_whole_reply_is_a_chat_completion() -> None:
+    message = Message("assistant", (Reasoning("Hm."), Text("Look:"), ToolCall("c1", "look", '{"a": 1}')))
+    assert whole_of(Reply(message, "tool_calls", USAGE, "real")) == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 17,
+        "model": "gpt-4",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Look:",
+                    "refusal": None,
+                    "reasoning_content": "Hm.",
+                    "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+                    ],
+                },
+                "logprobs": None,
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 42,
+            "completion_tokens": 8,
+            "total_tokens": 50,
+            "prompt_tokens_details": {"cached_tokens": 30},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        },
+    }
+
+
+def test_the_real_model_is_named_when_the_client_named_none() -> None:
+    assert stream_of([Started("real"), Finished("end")], model="real")[0]["model"] == "real"
+    encoder = openai_chat.encoder(ChatOptions(), id="x", created=1, model="")
+    assert b'"model":"real"' in encoder.encode(Started("real"))
+    assert whole_of(Reply(Message("assistant"), "end", USAGE, "real"), model="")["model"] == "real"
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish_reason"),
+    [("end", "stop"), ("stop", "stop"), ("length", "length"), ("filtered", "content_filter"), ("cancelled", "stop")],
+)
+def test_each_stop_reason_has_its_word(reason: StopReason, finish_reason: str) -> None:
+    reply = Reply(Message.assistant("a"), reason, USAGE, "m")
+    assert message_of(stream_of(replay(reply.message, reason=reason)))[1] == finish_reason
+    assert whole_of(reply)["choices"][0]["finish_reason"] == finish_reason
+
+
+def test_calls_are_numbered_and_named_before_their_arguments() -> None:
+    events: list[Event] = [
+        Started("m"),
+        CallStarted("a", "look"), CallDelta('{"x":'), CallDelta("1}"), CallEnded(ToolCall("a", "look", '{"x":1}')),
+        CallStarted("", "see"), CallEnded(ToolCall("", "see", "")),
+        Finished("tool_calls"),
+    ]  # fmt: skip
+    deltas = [chunk["choices"][0]["delta"].get("tool_calls") for chunk in stream_of(events)]
+    assert deltas[1:-1] == [
+        [{"index": 0, "id": "a", "type": "function", "function": {"name": "look", "arguments": ""}}],
+        [{"index": 0, "function": {"arguments": '{"x":1}'}}],
+        [{"index": 1, "id": "call_1_1", "type": "function", "function": {"name": "see", "arguments": ""}}],
+        [{"index": 1, "function": {"arguments": ""}}],
+    ]
+
+
+BAD = BadCall("<call>{oops", "the braces do not match", id="b", name="look")
+NAMELESS = BadCall("<call>{oops", "no name could be read", id="b")
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason", "content", "arguments", "finish_reason"),
+    [
+        ((Text("a"), BAD), "length", "a", [], "length"),
+        ((BAD,), "length", "", [], "length"),
+        ((BAD,), "end", "", ["<call>{oops"], "tool_calls"),
+        ((BAD, NAMELESS), "length", "", ["<call>{oops"], "length"),
+        ((NAMELESS,), "end", "[invalid tool call: no name could be read]", [], "stop"),
+        ((NAMELESS,), "tool_calls", "[invalid tool call: no name could be read]", [], "stop"),
+        ((NAMELESS, Text("b")), "end", "[invalid tool call: no name could be read]b", [], "stop"),
+        ((BAD, Reasoning("r"), ToolCall("c", "see", "{}")), "tool_calls", "", ["<call>{oops", "{}"], "tool_calls"),
+    ],
+)
+def test_a_bad_call_is_a_call_or_a_note_and_nothing_when_it_was_cut_off(
+    parts: tuple[Any, ...], reason: StopReason, content: str, arguments: list[str], finish_reason: str
+) -> None:
+    message = Message("assistant", parts)
+    streamed, streamed_reason = message_of(stream_of(replay(message, reason=reason)))
+    assert streamed["content"] == content
+    assert [call["function"]["arguments"] for call in streamed["tool_calls"]] == arguments
+    assert streamed_reason == finish_reason
+    assert_same(Reply(message, reason, USAGE, "m"), streamed, streamed_reason)
+
+
+def assert_same(reply: Reply, streamed: Json, streamed_reason: str) -> None:
+    choice = whole_of(reply)["choices"][0]
+    whole = choice["message"]
+    assert isinstance(whole["content"], str)
+    assert whole["content"] == streamed["content"]
+    assert whole.get("reasoning_content", "") == streamed["reasoning_content"]
+    assert whole.get("tool_calls", []) == streamed["tool_calls"]
+    assert choice["finish_reason"] == streamed_reason
+
+
+TEXT = st.text(min_size=1, max_size=6)
+PARTS = st.one_of(
+    st.builds(Text, TEXT),
+    st.builds(Reasoning, TEXT),
+    st.builds(ToolCall, st.just("c"), TEXT, st.text(max_size=6)),
+    st.builds(BadCall, TEXT, TEXT, st.just("c"), st.text(max_size=3)),
+)
+REASONS: st.SearchStrategy[StopReason] = st.sampled_from(
+    ("end", "stop", "length", "tool_calls", "filtered", "cancelled")
+)
+
+
+@given(st.lists(PARTS, max_size=6), REASONS)
+def test_a_stream_and_a_whole_reply_say_the_same(parts: list[Any], reason: StopReason) -> None:
+    events = list(replay(Message("assistant", tuple(parts)), reason=reason))
+    assert_same(fold(events), *message_of(stream_of(events)))
+
+
+def test_text_after_a_held_call_does_not_overtake_it() -> None:
+    encoder = openai_chat.encoder(ChatOptions(), id="x", created=1, model="m")
+    encoder.encode(Started("m"))
+    encoder.encode(CallStarted("b", ""))
+    assert encoder.encode(CallEnded(NAMELESS)) == b""
+    assert b"invalid tool call" in encoder.encode(TextDelta("after")).split(b"after")[0]
+
+
+def test_chunks_are_ascii_so_that_no_reader_splits_a_line_at_a_unicode_separator() -> None:
+    encoder = openai_chat.encoder(ChatOptions(), id="x", created=1, model="m\u2028")
+    chunks = [encoder.encode(event) for event in (Started("m"), TextDelta("a\u2028\x85b"), ReasoningDelta("\u2029"))]
+    assert b"".join(chunks).decode("ascii").splitlines()[0::2] == [
+        chunk.decode("ascii").removesuffix("\n\n") for chunk in chunks
+    ]
+
+
+def test_a_failure_in_the_middle_is_an_error_event_and_no_done() -> None:
+    encoder = openai_chat.encoder(ChatOptions(), id="x", created=1, model="m")
+    fragment = encoder.encode_failure(EngineError("the engine stopped"))
+    assert json.loads(fragment.removeprefix(b"data: ")) == {
+        "error": {"message": "the engine stopped", "type": "server_error", "param": None, "code": "500"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "param", "code"),
+    [
+        (InvalidRequest("m", field="a.b"), 400, "invalid_request_error", "a.b", "400"),
+        (InvalidRequest("m", status=413), 413, "invalid_request_error", None, "413"),
+        (ContextFull(needed=9, limit=8), 400, "invalid_request_error", "messages", "context_length_exceeded"),
+        (NotAllowed("m"), 401, "authentication_error", None, "401"),
+        (NotAllowed("m", status=403), 403, "authentication_error", None, "403"),
+        (UnknownModel("x"), 404, "invalid_request_error", None, "model_not_found"),
+        (RateLimited("m", backend="b"), 429, "rate_limit_error", None, "429"),
+        (EngineDown("m"), 503, "server_error", None, "503"),
+        (EngineError("m"), 500, "server_error", None, "500"),
+        (Refused("m", backend="b", status=302), 502, "server_error", None, "502"),
+    ],
+)
+def test_each_error_has_the_shape_that_clients_test_for(
+    error: Exception, status: int, kind: str, param: str | None, code: str
+) -> None:
+    found, body = encode_error(error)
+    assert found == status
+    assert body == {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
+
+
+def test_of_an_unexpected_exception_nothing_is_told() -> None:
+    status, body = encode_error(KeyError("secret"))
+    assert status == 500
+    assert "secret" not in json.dumps(body)
+    assert body["error"]["type"] == "server_error"

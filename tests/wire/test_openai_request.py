@@ -1,0 +1,388 @@
+"""Requests in OpenAI's chat protocol: what is understood, what is refused and how."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shepherd.core import (
+    Image,
+    InvalidRequest,
+    Message,
+    Reasoning,
+    Request,
+    Sampling,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from shepherd.wire.base import Json
+from shepherd.wire.openai_chat import ChatOptions, decode_request
+
+USER = {"role": "user", "content": "Hello"}
+BIG = '{"n": 12345678901234567890}'
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def request_of(**fields: Any) -> Request:
+    return decode_request({"model": "m", "messages": [USER], **fields}).request
+
+
+# ---- requests that are understood
+
+
+def test_a_whole_conversation_is_decoded() -> None:
+    body = {
+        "model": "gpt-4",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "developer", "content": [{"type": "text", "text": "Really."}]},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning_content": "Hm.",
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "look", "arguments": BIG}},
+                    {"id": "c2", "function": {"name": "look", "arguments": "{broken"}},
+                    {"id": "c3", "function": {"name": "look", "arguments": {"ü": 1}}},
+                    {"id": "c4", "function": {"name": "look", "arguments": None}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "one"},
+            {"role": "tool", "tool_call_id": "c9", "name": "other", "content": [{"type": "text", "text": "two"}]},
+            {"role": "assistant", "content": None, "refusal": "No."},
+            {"role": "user", "content": ""},
+        ],
+        "tools": [
+            {"type": "function", "function": {"name": "look", "description": None, "parameters": None, "strict": True}},
+            {"function": {"name": "see", "description": "Sees.", "parameters": {"type": "object", "x": [1]}}},
+        ],
+    }  # fmt: skip
+    assert decode_request(body).request == Request(
+        model="gpt-4",
+        messages=(
+            Message.system("Be brief."),
+            Message.system("Really."),
+            Message("user", (Text("a"), Text("b"))),
+            Message(
+                "assistant",
+                (
+                    Reasoning("Hm."),
+                    ToolCall("c1", "look", BIG),
+                    ToolCall("c2", "look", "{broken"),
+                    ToolCall("c3", "look", '{"ü": 1}'),
+                    ToolCall("c4", "look", "{}"),
+                ),
+            ),
+            Message("tool", (ToolResult("c1", (Text("one"),), "look"),)),
+            Message("tool", (ToolResult("c9", (Text("two"),), "other"),)),
+            Message.assistant("No."),
+            Message("user"),
+        ),
+        tools=(ToolSpec("look"), ToolSpec("see", "Sees.", {"type": "object", "x": [1]})),
+    )
+
+
+def test_images_come_by_value_or_by_reference() -> None:
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw==", "detail": "low"}},
+        {"type": "image_url", "image_url": "https://example.org/a.jpg"},
+        {"type": "input_image", "image_url": "data:image/jpeg;base64,iVBORw"},
+        {"type": "image_url", "image_url": {"url": "data:image/svg+xml,%3Csvg/%3E"}},
+    ]
+    assert request_of(messages=[{"role": "user", "content": parts}]).messages[0].parts == (
+        Image("image/png", b"\x89PNG"),
+        Image(url="https://example.org/a.jpg"),
+        Image("image/jpeg", b"\x89PNG"),
+        Image("image/svg+xml", b"<svg/>"),
+    )
+
+
+def test_every_sampling_option_arrives() -> None:
+    options: Json = {
+        "temperature": 0, "top_k": -1, "top_p": 1, "min_p": 0.05, "typical_p": 0.9, "top_n_sigma": -1,
+        "repetition_penalty": 1.1, "frequency_penalty": -2, "presence_penalty": 2, "repeat_last_n": -1,
+        "dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64,
+        "dry_sequence_breakers": ["\n"], "xtc_probability": 0.5, "xtc_threshold": 0.1, "mirostat": 2,
+        "mirostat_tau": 5, "mirostat_eta": 0.1, "seed": -(2**63), "logit_bias": {"50256": -100, "7": 1.5},
+        "ignore_eos": True,
+    }  # fmt: skip
+    assert request_of(**options).sampling == Sampling(
+        temperature=0.0, top_k=0, top_p=1.0, min_p=0.05, typical_p=0.9, top_n_sigma=-1.0,
+        repetition_penalty=1.1, frequency_penalty=-2.0, presence_penalty=2.0, repeat_last_n=-1,
+        dry_multiplier=0.8, dry_base=1.75, dry_allowed_length=2, dry_penalty_last_n=64,
+        dry_sequence_breakers=("\n",), xtc_probability=0.5, xtc_threshold=0.1, mirostat=2,
+        mirostat_tau=5.0, mirostat_eta=0.1, seed=-(2**63), logit_bias=((50256, -100.0), (7, 1.5)),
+        ignore_eos=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"repeat_penalty": 1.2}, "repetition_penalty", 1.2),
+        ({"repeat_penalty": 1.2, "repetition_penalty": 1.1}, "repetition_penalty", 1.1),
+        ({"seed": 2**64 - 1}, "seed", 2**64 - 1),
+        ({"top_k": 40.0}, "top_k", 40),
+    ],
+)
+def test_a_sampling_option_has_other_names_and_spellings(fields: Json, name: str, value: object) -> None:
+    assert getattr(request_of(**fields).sampling, name) == value
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_tokens"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 7, "max_tokens": 5}, 7),
+        ({"max_completion_tokens": None, "max_tokens": 5}, 5),
+        ({"max_tokens": -1}, None),
+        ({"max_tokens": 64_000}, 64_000),
+        ({}, None),
+    ],
+)
+def test_the_newer_name_of_max_tokens_wins(fields: Json, max_tokens: int | None) -> None:
+    assert request_of(**fields).max_tokens == max_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "level"),
+    [
+        ({}, None),
+        ({"reasoning_effort": "none"}, "off"),
+        ({"reasoning_effort": "minimal"}, "low"),
+        ({"reasoning_effort": "medium"}, "medium"),
+        ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, "off"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, None),
+        ({"enable_thinking": False}, "off"),
+    ],
+)
+def test_reasoning_has_one_level(fields: Json, level: str | None) -> None:
+    assert request_of(**fields).reasoning == level
+
+
+@pytest.mark.parametrize(
+    ("fields", "session"),
+    [
+        ({"user": "u"}, "u"),
+        ({"user": "u", "prompt_cache_key": "k"}, "k"),
+        ({"user": "u", "prompt_cache_key": "k", "session_id": "s"}, "s"),
+        ({"user": ""}, None),
+    ],
+)
+def test_the_most_precise_key_names_the_session(fields: Json, session: str | None) -> None:
+    assert request_of(**fields).session == session
+
+
+@pytest.mark.parametrize(
+    ("choice", "decoded"),
+    [
+        (None, "auto"),
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "function": {"name": "look"}}, ("named", "look")),
+    ],
+)
+def test_a_tool_choice_keeps_its_name(choice: object, decoded: object) -> None:
+    assert request_of(tools=[TOOL], tool_choice=choice).tool_choice == decoded
+
+
+@pytest.mark.parametrize(("stop", "decoded"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())])
+def test_stop_is_a_string_or_an_array(stop: object, decoded: tuple[str, ...]) -> None:
+    assert request_of(stop=stop).stop == decoded
+
+
+def test_null_is_absent_everywhere() -> None:
+    names = [
+        "tools", "tool_choice", "stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "typical_p",
+        "repetition_penalty", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "max_tokens",
+        "max_completion_tokens", "stop", "n", "response_format", "logprobs", "reasoning_effort",
+        "chat_template_kwargs", "user", "prompt_cache_key", "parallel_tool_calls", "functions", "function_call",
+        "dry_sequence_breakers", "mirostat", "ignore_eos",
+    ]  # fmt: skip
+    message = {"role": "user", "content": "Hello", "name": None, "tool_calls": None}
+    decoded = decode_request({"model": None, "messages": [message]} | dict.fromkeys(names))
+    assert decoded.request == Request("", (Message.user("Hello"),))
+    assert (decoded.stream, decoded.options) == (False, ChatOptions())
+
+
+def test_unknown_fields_are_ignored() -> None:
+    plain = request_of()
+    message = {**USER, "cache_control": {"type": "ephemeral"}}
+    assert request_of(messages=[message], store=True, metadata={"a": 1}, service_tier="auto", n=1) == plain
+
+
+def test_stream_options_reach_the_encoder() -> None:
+    body = {"messages": [USER], "stream": True, "stream_options": {"include_usage": True}}
+    decoded = decode_request(body)
+    assert (decoded.stream, decoded.options) == (True, ChatOptions(include_usage=True))
+
+
+# ---- requests that are refused
+
+IMAGE = "messages[0].content[0].image_url.url"
+
+
+def user(part: object) -> Json:
+    return {"messages": [{"role": "user", "content": [part]}]}
+
+
+def image(url: object) -> Json:
+    return user({"type": "image_url", "image_url": {"url": url}})
+
+
+def call(**fields: object) -> Json:
+    return {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", **fields}]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"model": 4}, "model", "a string, not 4"),
+        ({"messages": None}, "messages", "missing"),
+        ({"messages": None, "input": "Hi"}, "messages", "/v1/responses"),
+        ({"messages": []}, "messages", "empty"),
+        ({"messages": "Hi"}, "messages", 'an array, not "Hi"'),
+        ({"messages": ["Hi"]}, "messages[0]", 'an object, not "Hi"'),
+        ({"messages": [USER, {"content": "x"}]}, "messages[1].role", "missing"),
+        ({"messages": [{"role": "robot"}]}, "messages[0].role", '"robot"; the roles are system'),
+        ({"messages": [{"role": "function"}]}, "messages[0].role", "role tool"),
+        ({"messages": [{"role": "user", "content": 42}]}, "messages[0].content", "not 42"),
+        ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "not an object"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "missing"),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "x"}}]},
+            "messages[0].function_call",
+            "tool_calls",
+        ),
+        ({"messages": [{"role": "assistant", "reasoning_content": 1}]}, "messages[0].reasoning_content", "a string"),
+        (user("Hi"), "messages[0].content[0]", "an object"),
+        (user({"text": "x"}), "messages[0].content[0].type", "missing"),
+        (user({"type": "text"}), "messages[0].content[0].text", "missing"),
+        (user({"type": "text", "text": 3}), "messages[0].content[0].text", "a string"),
+        (user({"type": "input_audio"}), "messages[0].content[0].type", '"input_audio", which is not supported'),
+        (image(None), IMAGE, "missing"),
+        (image("file:///etc/passwd"), IMAGE, "http"),
+        (image("data:image/png;base64,@@@@"), IMAGE, "base64"),
+        (image("data:image/png;base64,ü"), IMAGE, "base64"),
+        (image("data:image/png;base64,"), IMAGE, "0 bytes"),
+        (image("data:application/pdf;base64,AAAA"), IMAGE, "data:image/png"),
+        (image("data:image/png"), IMAGE, "data:image/png"),
+        (
+            {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "not supported here",
+        ),
+        (call(), "messages[0].tool_calls[0].function", "missing"),
+        (call(type="custom"), "messages[0].tool_calls[0].type", '"custom"'),
+        (call(function={"arguments": "{}"}), "messages[0].tool_calls[0].function.name", "missing"),
+        (call(id=None, function={"name": "x"}), "messages[0].tool_calls[0].id", "missing"),
+        (call(function={"name": "x", "arguments": 3}), "messages[0].tool_calls[0].function.arguments", "not 3"),
+        ({"tools": {}}, "tools", "an array, not an object"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", '"web_search"'),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing"),
+        ({"tools": [{"function": {"name": ""}}]}, "tools[0].function.name", "empty"),
+        ({"tools": [{"function": {"name": "a", "parameters": []}}]}, "tools[0].function.parameters", "an object"),
+        ({"functions": [{"name": "a"}]}, "functions", "send tools"),
+        ({"tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"tool_choice": "sometimes"}, "tool_choice", '"auto"'),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice", '"auto"'),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "jump"}}},
+            "tool_choice.function.name",
+            '"jump", which is not among the tools (look)',
+        ),
+        ({"temperature": -0.1}, "temperature", "at least 0, not -0.1"),
+        ({"temperature": "hot"}, "temperature", 'a number of at least 0, not "hot"'),
+        ({"temperature": True}, "temperature", "not true"),
+        ({"top_p": 1.5}, "top_p", "from 0 to 1, not 1.5"),
+        ({"top_k": -2}, "top_k", "not -2"),
+        ({"top_k": 1.5}, "top_k", "an integer"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"presence_penalty": 2.1}, "presence_penalty", "from -2 to 2"),
+        ({"mirostat": 3}, "mirostat", "from 0 to 2"),
+        ({"seed": 2**64}, "seed", "18446744073709551615"),
+        ({"seed": "abc"}, "seed", "an integer"),
+        ({"ignore_eos": 1}, "ignore_eos", "true or false"),
+        ({"dry_sequence_breakers": [1]}, "dry_sequence_breakers[0]", "a string"),
+        ({"logit_bias": [[1, 2]]}, "logit_bias", "an object"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"²": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"7": 101}}, "logit_bias.7", "from -100 to 100"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_tokens": -2}, "max_tokens", "at least 1"),
+        ({"max_completion_tokens": "5"}, "max_completion_tokens", "an integer"),
+        ({"stop": ""}, "stop", "empty"),
+        ({"stop": ["a", ""]}, "stop[1]", "empty"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16"),
+        ({"stop": 5}, "stop", "a string or an array"),
+        ({"stop": [5]}, "stop[0]", "a string"),
+        ({"stream": "yes"}, "stream", "true or false"),
+        ({"stream_options": []}, "stream_options", "an object"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage", "true or false"),
+        ({"n": 2}, "n", "send n requests"),
+        ({"n": 0}, "n", "only one choice"),
+        ({"logprobs": True}, "logprobs", "not available yet"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "not available yet"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format", "not available yet"),
+        ({"response_format": {"type": "xml"}}, "response_format", "text"),
+        ({"response_format": "json"}, "response_format", "an object"),
+        ({"grammar": "root ::= x"}, "grammar", "not available yet"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort", "one of none, minimal"),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking", "true or false"),
+        ({"user": 5}, "user", "a string"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value_and_the_rule(fields: Json, field: str, said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        request_of(**fields)
+    assert caught.value.field == field
+    assert said in caught.value.message
+    assert len(caught.value.message) < 300
+    assert caught.value.status == 400
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+JSON = st.recursive(
+    SCALARS,
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=6), children, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    [
+        "model", "messages", "role", "content", "type", "text", "tool_calls", "tool_call_id", "id", "function",
+        "name", "arguments", "tools", "tool_choice", "stop", "n", "parameters", "image_url", "url",
+        "reasoning_content", "refusal", "seed", "temperature", "logit_bias", "max_tokens", "response_format",
+        "stream", "stream_options", "include_usage", "chat_template_kwargs", "enable_thinking", "user",
+    ]
+)  # fmt: skip
+WORDS = st.sampled_from(
+    ["user", "assistant", "tool", "system", "text", "image_url", "function", "refusal", "required", "json_object",
+     "data:image/png;base64,AAAA", "data:,", "data:image/png;base64,A", "high"]
+)  # fmt: skip
+LIKELY = st.recursive(
+    SCALARS | WORDS,
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(NAMES, children, max_size=5),
+    max_leaves=25,
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": WORDS, "content": LIKELY}, optional={"tool_calls": LIKELY, "tool_call_id": LIKELY}
+)
+
+
+@given(st.dictionaries(NAMES, JSON | LIKELY) | st.fixed_dictionaries({"messages": st.lists(MESSAGE, max_size=3)}))
+@example({"messages": [{"role": []}]})
+@example({"messages": [{"role": "user", "content": [{"type": {}}]}]})
+@example({"messages": [USER], "tool_choice": {"type": "function", "function": {"name": []}}})
+def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None:
+    found: Request | InvalidRequest
+    try:
+        found = decode_request(body).request
+    except InvalidRequest as error:
+        found = error
+    assert isinstance(found, Request) or (found.status == 400 and found.field is not None)
