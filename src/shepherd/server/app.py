@@ -1,0 +1,225 @@
+"""The FastAPI application: paths, the order of the layers around them, and what is told without generating.
+
+    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ router ─▶ Exchange (generates) | models | health | root
+
+Not here: how a request is answered (`exchange`), how a port is opened (`listen`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shepherd.backends.base import Health, ModelCard
+from shepherd.core import EngineDown, InvalidRequest, UnknownModel
+from shepherd.server.auth import LOCAL_ORIGIN, Guard
+from shepherd.server.exchange import REQUEST_ID, Answers, Exchange, Limits, Live, retry_headers
+from shepherd.server.listen import serve
+from shepherd.server.surfaces import SURFACES, Surface, codec_of
+from shepherd.wire.openai_shapes import encode_model, encode_models
+
+__all__ = ["Limits", "Service", "create_app", "serve"]
+
+
+class Service(Answers, Protocol):
+    """What the server needs of the program behind it. All of it is called on the event loop and returns at once."""
+
+    def models(self) -> Sequence[ModelCard]: ...
+
+    def health(self) -> Health: ...
+
+
+def create_app(
+    service: Service,
+    *,
+    api_keys: Collection[str] | None = None,
+    host: str = "127.0.0.1",
+    origins: Collection[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> FastAPI:
+    """The application. `api_keys`: `None` = open, empty = refuse all; `host`: where it will listen."""
+    app = FastAPI(
+        title="Shepherd",
+        version=version("shepherd"),
+        description="Language models on your own machine, with conversations that never run out of context.",
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    live = app.state.live = Live()
+    for surface in SURFACES:
+        _add_surface(app, surface, partial(Exchange, surface, service, limits, live))
+    _add_telling_paths(app, service)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_bug)
+    # The last one added is the outermost.
+    app.add_middleware(Guard, api_keys=api_keys, host=host, origins=origins)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_origin_regex=LOCAL_ORIGIN,
+        allow_methods=("GET", "HEAD", "POST", "DELETE", "OPTIONS"),
+        allow_headers=_CORS_HEADERS,
+        expose_headers=("retry-after", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted"),
+    )
+    app.add_middleware(Tag)
+    return app
+
+
+def _add_surface(app: FastAPI, surface: Surface, exchange: Callable[[], Exchange]) -> None:
+    async def answer() -> Response:
+        return exchange()
+
+    for path in surface.paths:
+        app.add_api_route(
+            path,
+            answer,
+            methods=["POST"],
+            name=surface.name,
+            summary=surface.summary,
+            include_in_schema=path == surface.path,
+            response_class=Response,
+            openapi_extra={
+                "requestBody": {"required": True, "content": {"application/json": {"schema": surface.body}}}
+            },
+        )
+
+
+def _add_telling_paths(app: FastAPI, service: Service) -> None:
+    async def health() -> Response:
+        """Whether requests can be answered: 200 when they can, else 503 with the reason."""
+        found = service.health()
+        caches = {
+            name: {"n_ctx": cache.n_ctx, "used": cache.used, "model": cache.model}
+            for name, cache in found.caches.items()
+        }
+        body: dict[str, Any] = {
+            "status": found.status,
+            "backend_connected": found.status == "ok",
+            "backend": found.backend,
+            "model": found.model,
+            "caches": caches,
+        }
+        if found.detail:
+            body["detail"] = found.detail
+        return JSONResponse(body, 200 if found.status == "ok" else 503)
+
+    async def models(request: HTTPRequest) -> Response:
+        """The models that can be named in a request."""
+        cards = service.models()
+        if not cards and service.health().status == "loading":
+            # An empty list would be believed and remembered.
+            return _error_response(request, EngineDown("the model is still loading; try again in a moment"))
+        return JSONResponse(encode_models([_model_body(card) for card in cards]))
+
+    async def model(request: HTTPRequest, model_id: str) -> Response:
+        """One model."""
+        cards = service.models()
+        for card in cards:
+            if card.id == model_id:
+                return JSONResponse(_model_body(card))
+        if not cards and service.health().status == "loading":
+            return _error_response(request, EngineDown("the model is still loading; try again in a moment"))
+        return _error_response(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
+
+    async def root() -> Response:
+        """What is here."""
+        endpoints = [f"POST {path}" for surface in SURFACES for path in surface.paths[:1]]
+        endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /health", "GET /docs"]
+        return JSONResponse({"name": "shepherd", "version": app.version, "endpoints": endpoints})
+
+    for path, handler in (
+        ("/health", health),
+        ("/v1/models", models),
+        ("/v1/models/{model_id:path}", model),
+        ("/", root),
+    ):
+        app.add_api_route(path, handler, methods=["GET"])
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
+    for path, handler in (("/v1/health", health), ("/models", models)):
+        app.add_api_route(path, handler, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _model_body(card: ModelCard) -> dict[str, Any]:
+    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
+
+
+def _error_response(request: HTTPRequest, error: Exception) -> Response:
+    status, body = codec_of(request.scope["path"]).encode_error(error)
+    response = JSONResponse(body, status)
+    response.raw_headers.extend(retry_headers(error))
+    return response
+
+
+async def _answer_http_error(request: HTTPRequest, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    method, path = request.method, request.scope["path"]
+    if error.status_code == 404:
+        hint = "; the base URL already ends in /v1" if "/v1/v1/" in path else ""
+        message = f"there is no {path[:80]} here{hint}; GET / lists the endpoints"
+    elif error.status_code == 405:
+        message = f"{path[:80]} does not take {method}; GET / lists the endpoints"
+    else:
+        message = str(error.detail)
+    response = _error_response(request, InvalidRequest(message, status=error.status_code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_bug(request: HTTPRequest, error: Exception) -> Response:
+    """What no handler has caught; the traceback goes to the log only."""
+    response = _error_response(request, error)
+    response.headers["x-request-id"] = request.scope.get(REQUEST_ID, "-")  # this answer bypasses `Tag`
+    return response
+
+
+class Tag:
+    """ASGI middleware that gives every request an id, the client's own if it has a sane one, and every answer too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"")
+        id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}".encode()
+        scope[REQUEST_ID] = id.decode()
+        await self._app(scope, receive, _tagged(send, id))
+
+
+def _tagged(send: Send, id: bytes) -> Callable[[Message], Awaitable[None]]:
+    async def tagged(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", id)]}
+        await send(message)
+
+    return tagged
+
+
+_REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
+
+_STAINLESS = (
+    "arch", "async", "custom-poll-interval", "helper-method", "lang", "os", "package-version", "poll-helper",
+    "raw-response", "read-timeout", "retry-count", "runtime", "runtime-version", "stream-helper", "timeout",
+)  # fmt: skip
+
+_CORS_HEADERS = (
+    "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
+    "openai-beta", "openai-organization", "openai-project",
+    "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",
+    *(f"x-stainless-{name}" for name in _STAINLESS),
+)  # fmt: skip
+"""What the vendors' JavaScript clients send, the same list as Ollama's."""

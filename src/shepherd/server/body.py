@@ -1,0 +1,86 @@
+"""The body of a request, read up to a limit; an answer as one JSON body. Bytes only: their meaning is the codec's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from shepherd.core import InvalidRequest
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+LINGER_S = 2.0
+"""How long to listen to a client that goes on sending what was refused. Without it the kernel resets the connection and
+throws away our answer before the client has read it."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection."""
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body exceeds the limit; the rest of it has not been read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is larger than the {limit} bytes that this server accepts", status=413)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) -> bytes:
+    """The whole body.
+
+    Raises: `BodyTooLarge` as soon as it is known; `InvalidRequest` for an encoding, or when nothing comes for
+    `stall_s`; `ClientGone`.
+    """
+    headers = dict(scope["headers"])
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+    if encoding not in ("", "identity"):
+        raise InvalidRequest(f"content-encoding {encoding!r} is not supported; send the body uncompressed", status=415)
+    declared = headers.get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise BodyTooLarge(limit)
+    chunks: list[bytes] = []
+    n_bytes = 0
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(stall_s):
+                message = await receive()
+        except TimeoutError as error:
+            raise InvalidRequest(f"the body stopped coming for {stall_s:g} s; send it again", status=408) from error
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        n_bytes += len(chunk)
+        if n_bytes > limit:
+            raise BodyTooLarge(limit)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+async def send_json(
+    send: Send, status: int, body: Any, headers: Iterable[tuple[bytes, bytes]] = (), *, unread: Receive | None = None
+) -> None:
+    """Send one whole answer. With `unread`, listen to the rest of the request for a while, then hang up."""
+    # Half a character in a model's output or a client's model name must not break the answer.
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    raw: RawHeaders = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(content)).encode()),
+        *headers,
+    ]
+    if unread is not None:
+        raw.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": content, "more_body": unread is not None})
+    if unread is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while (await unread()).get("more_body", False):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

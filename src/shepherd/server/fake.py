@@ -1,0 +1,64 @@
+"""A service that answers from a script: the server's seam without a model. For tests and demonstrations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+
+from shepherd.backends.base import CacheUsage, Health, ModelCard
+from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
+
+Script = Callable[[Request], AsyncGenerator[Event, None]]
+
+
+class ScriptedService:
+    """Plays `script` for every request, and remembers what it was asked and how far it came."""
+
+    def __init__(self, script: Script, *, health: Health | None = None) -> None:
+        self._script = script
+        self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
+        self.requests: list[Request] = []
+        self.endpoints: list[str] = []
+        self.n_events = 0
+        """How many have been taken, over all requests."""
+        self.n_running = 0
+        self.ended = asyncio.Event()
+        """Set whenever a stream has ended, cancelled or not."""
+
+    async def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        self.endpoints.append(endpoint)
+        self.n_running += 1
+        try:
+            async with aclosing(self._script(request)) as events:
+                async for event in events:
+                    self.n_events += 1
+                    yield event
+        finally:
+            self.n_running -= 1
+            self.ended.set()
+
+    def models(self) -> tuple[ModelCard, ...]:
+        return () if self._health.status == "loading" else (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
+
+    def health(self) -> Health:
+        return self._health
+
+
+def playing(*events: Event | Exception) -> Script:
+    """A script of these events; an exception is raised where it stands."""
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        for event in events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    return script
+
+
+def saying(*texts: str, usage: Usage = Usage(input=7, cache_read=3, output=5)) -> Script:
+    """A script that starts, says `texts` and ends."""
+    deltas: Iterable[Event] = map(TextDelta, texts)
+    return playing(Started("fake", "fake:fake"), *deltas, Finished("end", usage))

@@ -1,0 +1,70 @@
+"""The one line that the log has for each request that generates: what it cost and how it ended, never what was said."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from shepherd.core import CallStarted, Event, Finished, ReasoningDelta, Started, TextDelta, Usage
+
+logger = logging.getLogger("shepherd.server")
+
+
+@dataclass(slots=True)
+class Record:
+    """The facts of one request, gathered while it runs."""
+
+    id: str
+    surface: str
+    model: str = ""
+    """As the client named it."""
+    backend: str = "-"
+    status: int = 0
+    """0 = nothing was sent."""
+    reason: str = "-"
+    """The stop reason, or why there is none."""
+    usage: Usage = field(default_factory=Usage)
+    finished: bool = False
+    """`Finished` has come."""
+    complete: bool = False
+    """The last byte is on its way."""
+    client_gone: bool = False
+    begun_s: float = field(default_factory=time.perf_counter)
+    first_s: float | None = None
+    """When the first visible thing came."""
+
+    def see(self, event: Event) -> None:
+        """Take note of `event`. Once per token: the frequent case comes first and is cheap."""
+        if self.first_s is not None and type(event) is not Finished:
+            return
+        match event:
+            case TextDelta() | ReasoningDelta() | CallStarted():
+                self.first_s = time.perf_counter()
+            case Started():
+                self.backend = event.origin or event.model
+                self.usage = event.usage
+            case Finished():
+                self.usage = event.usage
+                self.reason = event.reason
+                self.finished = True
+            case _:
+                pass
+
+    def write(self) -> None:
+        """Write the line."""
+        now = time.perf_counter()
+        first_ms = "-" if self.first_s is None else f"{(self.first_s - self.begun_s) * 1e3:.1f}"
+        # The first token's time is prefill; the rate is that of the others.
+        seconds = 0.0 if self.first_s is None else now - self.first_s
+        rate = f"{(self.usage.output - 1) / seconds:.1f}" if self.usage.output > 1 and seconds > 0 else "-"
+        logger.info(
+            "%s %s model=%s backend=%s in=%d cached=%d out=%d first_ms=%s tokens_per_s=%s status=%d stop=%s",
+            self.id, self.surface, _shown(self.model), _shown(self.backend), self.usage.prompt, self.usage.cache_read,
+            self.usage.output, first_ms, rate, self.status, self.reason,
+        )  # fmt: skip
+
+
+def _shown(name: str, limit: int = 80) -> str:
+    """A name from outside: one word of the line, whatever is in it."""
+    return "".join(char if char.isprintable() and char != " " else "?" for char in name[:limit]) or "-"

@@ -1,0 +1,63 @@
+"""JSON Schemas of request bodies, for readers of `/docs`. Documentation only: the codecs decide what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_STRING_OR_PARTS = {
+    "description": "Text, or an array of parts: text, image_url.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
+}
+
+
+def _number(text: str) -> dict[str, Any]:
+    return {"type": "number", "description": text}
+
+
+CHAT_BODY: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["messages"],
+    "properties": {
+        "model": {
+            "type": "string",
+            "description": "Any name: the routes choose the model; the answer echoes the name.",
+        },
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["role"],
+                "properties": {
+                    "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+                    "content": _STRING_OR_PARTS,
+                    "tool_calls": {"type": "array", "items": {"type": "object"}},
+                    "tool_call_id": {"type": "string"},
+                    "reasoning_content": {"type": "string"},
+                },
+            },
+        },
+        "tools": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Run by the client, never by the server.",
+        },
+        "tool_choice": {"description": "auto, none, required, or one function by name."},
+        "stream": {"type": "boolean", "default": False},
+        "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
+        "max_completion_tokens": {"type": "integer", "minimum": 1, "description": "Cut down to the room that is left."},
+        "max_tokens": {"type": "integer", "minimum": 1, "description": "Older name of max_completion_tokens."},
+        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 16}]},
+        "temperature": _number("0 = always the likeliest token."),
+        "top_p": _number("0 to 1."),
+        "top_k": {"type": "integer", "description": "0 = off."},
+        "min_p": _number("0 to 1."),
+        "repetition_penalty": _number("Greater than 0; 1 = off."),
+        "frequency_penalty": _number("-2 to 2."),
+        "presence_penalty": _number("-2 to 2."),
+        "seed": {"type": "integer"},
+        "reasoning_effort": {"enum": ["none", "minimal", "low", "medium", "high"]},
+    },
+    "example": {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100},
+}

@@ -1,0 +1,394 @@
+"""The paths over a real port: shapes of answers and errors, keys, hosts, broken bodies."""
+
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.backends.base import Health
+from shepherd.core import (
+    BadReply,
+    ContextFull,
+    EngineDown,
+    EngineError,
+    Event,
+    Evicted,
+    Finished,
+    Message,
+    RateLimited,
+    Request,
+    Sampling,
+    Started,
+    TextDelta,
+    Usage,
+)
+from shepherd.server.app import Limits, Service, create_app
+from shepherd.server.fake import ScriptedService, playing, saying
+
+Listening = Callable[..., AbstractAsyncContextManager[str]]
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def client_of(service: Service, **options: Any) -> httpx2.AsyncClient:
+    """A client of an application in process."""
+    transport = httpx2.ASGITransport(create_app(service, **options))
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    async with client_of(ScriptedService(saying("Hi", " there"))) as client:
+        yield client
+
+
+async def test_a_conversation_is_answered(client: httpx2.AsyncClient) -> None:
+    answer = await client.post(CHAT, json=BODY)
+    body = answer.json()
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-shepherd-backend"] == "fake:fake"
+    assert re.fullmatch(r"chatcmpl-[0-9a-f]{24}", body["id"])
+    assert body["model"] == "gpt-4"
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "Hi there", "refusal": None}
+    assert body["usage"]["total_tokens"] == 15
+
+
+async def test_a_stream_is_server_sent_events_that_no_proxy_collects(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/chat/completions", json={**BODY, "stream": True})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    lines = [line for line in answer.text.split("\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    deltas = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines[:-1]]
+    assert "".join(delta.get("content", "") for delta in deltas) == "Hi there"
+
+
+async def test_the_service_is_told_the_request_and_the_canonical_endpoint() -> None:
+    service = ScriptedService(saying("Hi"))
+    async with client_of(service) as client:
+        await client.post("/chat/completions", json={**BODY, "temperature": 0.5, "max_tokens": 9, "stop": "x"})
+        await client.post("/chat/completions", json=BODY)
+    asked = Request("gpt-4", (Message.user("Hello"),), sampling=Sampling(temperature=0.5), max_tokens=9, stop=("x",))
+    assert service.requests == [asked, Request("gpt-4", (Message.user("Hello"),))]
+    assert service.endpoints == [CHAT, CHAT]
+
+
+async def test_evicted_messages_are_told_in_a_header() -> None:
+    service = ScriptedService(playing(Started("m"), Evicted(2, 99), Evicted(1, 9), TextDelta("a"), Finished("end")))
+    async with client_of(service) as client:
+        assert (await client.post(CHAT, json=BODY)).headers["x-shepherd-evicted"] == "3"
+
+
+# ---- what is told without generating
+
+
+async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) -> None:
+    card = {
+        "id": "fake",
+        "object": "model",
+        "created": 1_700_000_000,
+        "owned_by": "shepherd",
+        "max_model_len": 4096,
+    }
+    assert (await client.get("/v1/models")).json() == {"object": "list", "data": [card]}
+    assert (await client.get("/v1/models/fake")).json() == card
+
+
+@pytest.mark.parametrize("name", ["nope", "org/nope"])
+async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: httpx2.AsyncClient, name: str) -> None:
+    answer = await client.get(f"/v1/models/{name}")
+    assert answer.status_code == 404
+    assert answer.json() == {
+        "error": {
+            "message": f"model {name!r} does not exist; known: fake",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "model_not_found",
+        }
+    }
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+async def test_health_tells_backend_model_and_caches(client: httpx2.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ok",
+        "backend_connected": True,
+        "backend": "llamacpp",
+        "model": "fake.gguf",
+        "caches": {"main": {"n_ctx": 4096, "used": 17, "model": "fake"}},
+    }
+
+
+async def test_while_the_model_is_loading_everything_says_so() -> None:
+    loading = Health("loading", "llamacpp", "fake.gguf", detail="the model is still loading")
+    service = ScriptedService(playing(EngineDown("the model is still loading; try again")), health=loading)
+    async with client_of(service) as client:
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "loading")
+        assert health.json()["detail"] == "the model is still loading"
+        for answer in (
+            await client.post(CHAT, json=BODY),
+            await client.get("/v1/models"),
+            await client.get("/v1/models/a"),
+        ):
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"] == "5"
+            assert answer.json()["error"]["type"] == "server_error"
+
+
+async def test_the_root_names_the_endpoints(client: httpx2.AsyncClient) -> None:
+    assert "POST /v1/chat/completions" in (await client.get("/")).json()["endpoints"]
+    head = await client.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/docs")).status_code == 200
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    schema = paths[CHAT]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"messages", "stream", "temperature"} <= schema["properties"].keys()
+    assert "/chat/completions" not in paths
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "said"),
+    [
+        ("GET", "/nope", 404, "there is no /nope here"),
+        ("POST", "/v1/v1/chat/completions", 404, "already ends in /v1"),
+        ("GET", CHAT, 405, "does not take GET"),
+        ("DELETE", "/v1/models", 405, "does not take DELETE"),
+        ("POST", "/health", 405, "does not take POST"),
+    ],
+)
+async def test_a_wrong_path_or_method_is_an_error_in_the_usual_shape(
+    client: httpx2.AsyncClient, method: str, path: str, status: int, said: str
+) -> None:
+    answer = await client.request(method, path)
+    error = answer.json()["error"]
+    assert answer.status_code == status
+    assert said in error["message"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", str(status))
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+async def test_every_answer_has_a_request_id(client: httpx2.AsyncClient) -> None:
+    answers = [
+        await client.post(CHAT, json=BODY),
+        await client.post(CHAT, json={**BODY, "stream": True}),
+        await client.post(CHAT, content=b"{"),
+        await client.get("/nope"),
+        await client.get("/health"),
+        await client.options(CHAT, headers={"origin": "http://localhost", "access-control-request-method": "POST"}),
+    ]
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("req_[0-9a-f]{24}", id) for id in ids)
+
+
+@pytest.mark.parametrize(("given", "kept"), [("abc-1.2:3", True), ("a b", False), ("x" * 129, False), ("é", False)])
+async def test_a_sane_request_id_of_the_client_is_kept(client: httpx2.AsyncClient, given: str, kept: bool) -> None:
+    answer = await client.get("/health", headers=[(b"x-request-id", given.encode())])
+    assert (answer.headers["x-request-id"] == given) == kept
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ContextFull(needed=5000, limit=4096), 400, "context_length_exceeded"),
+        (RateLimited("slow down", backend="b", retry_after_s=1.2), 429, "429"),
+        (BadReply("nonsense", backend="b"), 502, "502"),
+        (EngineError("the engine broke"), 500, "500"),
+    ],
+)
+async def test_a_failure_before_the_first_event_is_a_status(
+    error: Exception, status: int, code: str, stream: bool
+) -> None:
+    async with client_of(ScriptedService(playing(error))) as client:
+        answer = await client.post(CHAT, json={**BODY, "stream": stream})
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+    assert answer.json()["error"]["message"] == str(error)
+    assert answer.headers.get("retry-after") == ("2" if status == 429 else None)
+
+
+async def test_overflow_tells_both_token_counts() -> None:
+    async with client_of(ScriptedService(playing(ContextFull(needed=5000, limit=4096)))) as client:
+        message = (await client.post(CHAT, json=BODY)).json()["error"]["message"]
+    assert "5000" in message
+    assert "4096" in message
+    assert "context window" in message
+
+
+async def test_a_failure_in_the_middle_of_a_stream_is_an_error_event() -> None:
+    service = ScriptedService(playing(Started("m"), TextDelta("a"), EngineError("the engine broke")))
+    async with client_of(service) as client:
+        answer = await client.post(CHAT, json={**BODY, "stream": True})
+    assert answer.status_code == 200
+    last = answer.text.rstrip("\n").split("\n\n")[-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "the engine broke"
+    assert "[DONE]" not in answer.text
+
+
+async def test_a_failure_in_the_middle_of_a_whole_reply_is_a_status() -> None:
+    service = ScriptedService(playing(Started("m"), TextDelta("a"), EngineError("the engine broke")))
+    async with client_of(service) as client:
+        assert (await client.post(CHAT, json=BODY)).status_code == 500
+
+
+@pytest.mark.parametrize("script", [playing(Started("m"), TextDelta("a")), playing()])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stream_that_ends_without_an_end_is_a_failure(script: Any, stream: bool) -> None:
+    async with client_of(ScriptedService(script)) as client:
+        answer = await client.post(CHAT, json={**BODY, "stream": stream})
+    assert '"type":"server_error"' in answer.text.replace(" ", "")
+
+
+async def test_an_unexpected_exception_is_in_the_log_and_not_in_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with client_of(ScriptedService(playing(KeyError("secret")))) as client:
+        answer = await client.post(CHAT, json=BODY)
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert "secret" in repr(record.exc_info[1])
+
+
+async def test_a_bug_outside_of_an_exchange_is_a_500_in_the_usual_shape() -> None:
+    class Broken(ScriptedService):
+        def health(self) -> Health:
+            raise KeyError("secret")
+
+    transport = httpx2.ASGITransport(create_app(Broken(saying("a"))), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get("/health")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "server_error"
+    assert answer.headers["x-request-id"].startswith("req_")
+    assert "secret" not in answer.text
+
+
+# ---- broken bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is empty"),
+        (b"{", "line 1, column 2"),
+        (b'{"messages": 1}', "messages must be an array"),
+        (b'{"model": "m"}', "messages is missing"),
+        (b"\xff", "UTF-8"),
+        (b"[" * 200_000, "nested deeper"),
+        (b'{"messages": [{"role": "wizard", "content": "x"}]}', "messages[0].role"),
+    ],
+)
+async def test_a_broken_body_is_a_400_that_says_what_is_wrong(
+    client: httpx2.AsyncClient, body: bytes, said: str
+) -> None:
+    answer = await client.post(CHAT, content=body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_half_an_emoji_is_answered() -> None:
+    service = ScriptedService(saying("Hi \ud83d"))
+    async with client_of(service) as client:
+        answer = await client.post(CHAT, content=rb'{"messages": [{"role": "user", "content": "\ud83d"}]}')
+    assert answer.status_code == 200
+    assert service.requests[0].messages == (Message.user("\ufffd"),)
+
+
+async def test_a_compressed_body_is_refused_by_name(client: httpx2.AsyncClient) -> None:
+    answer = await client.post(CHAT, content=b"\x28\xb5", headers={"content-encoding": "zstd"})
+    assert answer.status_code == 415
+    assert "'zstd'" in answer.json()["error"]["message"]
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+)
+FIELDS = st.sampled_from(["messages", "tools", "tool_choice", "stop", "stream", "model", "temperature", "logit_bias"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60) | st.dictionaries(FIELDS, ANY_JSON).map(lambda body: json.dumps(body).encode()))
+async def test_no_body_is_ever_a_500(body: bytes) -> None:
+    async with client_of(ScriptedService(saying("Hi"))) as client:
+        answer = await client.post(CHAT, content=body)
+    assert answer.status_code in (200, 400)
+    assert answer.status_code == 200 or answer.json()["error"]["message"]
+
+
+async def test_twenty_megabytes_are_answered_and_the_server_goes_on(listening: Listening) -> None:
+    service = ScriptedService(saying("Hi"))
+    async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        text = "é" * 10_000_000
+        answer = await client.post(CHAT, json={"messages": [{"role": "user", "content": text}]})
+        assert answer.status_code == 200
+        assert service.requests[0].messages == (Message.user(text),)
+        broken = await client.post(CHAT, content=b'{"messages": [' + b"1," * 10_000_000)
+        assert broken.status_code == 400
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+
+
+async def test_a_body_above_the_limit_is_refused_and_the_rest_is_not_kept(listening: Listening) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(64):
+            yield b" " * 1_000_000
+
+    limits = Limits(max_body_bytes=1_000_000)
+    service = ScriptedService(saying("Hi"))
+    async with listening(service, limits=limits) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        for content in (b" " * 2_000_000, endless()):
+            answer = await client.post(CHAT, content=content)
+            assert answer.status_code == 413
+            assert "1000000 bytes" in answer.json()["error"]["message"]
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+
+
+# ---- the log
+
+
+async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="shepherd.server")
+    events: list[Event] = [
+        Started("m", "local:m"),
+        TextDelta("answer-text"),
+        TextDelta("more"),
+        Finished("length", Usage(3, 4, 0, 9)),
+    ]
+    body = {"model": "a b\n", "messages": [{"role": "user", "content": "prompt-text"}]}
+    async with client_of(ScriptedService(playing(*events))) as client:
+        await client.post(CHAT, json=body, headers={"x-request-id": "id-1"})
+        await client.post(CHAT, json={**body, "temperature": "prompt-text"}, headers={"x-request-id": "id-2"})
+    lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
+    assert len(lines) == 2
+    assert re.fullmatch(
+        r"id-1 openai-chat model=a\?b\? backend=local:m in=7 cached=4 out=9 first_ms=[\d.]+ tokens_per_s=[\d.]+ "
+        r"status=200 stop=length",
+        lines[0],
+    )
+    assert re.fullmatch(
+        r"id-2 openai-chat model=- backend=- in=0 cached=0 out=0 first_ms=- tokens_per_s=- status=400 "
+        r"stop=invalid_request field=temperature",
+        lines[1],
+    )
+    assert "-text" not in caplog.text
