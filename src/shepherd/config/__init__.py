@@ -1,0 +1,64 @@
+"""What Shepherd is told to do: TOML or JSON files, environment and flags become one frozen `Config`.
+
+    user file < project file (or --config) < environment < flags          a later layer wins, key by key
+    layer ─▶ read by the schema ─▶ {path: value, who said it} ─▶ shorthands ─▶ references checked ─▶ Config
+
+Not here: what a value does (the part that gets it knows), where model files are (`engine/catalog.py`), any default that
+depends on the machine. `None` = not said.
+Every error names the file or variable, the key, what was found, and what would be accepted. Users: `docs/config.md`.
+"""
+
+from shepherd.config.kind import SAMPLING, Kind, Table, is_spec
+from shepherd.config.layer import search_paths
+from shepherd.config.meaning import model_name
+from shepherd.config.reading import load
+from shepherd.config.schema import (
+    BACKENDS,
+    ENVIRONMENT,
+    FLAGS,
+    LOCAL_BACKENDS,
+    PROVIDER_TYPES,
+    SCHEMA,
+    CacheConfig,
+    Config,
+    McpServerConfig,
+    MemoryConfig,
+    ModelConfig,
+    Privacy,
+    ProviderConfig,
+    ProviderType,
+    RouteConfig,
+    ServerConfig,
+    Source,
+    ToolsConfig,
+)
+from shepherd.config.show import to_toml
+
+__all__ = [
+    "BACKENDS",
+    "ENVIRONMENT",
+    "FLAGS",
+    "LOCAL_BACKENDS",
+    "PROVIDER_TYPES",
+    "SAMPLING",
+    "SCHEMA",
+    "CacheConfig",
+    "Config",
+    "Kind",
+    "McpServerConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "Privacy",
+    "ProviderConfig",
+    "ProviderType",
+    "RouteConfig",
+    "ServerConfig",
+    "Source",
+    "Table",
+    "ToolsConfig",
+    "is_spec",
+    "load",
+    "model_name",
+    "search_paths",
+    "to_toml",
+]

@@ -1,0 +1,167 @@
+"""What a key accepts: words for numbers, texts, paths and tables, each with the phrase that an error uses.
+
+Not here: which keys there are (`schema.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from shepherd.core import OnFull
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the relative paths of one layer start."""
+
+    folder: Path
+    cwd: Path
+    home: Path
+
+    def resolve(self, text: str) -> str:
+        path = self.home / text[2:] if text == "~" or text.startswith("~/") else Path(text)
+        return str(self.folder / path)
+
+    def resolve_model(self, text: str) -> str:
+        """Specs stay as they are; so does a bare name that is no file here, for the catalogue to look up."""
+        if is_spec(text) or text.startswith("~"):
+            return text if is_spec(text) else self.resolve(text)
+        roots = (self.folder, self.folder / "models", self.cwd, self.cwd / "models")
+        found = next((str(root / text) for root in roots if (root / text).exists()), None)
+        return found or (self.resolve(text) if "/" in text or text.endswith(".gguf") else text)
+
+
+def is_spec(text: str) -> bool:
+    """Whether a model is named in a way that no path is."""
+    return text == "embedded" or text.startswith(("hf:", "ollama:"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    expected: str
+    accept: Callable[[Any, Place], Any]
+    """A value of a file -> its final form. Raises: `ValueError`."""
+    parse: Callable[[str], Any] = str
+    """Text of the environment or a flag -> what a file would say. Raises: `ValueError`."""
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    keys: Mapping[str, Kind | Table]
+    form: Literal["one", "named", "list"] = "one"
+
+
+def key(kind: Kind | Table, default: Any = None, *, shown: bool = True) -> Any:
+    """A field that a file may say."""
+    if default is NOTHING:
+        return field(default_factory=dict, repr=shown, metadata={"kind": kind})
+    return field(default=default, repr=shown, metadata={"kind": kind})
+
+
+def keys_of(cls: type) -> dict[str, Kind | Table]:
+    return {each.name: each.metadata["kind"] for each in fields(cls) if each.metadata}
+
+
+def _check(holds: bool, value: Any) -> Any:
+    if not holds:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any, place: Place) -> str:
+    return str(_check(isinstance(value, str) and value != "", value))
+
+
+def _texts(value: Any, place: Place) -> tuple[str, ...]:
+    items = _check(isinstance(value, (list, tuple)), value)
+    return tuple(_text(item, place) for item in items)
+
+
+def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
+    """`auto` is a number that means "not said"."""
+
+    def accept(value: Any, place: Place) -> int | None:
+        # bool is an int in Python, not in a configuration.
+        _check(isinstance(value, int) and not isinstance(value, bool) and low <= value <= high, value)
+        return None if value == auto else value
+
+    return Kind(f"a whole number from {low} to {high}", accept, int)
+
+
+def _number(low: float, high: float) -> Kind:
+    def accept(value: Any, place: Place) -> float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(_check(is_number and low <= value <= high, value))
+
+    return Kind(f"a number from {low:g} to {high:g}", accept, float)
+
+
+def one_of(*words: str) -> Kind:
+    return Kind("one of " + ", ".join(words), lambda value, place: _check(value in words, value))
+
+
+def _parse_flag(text: str) -> bool:
+    word = text.strip().lower()
+    return bool(
+        _check(word in ("1", "true", "yes", "on", "0", "false", "no", "off"), word) in ("1", "true", "yes", "on")
+    )
+
+
+def _split(text: str) -> list[str]:
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
+def _text_map(value: Any, place: Place) -> Mapping[str, str]:
+    _check(isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()), value)
+    return dict(value)
+
+
+def _url(value: Any, place: Place) -> str:
+    return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, place)) is not None, value))
+
+
+def _base_url(value: Any, place: Place) -> str:
+    # Users type it with and without /v1; "/v1/v1" is a frequent bug report (spec/providers.md section 1).
+    return _url(value, place).rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+ANY_TEXT = Kind("text", lambda value, place: _check(isinstance(value, str), value))
+TEXT = Kind("a text that is not empty", _text)
+SECRET = replace(TEXT, secret=True)
+TEXTS = Kind("a list of texts", _texts, _split)
+SECRETS = replace(TEXTS, secret=True)
+TEXT_MAP = Kind("a table of texts", _text_map, secret=True)
+FLAG = Kind("true or false", lambda value, place: _check(isinstance(value, bool), value), _parse_flag)
+PATH = Kind("a path", lambda value, place: place.resolve(_text(value, place)))
+PATHS = Kind("a list of paths", lambda value, place: tuple(map(place.resolve, _texts(value, place))), _split)
+SPEC = Kind("a path or a model's name", lambda value, place: place.resolve_model(_text(value, place)))
+URL = Kind("an address such as http://127.0.0.1:9000", _url)
+BASE_URL = replace(URL, accept=_base_url)
+TOKENS = whole(0)
+AUTO = whole(0, auto=0)
+SIZE = whole(1, 2**63 - 1)
+LAYERS = whole(-1)
+CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+OVERFLOW = one_of(*get_args(OnFull))
+SAMPLING = Table(
+    {
+        **dict.fromkeys(("temperature", "repetition_penalty", "dry_multiplier", "dry_base"), _number(0, 100)),
+        **dict.fromkeys(("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"), _number(0, 1)),
+        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_n_sigma"), _number(-100, 100)),
+        **dict.fromkeys(("mirostat_tau", "mirostat_eta"), _number(0, 100)),
+        **dict.fromkeys(("top_k", "dry_allowed_length"), TOKENS),
+        **dict.fromkeys(("repeat_last_n", "dry_penalty_last_n"), whole(-1)),
+        "dry_sequence_breakers": TEXTS,
+        "mirostat": whole(0, 2),
+        "seed": whole(-1, 2**32 - 1, auto=-1),
+        "ignore_eos": FLAG,
+    }
+)

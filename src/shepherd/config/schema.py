@@ -1,0 +1,272 @@
+"""What there is to say: the frozen `Config`, and the names that files, variables and flags have for its parts.
+
+The dataclasses are the schema: `key` says beside each field what it accepts.
+"""
+
+# ruff: noqa: RUF009 - what `key` returns is a field, no shared default
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from shepherd.config.kind import (
+    ANY_TEXT,
+    AUTO,
+    BASE_URL,
+    CACHE_TYPE,
+    FLAG,
+    LAYERS,
+    NOTHING,
+    OVERFLOW,
+    PATH,
+    PATHS,
+    SAMPLING,
+    SECRET,
+    SECRETS,
+    SIZE,
+    SPEC,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    TOKENS,
+    URL,
+    Kind,
+    Table,
+    key,
+    keys_of,
+    one_of,
+    whole,
+)
+from shepherd.core import OnFull, Sampling
+
+ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
+Privacy = Literal["local", "any"]
+
+PROVIDER_TYPES: tuple[ProviderType, ...] = get_args(ProviderType)
+LOCAL_BACKENDS = ("llamacpp", "tensorrt")
+BACKENDS = (*LOCAL_BACKENDS, *(kind for kind in PROVIDER_TYPES if kind != "tensorrt"))
+EMBEDDED = "lamb"
+"""Name of the model that ships in the package."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Weights, loaded once however many caches use them."""
+
+    name: str
+    path: str = key(SPEC, "embedded")
+    """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
+    gpu_layers: int | None = key(LAYERS)
+    """-1 = all."""
+    n_threads: int | None = key(AUTO)
+    n_batch: int | None = key(AUTO)
+    n_ubatch: int | None = key(AUTO)
+    flash_attn: bool | None = key(FLAG)
+    cache_type_k: str | None = key(CACHE_TYPE)
+    cache_type_v: str | None = key(CACHE_TYPE)
+    dialect: str | None = key(TEXT)
+    chat_template: str | None = key(PATH)
+    """Path of a Jinja file that replaces the model's own template."""
+    sampling: Sampling = key(SAMPLING, Sampling())
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """One context: its own KV, the weights of `model`."""
+
+    name: str
+    model: str = key(TEXT, "")
+    n_ctx: int = key(TOKENS, 0)
+    """0 = as much as the model was trained for and the memory holds."""
+    sequences: int = key(whole(1, 256), 1)
+    overflow: OnFull | None = key(OVERFLOW)
+    cache_type_k: str | None = key(CACHE_TYPE)
+    cache_type_v: str | None = key(CACHE_TYPE)
+    description: str = key(ANY_TEXT, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """A back end somewhere else."""
+
+    name: str
+    type: ProviderType = key(one_of(*PROVIDER_TYPES), "openai_compat")
+    model: str | None = key(TEXT)
+    """None = the model's name in the request is passed on."""
+    base_url: str | None = key(BASE_URL)
+    """Without `/v1` and without a slash at its end."""
+    api_key: str | None = key(SECRET, shown=False)
+    """The key itself, wherever it was found."""
+    api_key_env: str | None = key(TEXT)
+    sampling: Sampling = key(SAMPLING, Sampling())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether prompts stay on this machine."""
+        host = re.sub(r"^https?://(\[[^]]*\]|[^:/]*).*", r"\1", self.base_url or "")
+        at_home = host in ("localhost", "[::1]") or host.startswith("127.")
+        return at_home or (not host and self.type in ("ollama", "tensorrt"))
+
+
+@dataclass(frozen=True, slots=True)
+class RouteConfig:
+    """One rule; its criteria are and-ed. Exactly one of `cache` and `provider` is set."""
+
+    match: str | None = key(TEXT)
+    model: str | None = key(TEXT)
+    endpoint: str | None = key(TEXT)
+    cache: str | None = key(TEXT)
+    provider: str | None = key(TEXT)
+    fallback: tuple[str, ...] = key(TEXTS, ())
+    """Names of caches or providers, tried in order before the first content."""
+    overflow: OnFull | None = key(OVERFLOW)
+    privacy: Privacy | None = key(one_of(*get_args(Privacy)))
+    """`local`: no provider on another machine may be named here, not even as a fallback."""
+    recall: bool | None = key(FLAG)
+
+    @property
+    def takes_all(self) -> bool:
+        return self.match == "*" and self.model is None and self.endpoint is None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    database_path: str | None = key(PATH)
+    """None = in the user's data folder."""
+    max_size_bytes: int = key(SIZE, 10_737_418_240)
+    enable_archival: bool = key(FLAG, True)
+    recall: bool | None = key(FLAG)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsConfig:
+    """Names of tools or categories; `disabled` wins over `enabled`."""
+
+    enabled: tuple[str, ...] | None = key(TEXTS)
+    disabled: tuple[str, ...] = key(TEXTS, ())
+    """The union of what all layers say: no layer opens what a lower one has closed."""
+    roots: tuple[str, ...] | None = key(PATHS)
+    """Folders that file tools may touch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    enabled: bool = key(FLAG, False)
+    """Start the server without being asked to."""
+    host: str = key(TEXT, "127.0.0.1")
+    port: int = key(whole(0, 65535), 8000)
+    """0 = any free port."""
+    api_keys: tuple[str, ...] | None = key(SECRETS, shown=False)
+    """None = none configured, all are let in; empty = all are refused."""
+    max_body_bytes: int = key(SIZE, 67_108_864)
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerConfig:
+    """Exactly one of `command` (stdio) and `url` (HTTP) is set."""
+
+    name: str = key(TEXT, "")
+    command: str | None = key(TEXT)
+    args: tuple[str, ...] = key(TEXTS, ())
+    env: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
+    url: str | None = key(URL)
+    headers: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A layer that said something."""
+
+    kind: str
+    """`user file`, `project file`, `environment` or `flags`."""
+    keys: tuple[str, ...]
+    """Dotted keys, names of variables, or flags."""
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration. The first cache, and the first model, are the default ones."""
+
+    backend: str = key(one_of(*BACKENDS), "llamacpp")
+    models: tuple[ModelConfig, ...] = key(Table(keys_of(ModelConfig), "named"), ())
+    caches: tuple[CacheConfig, ...] = key(Table(keys_of(CacheConfig), "named"), ())
+    providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
+    routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
+    memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
+    tools: ToolsConfig = key(Table(keys_of(ToolsConfig)), ToolsConfig())
+    server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())
+    mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
+    system: str | None = key(ANY_TEXT)
+    """An empty text is a system prompt too: none at all, where the model's template would add one."""
+    thinking: bool | None = key(FLAG)
+    show_thinking: bool = key(FLAG, True)
+    max_tokens: int | None = key(whole(1))
+    strict_max_tokens: bool = key(FLAG, False)
+    reserve: int | None = key(TOKENS)
+    """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
+    sources: tuple[Source, ...] = ()
+    """Lowest first."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def serve(self) -> bool:
+        return self.server.enabled
+
+
+SCHEMA: Mapping[str, Kind | Table] = {
+    **keys_of(Config),
+    **dict.fromkeys(("model", "model_path"), TEXT),
+    **dict.fromkeys(("threads", "batch"), AUTO),
+    **dict.fromkeys(("cache_type_k", "cache_type_v"), CACHE_TYPE),
+    "context_size": TOKENS,
+    "gpu_layers": LAYERS,
+    "flash_attn": FLAG,
+    "overflow": OVERFLOW,
+    "sampling": SAMPLING,
+    "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), SECRET)),
+}
+SHORTHANDS = (
+    ("context_size", "caches", "n_ctx"),
+    ("overflow", "caches", "overflow"),
+    ("gpu_layers", "models", "gpu_layers"),
+    ("threads", "models", "n_threads"),
+    ("batch", "models", "n_batch"),
+    ("flash_attn", "models", "flash_attn"),
+    *((f"cache_type_{side}", table, f"cache_type_{side}") for side in "kv" for table in ("models", "caches")),
+    *((f"sampling.{name}", table, f"sampling.{name}") for name in SAMPLING.keys for table in ("models", "providers")),
+)
+"""Top-level key, and the key that it stands for in the entries of a table."""
+ALIASES = {"rag": "memory", "server_mode": "server", "api_keys.google": "gemini", "api_keys.xai": "grok"}
+"""The seeds' words, by dotted key -> ours."""
+ENVIRONMENT = {
+    "MODEL_PATH": "model_path",
+    "SHEPHERD_BACKEND": "backend",
+    "SHEPHERD_CONTEXT_SIZE": "context_size",
+    "SHEPHERD_THREADS": "threads",
+    "SHEPHERD_SYSTEM": "system",
+    "SHEPHERD_HOST": "server.host",
+    "SHEPHERD_PORT": "server.port",
+    "SHEPHERD_API_KEY": "server.api_keys",
+    "RAG_DB_PATH": "memory.database_path",
+    "RAG_MAX_SIZE": "memory.max_size_bytes",
+    "OPENAI_API_KEY": "api_keys.openai",
+    "ANTHROPIC_API_KEY": "api_keys.anthropic",
+    "GOOGLE_API_KEY": "api_keys.gemini",
+    "GROK_API_KEY": "api_keys.grok",
+}
+KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
+"""Elsewhere an empty variable is an unset one. A deployment that lost its secret must not become an open one."""
+FLAGS = {
+    **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
+    **{name: f"sampling.{name}" for name in SAMPLING.keys},
+    **{name: f"server.{name}" for name in ("host", "port", "api_keys")},
+    "enable_tools": "tools.enabled",
+    "disable_tools": "tools.disabled",
+}
+SPELLED = {"overflow": "--enable-eviction", "thinking": "--nothink", "api_keys": "--api-key"}
+"""Flags whose option has another name than their key."""

@@ -1,0 +1,66 @@
+"""The effective configuration as TOML, for people and for `load`; secrets are never shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shepherd.config.kind import SAMPLING, Kind, Table, keys_of
+from shepherd.config.schema import Config
+from shepherd.core import Sampling
+
+
+def to_toml(config: Config) -> str:
+    """The effective configuration as a file that `load` reads back; secrets are comments, and where it came from."""
+    lines = [f"# {source.file or source.kind}: {', '.join(source.keys)}" for source in config.sources]
+    lines += _shown_keys(config)
+    for name, kind in keys_of(Config).items():
+        value = getattr(config, name)
+        if isinstance(kind, Table) and kind.form == "one":
+            lines += _shown_table(f"[{name}]", value)
+        elif isinstance(kind, Table):
+            for entry in value:
+                header = f"[[{name}]]" if kind.form == "list" else f"[{name}.{_quoted(entry.name)}]"
+                lines += _shown_table(header, entry)
+                if getattr(entry, "sampling", Sampling()) != Sampling():
+                    lines += _shown_table(f"[{name}.{_quoted(entry.name)}.sampling]", entry.sampling)
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _shown_table(header: str, value: Any) -> list[str]:
+    lines = _shown_keys(value)
+    return ["", header, *lines] if lines or not header.startswith("[[") else []
+
+
+def _shown_keys(value: Any) -> list[str]:
+    kinds = SAMPLING.keys if isinstance(value, Sampling) else keys_of(type(value))
+    lines = []
+    for name, kind in kinds.items():
+        said = getattr(value, name)
+        if not isinstance(kind, Kind) or said is None or (isinstance(said, Mapping) and not said):
+            continue
+        hidden = kind.secret and said != ()
+        lines.append(f"# {name}: {_hidden(said)}" if hidden else f"{name} = {_toml(_without_password(said))}")
+    return lines
+
+
+def _hidden(value: Any) -> str:
+    names = f", for {', '.join(value)}" if isinstance(value, Mapping) else ""
+    return f"set, not shown{names}"
+
+
+def _without_password(value: Any) -> Any:
+    return re.sub(r"(?<=://)[^/@]*@", "***@", value) if isinstance(value, str) else value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
