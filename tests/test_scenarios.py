@@ -397,6 +397,46 @@ def test_17_a_history_with_malformed_arguments_is_answered(server: str) -> None:
     assert post(server, {"model": "lamb", "messages": messages}).status_code == 200
 
 
+# 19 (in part). Background requests do not disturb
+
+
+ROUTED = """
+[models.lamb]
+path = "embedded"
+[caches.main]
+model = "lamb"
+n_ctx = 2048
+[caches.fast]
+model = "lamb"
+n_ctx = 512
+[[routes]]
+match = "*haiku*"
+cache = "fast"
+[[routes]]
+match = "claude-*"
+cache = "main"
+"""
+
+
+def test_19_background_requests_have_a_cache_of_their_own(start_server: StartServer, tmp_path: Path) -> None:
+    (tmp_path / "routed.toml").write_text(ROUTED)
+    with start_server("--config", str(tmp_path / "routed.toml")) as address:
+
+        def cached(model: str, text: str) -> int:
+            body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+            answer = post(address, body).json()
+            return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+        cached("claude-sonnet", "A long conversation.")
+        held = httpx2.get(f"{address}/health").json()["caches"]["main"]["used"]
+        cached("Claude-3-5-HAIKU", "Name this conversation.")
+        assert httpx2.get(f"{address}/health").json()["caches"]["main"]["used"] == held
+        assert cached("claude-sonnet", "A long conversation.") > 10, "the main cache is as it was"
+        refused = post(address, {"model": "gpt-4", "messages": HELLO})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+        assert len(httpx2.get(f"{address}/v1/models").json()["data"]) == 1, "the weights are loaded once"
+
+
 # 20 (in part). Parallel clients
 
 

@@ -289,7 +289,7 @@ async def open_session(model: str = "embedded", *, system: str | None = None) ->
 
     Raises: `ConfigError`, `EngineError` when it cannot be loaded.
     """
-    config = configuration.load(flags={"model": model}, env={}, cwd=Path.cwd(), user_dir=Path(os.devnull), file=None)
+    config = configuration.load(flags={"model": model}, env={}, cwd=Path.cwd(), user_dir=Path.cwd(), read_files=False)
     app = App(config)
     try:
         await app.load()
@@ -305,6 +305,8 @@ def _refuse_what_cannot_run(config: Config) -> None:
             'Use backend = "llamacpp"',
             key="backend",
         )
+    if not config.caches:
+        raise ConfigError("there is no cache to answer with: name a model", key="caches")
     for rule in config.routes:
         if rule.provider is not None or rule.fallback:
             raise ConfigError(

@@ -52,7 +52,7 @@ class Router:
             if route.takes(model, endpoint):
                 logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
                 return route.target
-        raise UnknownModel(model, known=tuple(self._backends))
+        raise UnknownModel(model, known=tuple(route.model or route.match or "*" for route in self._routes))
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """See `Backend.stream`; `endpoint` is the path the request came in by."""
