@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -134,7 +134,7 @@ def _write(file: Path, found: Verdict) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".selftest-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(asdict(found), stream)
+            json.dump({"use_extra_bufts": found.use_extra_bufts, "detail": found.detail}, stream)
         Path(name).replace(file)
     except OSError as error:
         logger.info("the self-test's verdict cannot be kept (%s); it will run again next time", error)
