@@ -1,0 +1,147 @@
+"""One answer on its way into a pipe or a program, and what all ways of showing a stream of events share.
+
+    PlainAnswer     the text, exactly; calls in a line of their own
+    JsonAnswer      one JSON object per event
+    MarkdownAnswer  for a person at a terminal: `live.py`
+
+Each takes the events of one stream through `feed` and is closed at its end, however it ends. Not here: what is written
+before and after (`render.py`). rich is not imported: a script that asks one question should not wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Protocol
+
+from shepherd.core import (
+    BadCall,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Event,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolCall,
+)
+
+EVENT_NAMES: dict[type[Event], str] = {
+    Started: "started",
+    Progress: "progress",
+    Evicted: "evicted",
+    TextDelta: "text",
+    ReasoningDelta: "reasoning",
+    CallStarted: "call_started",
+    CallDelta: "call_delta",
+    CallEnded: "call_ended",
+    Finished: "finished",
+}
+"""What `--json` calls the events (docs/chat.md)."""
+
+Write = Callable[[str], None]
+
+
+class Answer(Protocol):
+    """Shows one stream of events."""
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        ...
+
+    def tick(self) -> None:
+        """Show what has come since the last picture; to be called every now and then."""
+        ...
+
+    def close(self) -> None:
+        """Settle what is open: the stream has ended, by itself or not."""
+        ...
+
+
+_HIDDEN: dict[int, int | None] = {code: 0x2400 + code for code in range(0x20) if code not in {0x09, 0x0A}}
+_HIDDEN |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD), 0x0D: None}  # None deletes
+
+
+def clean(text: str) -> str:
+    """`text` with its control characters made visible: what a model writes must not steer the terminal."""
+    return text.translate(_HIDDEN)
+
+
+def call_line(call: ToolCall | BadCall) -> str:
+    """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`."""
+    if isinstance(call, BadCall):
+        return f"[Tool Call: {call.name or '?'} could not be read: {call.error}]"
+    try:
+        arguments = json.loads(call.arguments)
+        inside = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    except (ValueError, AttributeError):
+        inside = call.arguments
+    return f"[Tool Call: {call.name}({inside})]"
+
+
+def eviction_line(event: Evicted) -> str:
+    """The notice that old turns have left the context."""
+    return f"[NOTICE: {event.messages} messages evicted from context ({event.tokens} tokens)]"
+
+
+class PlainAnswer:
+    """The text and nothing but the text, for pipes and plain terminals."""
+
+    def __init__(self, out: Write, notices: Write, *, safe: bool = False) -> None:
+        """`safe`: `out` is a terminal, so control characters are made visible."""
+        self._out = out
+        self._notices = notices
+        self._safe = safe
+        self._at_start = True
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._put(clean(text) if self._safe else text)
+            case CallEnded(call=call):
+                self._put(f"{'' if self._at_start else chr(10)}{call_line(call)}\n")
+            case Evicted():
+                self._notices(eviction_line(event) + "\n")
+            case _:
+                pass
+
+    def tick(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self._at_start:
+            self._put("\n")
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._out(text)
+            self._at_start = text.endswith("\n")
+
+
+class JsonAnswer:
+    """One JSON object per line and event, for programs."""
+
+    def __init__(self, out: Write) -> None:
+        self._out = out
+
+    def feed(self, event: Event) -> None:
+        fields = {"event": EVENT_NAMES[type(event)], **asdict(event)}
+        if isinstance(event, CallEnded):
+            fields["ok"] = isinstance(event.call, ToolCall)
+        self._out(json.dumps(fields, ensure_ascii=False) + "\n")
+
+    def tick(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def bar(done: float, total: float, width: int = 16) -> str:
+    """A bar that is as full as `done` of `total`."""
+    filled = round(width * min(1.0, max(0.0, done / total))) if total else 0
+    return f"▕{'█' * filled}{'░' * (width - filled)}▏"

@@ -1,0 +1,307 @@
+"""The command `shepherd`: which commands there are, how a line is read, and the wall that errors stop at.
+
+`shepherd` and `shepherd MODEL` are the chat; a first word that is no command is a model. Shared options mean the same
+before and after the command's name. Not here: what the commands do. Only click is imported until a command runs, so
+that `shepherd --help` stays cheap.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from shepherd.cli.options import SECTIONS, SHARED, Context, Model, said, write_options
+
+_BARE = "shepherd.bare"
+"""Key in `ctx.meta`: the chat was started without its name."""
+
+
+class ShepherdCommand(click.Command):
+    """A command that takes all shared options and shows those of some sections in its help."""
+
+    context_class = Context
+
+    def __init__(self, *args: Any, shown: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params = [*self.params, *SHARED]
+        self.shown = shown
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter, self.shown)
+
+
+class ShepherdGroup(click.Group):
+    """Commands under one word; takes all shared options, shows none of them."""
+
+    context_class = Context
+    command_class = ShepherdCommand
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params = [*self.params, *SHARED]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter, ())
+        self.format_commands(ctx, formatter)
+
+
+class Program(ShepherdGroup):
+    """The root: a word that is no command is a model to chat with."""
+
+    group_class = ShepherdGroup
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter, SECTIONS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is not None:
+            return super().resolve_command(ctx, args)
+        near = _near_command(args[0], self.list_commands(ctx))
+        if near:
+            ctx.fail(f"No such command or model {args[0]!r}. Did you mean 'shepherd {near}'?")
+        ctx.meta[_BARE] = True
+        return "chat", self.get_command(ctx, "chat"), args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            found += Model().shell_complete(ctx, self.params[0], incomplete)
+        return found
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the program; every error ends here as one sentence and an exit status."""
+        _prepare_streams()
+        try:
+            return super().main(*args, **settings)
+        except Exception as error:  # the last wall: a user never sees a traceback without asking for it
+            if _wants_traceback(settings.get("args")):
+                raise
+            _explain(error)
+            sys.exit(1)
+
+
+def _near_command(word: str, commands: Sequence[str]) -> str | None:
+    import difflib
+    from pathlib import Path
+
+    if Path(word).exists() or not word.isalpha():
+        return None
+    return next(iter(difflib.get_close_matches(word, commands, n=1, cutoff=0.75)), None)
+
+
+def _prepare_streams() -> None:
+    """Text that the terminal's encoding cannot show must not end the program."""
+    import io
+
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _wants_traceback(args: Sequence[str] | None) -> bool:
+    return "--debug" in (sys.argv[1:] if args is None else args)
+
+
+def _explain(error: Exception) -> None:
+    from shepherd.core import ShepherdError
+
+    if isinstance(error, ShepherdError):
+        click.secho(f"shepherd: {error.message}", fg="red", err=True)
+    else:
+        click.secho(
+            f"shepherd: internal error ({type(error).__name__}: {error}); run it again with --debug and report it",
+            fg="red",
+            err=True,
+        )
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        import shepherd
+
+        click.echo(f"shepherd {shepherd.__version__}")
+        ctx.exit()
+
+
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_PROMPT = click.Option(["-p", "--prompt"], metavar="TEXT", help="Answer this and leave.")
+_JSON_EVENTS = click.Option(["--json", "as_json"], is_flag=True, help="Print one event per line, for programs.")
+_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs.")
+
+
+def _model_argument() -> click.Argument:
+    return click.Argument(["model_word"], metavar="[MODEL]", required=False, type=Model())
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings=_HELP,
+    subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
+    params=[_PROMPT, _JSON_EVENTS],
+    epilog="Start with 'shepherd' alone: it chats with a tiny model that needs no download.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and leave.",
+)
+@click.pass_context
+def cli(ctx: click.Context, /, prompt: str | None, as_json: bool, **_shared: Any) -> None:
+    """Runs language models on your own machine: a chat in the terminal, and a server for other programs."""
+    if ctx.invoked_subcommand is None:
+        ctx.meta[_BARE] = True
+        _talk(ctx, None, prompt, as_json)
+    elif ctx.invoked_subcommand not in {"chat"} and (prompt is not None or as_json):
+        ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
+
+
+@cli.command(shown=("Model", "Answers", "Tools", "Messages"), params=[_model_argument(), _PROMPT, _JSON_EVENTS])
+@click.pass_context
+def chat(ctx: click.Context, /, model_word: str | None, prompt: str | None, as_json: bool, **_shared: Any) -> None:
+    """Chat with a model, or answer one prompt.
+
+    Text from a pipe is the prompt: 'shepherd chat -p "Summarise this." < notes.txt'.
+    """
+    root = ctx.find_root().params
+    _talk(ctx, model_word, prompt if prompt is not None else root["prompt"], as_json or root["as_json"])
+
+
+def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_json: bool) -> None:
+    options = _options(ctx, model_word)
+    if options.get("list_tools"):
+        from shepherd.cli import render
+
+        render.show_tools()
+        return
+    from shepherd.cli import chat as conversation
+    from shepherd.cli import start
+
+    config = start.load_config(options)
+    asked_to_chat = prompt is not None or as_json or not ctx.meta.get(_BARE)
+    if options.get("server") or (config.serve and not asked_to_chat):
+        from shepherd.cli import serve as server
+
+        server.run(config)
+        return
+    sys.exit(conversation.run(config, prompt=prompt, as_json=as_json, bare=bool(ctx.meta.get(_BARE))))
+
+
+@cli.command(shown=("Model", "Answers", "Server", "Tools", "Messages"), params=[_model_argument()])
+@click.pass_context
+def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None:
+    """Serve models over HTTP, in the protocol of OpenAI."""
+    from shepherd.cli import serve as server
+    from shepherd.cli import start
+
+    server.run(start.load_config(_options(ctx, model_word)))
+
+
+@cli.group()
+def models(**_shared: Any) -> None:
+    """Find models on this machine, and look into them."""
+
+
+@models.command("list", params=[_JSON])
+def models_list(as_json: bool, **_shared: Any) -> None:
+    """List the models that can be used without a download."""
+    from shepherd.cli import models as shelf
+
+    shelf.show_list(as_json=as_json)
+
+
+@models.command("info", params=[click.Argument(["model_word"], metavar="MODEL", type=Model()), _JSON])
+def models_info(model_word: str, as_json: bool, **_shared: Any) -> None:
+    """Show what a model is, and how much memory it needs."""
+    from shepherd.cli import models as shelf
+
+    shelf.show_one(model_word, as_json=as_json)
+
+
+@cli.group("config")
+def config_group(**_shared: Any) -> None:
+    """Show the configuration and where it comes from."""
+
+
+@config_group.command("show")
+@click.pass_context
+def config_show(ctx: click.Context, /, **_shared: Any) -> None:
+    """Print the whole configuration as TOML, as it would be used."""
+    from shepherd.cli import start
+
+    start.show_config(_options(ctx, None))
+
+
+@config_group.command("path")
+@click.pass_context
+def config_path(ctx: click.Context, /, **_shared: Any) -> None:
+    """Print where configuration files are looked for."""
+    from shepherd.cli import start
+
+    start.show_paths(_options(ctx, None))
+
+
+@cli.command(params=[_JSON], shown=("Server",))
+@click.pass_context
+def doctor(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """Check this installation and this machine.
+
+    The exit status is 1 when something is broken.
+    """
+    from shepherd.cli import doctor as clinic
+
+    sys.exit(clinic.run(_options(ctx, None), as_json=as_json))
+
+
+@cli.command(params=[click.Argument(["shell"], type=click.Choice(("bash", "zsh", "fish")))])
+def completion(shell: str, **_shared: Any) -> None:
+    """Print a script for shell completion.
+
+    It completes commands, options and model names. For bash: eval "$(shepherd completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    complete = get_completion_class(shell)
+    assert complete is not None
+    click.echo(complete(cli, {}, "shepherd", "_SHEPHERD_COMPLETE").source())
+
+
+@cli.command(hidden=True)
+def build(**_shared: Any) -> None:
+    """Test the native library that was built when Shepherd was installed."""
+    from shepherd.cli import doctor as clinic
+
+    sys.exit(clinic.show_build())
+
+
+def _options(ctx: click.Context, model_word: str | None) -> dict[str, Any]:
+    options = said(ctx)
+    if model_word is not None:
+        if options.get("model", model_word) != model_word:
+            ctx.fail(f"Two models are named, {model_word!r} and {options['model']!r}; give one.")
+        options["model"] = model_word
+    return options
+
+
+def main() -> None:
+    """Entry point of `shepherd`."""
+    cli.main(prog_name="shepherd")
+
+
+def serve_main() -> None:
+    """Entry point of `serve`: the same as `shepherd serve`."""
+    cli.main(args=["serve", *sys.argv[1:]], prog_name="shepherd")
+
+
+def build_main() -> None:
+    """Entry point of `build`: the same as `shepherd build`."""
+    cli.main(args=["build", *sys.argv[1:]], prog_name="shepherd")

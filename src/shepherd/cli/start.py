@@ -1,0 +1,66 @@
+"""From the options of a command line to a configuration: logging, files, environment, warnings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shepherd.cli import logs
+from shepherd.cli.options import config_flags
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+
+
+def user_dir() -> Path:
+    """The folder of the user's own configuration."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("shepherd"))
+
+
+def read_config(options: Mapping[str, Any]) -> Config:
+    """The configuration that `options`, the environment and the files make. Raises: `ConfigError`."""
+    from shepherd import config
+
+    file = options.get("config")
+    return config.load(
+        flags=config_flags(options),
+        env=os.environ,
+        cwd=Path.cwd(),
+        user_dir=user_dir(),
+        file=Path(file) if file else None,
+    )
+
+
+def load_config(options: Mapping[str, Any]) -> Config:
+    """`read_config` for a command that goes on to run something: sets up logging and shows the warnings, once."""
+    from shepherd.cli import render
+
+    logs.set_up(options)
+    config = read_config(options)
+    for warning in config.warnings:
+        render.show_warning(warning)
+    return config
+
+
+def show_config(options: Mapping[str, Any]) -> None:
+    """Print the configuration as TOML."""
+    from shepherd import config
+    from shepherd.cli import render
+
+    render.write(config.to_toml(load_config(options)).rstrip("\n") + "\n")
+
+
+def show_paths(options: Mapping[str, Any]) -> None:
+    """Print the files that are looked for, and which of them exist."""
+    from shepherd import config
+    from shepherd.cli import render
+
+    file = options.get("config")
+    paths = [Path(file)] if file else list(config.search_paths(Path.cwd(), user_dir()))
+    width = max(len(str(path)) for path in paths)
+    for path in paths:
+        render.show(f"{path!s:<{width}}  {'found' if path.is_file() else 'not there'}")

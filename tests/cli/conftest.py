@@ -1,0 +1,76 @@
+"""A user for the tests that run the program in child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+class Home:
+    """A user with an empty home folder, who runs programs in it."""
+
+    command = (sys.executable, "-m", "shepherd", "--threads", "1")
+    timeout_s = 60.0
+    banner = r"""Shepherd LLM System v\d+\.\d+\S*
+Backend: llama\.cpp \(.+\)
+Model: lamb
+Context: \d+ tokens
+Tools: 0 available
+"""
+    """A regular expression for the lines that every chat opens with."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
+        self.env.pop("MODEL_PATH", None)
+        # One cache for all: the library's self-test runs once.
+        self.env |= {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+
+    def run(self, *arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *map(str, arguments)],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=self.timeout_s,
+            cwd=self.folder,
+            env=self.env,
+            check=False,
+        )
+
+    @contextlib.contextmanager
+    def start(self, *arguments: str, err: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+        command = [*self.command, *arguments]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+            cwd=self.folder,
+            env=self.env,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def never_ending(self) -> None:
+        """From now on, answers go on until they are stopped."""
+        (self.folder / "shepherd.toml").write_text("[sampling]\nignore_eos = true\ntemperature = 0.8\n")
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def home(tmp_path: Path, shared_cache: Path) -> Home:
+    return Home(tmp_path, shared_cache)

@@ -1,0 +1,250 @@
+"""How a command line is read. What the commands then do with a model: `test_process.py`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shepherd.cli.main import cli
+from shepherd.cli.options import SECTIONS, SHARED
+
+HEAVY = (
+    "asyncio", "rich", "prompt_toolkit", "fastapi", "starlette", "uvicorn", "llama_cpp", "jinja2", "markdown_it",
+    "psutil", "platformdirs", "shepherd.config", "shepherd.app", "shepherd.core",
+)  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, and the working folder at once."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+        "MODEL_PATH",
+        "SHEPHERD_CONFIG",
+        "SHEPHERD_BACKEND",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def shepherd(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="shepherd")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: shepherd" in done.stdout
+    assert sorted(set(HEAVY) & set(done.stderr.split())) == []
+
+
+def test_help_lists_every_command_and_every_option() -> None:
+    text = shepherd("--help").output
+    for word in ("chat", "serve", "models", "config", "doctor", "completion", *SECTIONS):
+        assert word in text
+    for flag in (*(flag for option in SHARED for flag in option.opts), "--prompt", "--json", "--version"):
+        assert flag in text
+
+
+def test_help_has_colours_on_a_terminal_only() -> None:
+    assert "\x1b" not in shepherd("--help").output
+
+
+@pytest.mark.parametrize("command", ["chat", "serve", "doctor", "models", "models list", "models info", "config show"])
+def test_every_command_has_a_help_page(command: str) -> None:
+    result = shepherd(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert f"shepherd {command}" in result.output
+
+
+def test_version() -> None:
+    assert shepherd("--version").output.startswith("shepherd 0.")
+
+
+def test_tools_are_listed_without_a_model() -> None:
+    result = shepherd("--list-tools")
+    assert result.exit_code == 0
+    assert result.output.startswith("0 tools available\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--modle", "x"], "--model"),
+        (["chat", "--contxt-size", "4"], "--context-size"),
+        (["serv"], "shepherd serve"),
+        (["chat", "--context-size", "much"], "write 4096 or 32k"),
+        (["--gpu-layers", "some"], "write a number or 'all'"),
+        (["serve", "--port", "99999"], "99999"),
+        (["chat", "a.gguf", "--model", "b.gguf"], "Two models are named"),
+        (["-p", "hello", "serve"], "belong to the chat"),
+        (["completion", "tcsh"], "bash"),
+        (["chat", "a.gguf", "b.gguf"], "unexpected extra argument"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_status_2_and_a_hint(home: Path, arguments: list[str], message: str) -> None:
+    result = shepherd(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (["--context-size", "8k"], ["n_ctx = 8192"]),
+        (["--enable-eviction"], ['overflow = "evict"']),
+        (["--gpu-layers", "48"], ["gpu_layers = 48"]),
+        (["--gpu-layers", "all"], ["gpu_layers = -1"]),
+        (["--threads", "3", "--batch", "64"], ["n_threads = 3", "n_batch = 64"]),
+        (["--no-flash-attn"], ["flash_attn = false"]),
+        (["--cache-type-k", "q8_0"], ['cache_type_k = "q8_0"']),
+        (["--system", ""], ['system = ""']),
+        (["--nothink"], ["thinking = false", "show_thinking = false"]),
+        (["--temperature", "0.5", "--top-p", "0.9", "--top-k", "3"], ["temperature = 0.5", "top_p = 0.9", "top_k = 3"]),
+        (["--min-p", "0.1", "--seed", "7", "--max-tokens", "2k"], ["min_p = 0.1", "seed = 7", "max_tokens = 2048"]),
+        (["--host", "0.0.0.0", "--port", "0"], ['host = "0.0.0.0"', "port = 0"]),
+        (["--api-key", "secret"], ["# api_keys: set, not shown"]),
+        (["--enable-tools", "a,b", "--disable-tools", "c"], ['enabled = ["a", "b"]', 'disabled = ["c"]']),
+        (["--notools"], ["enabled = []"]),
+        (["--model", "/x/y.gguf"], ['path = "/x/y.gguf"']),
+    ],
+)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_flag_means_the_same_before_and_after_the_command(
+    home: Path, flags: list[str], lines: list[str], place: str
+) -> None:
+    result = shepherd(*flags, "config", "show") if place == "before" else shepherd("config", "show", *flags)
+    assert result.exit_code == 0, result.output
+    for line in lines:
+        assert line in result.stdout.splitlines()
+    assert "secret" not in result.output
+
+
+def test_a_flag_after_the_command_wins_over_one_before_it(home: Path) -> None:
+    assert "port = 2" in shepherd("--port", "1", "config", "show", "--port", "2").stdout.splitlines()
+
+
+def test_a_file_is_read_and_flags_win_over_it(home: Path) -> None:
+    (home / "my.json").write_text('{"context_size": 512, "server_mode": {"enabled": true, "port": 7}}')
+    lines = shepherd("config", "show", "--config", "my.json", "--port", "9").stdout.splitlines()
+    assert {"n_ctx = 512", "port = 9", "enabled = true"} <= set(lines)
+
+
+def test_an_unknown_key_is_warned_of_once_on_standard_error(home: Path) -> None:
+    (home / "shepherd.toml").write_text("contxt_size = 512\n")
+    result = shepherd("config", "show")
+    assert result.exit_code == 0
+    assert result.stderr.count("contxt_size") == 1
+    assert "context_size" in result.stderr
+    assert "contxt_size" not in result.stdout
+
+
+def test_config_path_says_where_files_are_looked_for(home: Path) -> None:
+    (home / "shepherd.toml").write_text("")
+    lines = shepherd("config", "path").stdout.splitlines()
+    assert f"{home / 'shepherd.toml'}" in lines[0]
+    assert lines[0].endswith("found")
+    assert all(line.endswith("not there") for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model"),
+    [
+        (["nowhere.gguf"], "nowhere.gguf"),
+        (["--temperature", "0", "nowhere.gguf", "-p", "x"], "nowhere.gguf"),
+        (["-p", "x", "nowhere.gguf"], "nowhere.gguf"),
+        (["chat", "nowhere.gguf"], "nowhere.gguf"),
+        (["serve", "nowhere.gguf", "--port", "0"], "nowhere.gguf"),
+        (["--server", "nowhere.gguf", "--port", "0"], "nowhere.gguf"),
+        (["nowhere.gguf", "--server", "--port", "0"], "nowhere.gguf"),
+        (["--server", "--model", "nowhere.gguf", "--port", "0"], "nowhere.gguf"),
+        (["./chat"], "chat"),
+        (["models", "info", "nowhere.gguf"], "nowhere.gguf"),
+    ],
+)
+def test_a_word_that_is_no_command_is_a_model(home: Path, arguments: list[str], model: str) -> None:
+    result = CliRunner().invoke(cli, arguments, input="Hello\n", prog_name="shepherd")
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("shepherd: ")
+    assert model in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_model_may_be_called_like_a_command(home: Path) -> None:
+    (home / "serv").write_text("no model")
+    assert "is not a GGUF file" in shepherd("serv").stderr
+
+
+def test_an_unreadable_configuration_is_one_sentence(home: Path) -> None:
+    (home / "shepherd.toml").write_text("= 3")
+    result = shepherd("-p", "Hello")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "shepherd.toml" in result.stderr
+
+
+def test_debug_shows_the_traceback(home: Path) -> None:
+    result = shepherd("--debug", "-p", "x", "nowhere.gguf")
+    assert result.exception is not None
+    assert not isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    result = shepherd("completion", shell)
+    assert result.exit_code == 0
+    assert "_SHEPHERD_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("shepherd ", "serve"),
+        ("shepherd emb", "embedded"),
+        ("shepherd chat --mod", "--model"),
+        ("shepherd chat --model emb", "embedded"),
+        ("shepherd --cache-type-k q", "q8_0"),
+        ("shepherd models ", "info"),
+        ("shepherd completion ", "fish"),
+    ],
+)
+def test_completion_knows_commands_options_and_models(home: Path, words: str, offered: str) -> None:
+    *_, last = words.split(" ")
+    environment = {"_SHEPHERD_COMPLETE": "fish_complete", "COMP_WORDS": words, "COMP_CWORD": last}
+    result = CliRunner().invoke(cli, [], prog_name="shepherd", env=environment)
+    assert offered in [line.split("\t")[0].split(",")[-1] for line in result.output.splitlines()]
+
+
+def test_models_list_has_the_embedded_model_and_what_is_here(home: Path, lamb: Path) -> None:
+    (home / "models").mkdir()
+    (home / "models" / "mine.gguf").symlink_to(lamb)
+    (home / "models" / "broken.gguf").write_bytes(lamb.read_bytes()[:1000])
+    text = shepherd("models", "list").stdout
+    assert [line.split()[0] for line in text.splitlines()] == ["NAME", "embedded", "broken"]
+    assert "F16" in text
+    assert "4096" in text
+    told = json.loads(shepherd("models", "list", "--json").stdout)
+    assert [model["name"] for model in told] == ["embedded", "broken"]
+    assert told[0]["context"] == 4096
+    assert "download it again" in told[1]["problem"]
+
+
+def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> None:
+    text = shepherd("models", "info", str(lamb)).stdout
+    for word in ("llama", "5.3 million", "F16", "4096 tokens", "hermes", "Tools:            yes", "MiB"):
+        assert word in text
+    told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
+    assert told["architecture"] == "llama"
+    assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]

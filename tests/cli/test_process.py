@@ -1,0 +1,328 @@
+"""The program as its users run it: child processes on the embedded model, in pipes and on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Home
+
+pytestmark = pytest.mark.model
+
+EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list\n"
+
+
+# -- one answer -------------------------------------------------------------------------------------------------------
+
+
+def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
+    done = home.run("chat", "-p", "Hello", "--temperature", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n")
+    assert len(done.stdout.splitlines()) == 1
+    assert home.run("-p", "Hello", "--temperature", "0").stdout == done.stdout
+    assert home.run("chat", text="Hello\n").stdout == done.stdout
+
+
+def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
+    program = (
+        "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program, "-p", "Hello", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=home.env, stdin=subprocess.DEVNULL, check=True)
+    assert sorted({"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn"} & set(done.stderr.split())) == []
+
+
+def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
+    joined = home.run("chat", "-p", "My name is Ann.\n\nWhat is my name?", "--json").stdout
+    apart = home.run("chat", "-p", "My name is Ann.", "--json", text="What is my name?\n").stdout
+    assert joined == apart
+
+
+def test_no_prompt_at_all_is_a_usage_error(home: Home) -> None:
+    done = home.run("chat", text=" \n")
+    assert done.returncode == 2
+    assert "There is no prompt" in done.stderr
+
+
+def test_json_prints_one_event_per_line(home: Home) -> None:
+    done = home.run("chat", "-p", "Hello", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert events[0]["event"] == "started"
+    assert events[-1]["event"] == "finished"
+    assert events[-1]["reason"] == "end"
+    text = "".join(event["text"] for event in events if event["event"] == "text")
+    assert text + "\n" == home.run("chat", "-p", "Hello").stdout
+    assert events[-1]["usage"]["output"] > 1
+
+
+def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
+    done = home.run("chat", "-p", "word " * 2000, "--json", "-c", "512")
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[-1])["code"] == "context_length_exceeded"
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
+    home.never_ending()
+    with home.start("-p", "Hello") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(home.timeout_s) != 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) -> None:
+    home.never_ending()
+    with home.start("-p", "Hello") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        assert process.stderr.read() == ""
+
+
+# -- a conversation in a pipe -----------------------------------------------------------------------------------------
+
+
+def test_a_pipe_plays_one_turn_per_line_with_banner_and_prompts(home: Home) -> None:
+    done = home.run(text="My name is Bob.\n\nWhat is my name?\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    match = re.fullmatch(f"{home.banner}{EMBEDDED}> .+\n> > .*Bob.*\n> \n", done.stdout)
+    assert match, done.stdout
+
+
+def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> None:
+    done = home.run(lamb, text="")
+    assert re.fullmatch(f"{home.banner}> \n", done.stdout), done.stdout
+
+
+def test_the_commands_do_what_they_say(home: Home) -> None:
+    lines = [
+        "/help",
+        "/undo",
+        "/retry",
+        "/system Be brief.",
+        "/system",
+        "My name is Bob.",
+        "/undo",
+        "My name is Ann.",
+        "What is my name?",
+        "/retry",
+        "/model",
+        "/context",
+        "/save talk.md",
+        "/save talk.md",
+        "/save talk.json",
+        "/save",
+        "/clear",
+        "/context",
+        "/hlep",
+        "/quit",
+        "What is my name?",
+    ]
+    done = home.run("--temperature", "0", text="\n".join(lines))
+    assert done.returncode == 0
+    told = done.stdout
+    for piece in (
+        "/save FILE",
+        "There is nothing to take back.",
+        "There is nothing to ask again.",
+        "System prompt: Be brief.",
+        "Taken back: My name is Bob.",
+        "Again: What is my name?",
+        "Dialect:  hermes",
+        "4 messages",
+        "Saved 4 messages to talk.md",
+        "talk.md cannot be written: File exists",
+        "Say where: /save FILE",
+        "0 messages",
+        "did you mean /help?",
+    ):
+        assert piece in told, piece
+    assert told.rstrip().endswith("did you mean /help?\n>")
+    markdown = (home.folder / "talk.md").read_text()
+    assert markdown.startswith("# Conversation with lamb\n\n## System\n\nBe brief.\n\n## User\n\nMy name is Ann.\n")
+    saved = json.loads((home.folder / "talk.json").read_text())
+    assert [message["role"] for message in saved["messages"]] == ["user", "assistant"] * 2
+    assert (home.folder / "talk.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_message_that_fails_leaves_the_conversation_usable_and_the_status_1(home: Home) -> None:
+    done = home.run("-c", "512", text="word " * 2000 + "\nHello\n")
+    assert done.returncode == 1
+    assert "prompt is too long" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Hello" in done.stdout
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def truncated(folder: Path, lamb: Path) -> Path:
+    path = folder / "truncated.gguf"
+    path.write_bytes(lamb.read_bytes()[:100_000])
+    return path
+
+
+def no_gguf(folder: Path, lamb: Path) -> Path:
+    path = folder / "text.gguf"
+    path.write_text("This is no model.")
+    return path
+
+
+def unknown_architecture(folder: Path, lamb: Path) -> Path:
+    import gguf
+    import numpy as np
+
+    path = folder / "martian.gguf"
+    writer = gguf.GGUFWriter(path, "martian")
+    writer.add_block_count(1)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def no_template(folder: Path, lamb: Path) -> Path:
+    """The embedded model under another name for its template: as long, so that nothing else moves."""
+    path = folder / "base.gguf"
+    path.write_bytes(lamb.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_forgotten"[:23]))
+    return path
+
+
+BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
+    "missing": (lambda folder, lamb: folder / "missing.gguf", "4096", "does not exist"),
+    "directory": (lambda folder, lamb: folder, "4096", "holds no GGUF file"),
+    "truncated": (truncated, "4096", "not complete"),
+    "not a GGUF": (no_gguf, "4096", "is not a GGUF file"),
+    "unknown architecture": (unknown_architecture, "4096", "martian"),
+    "no template": (no_template, "4096", "has no chat template"),
+    "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
+}
+"""What is handed in (made from a folder and the embedded model), the context size, and what must be said of it."""
+CHAT, REPL, SERVE = ("chat", "-p", "Hello"), (), ("serve", "--port", "0")
+
+
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [*((CHAT, case) for case in BAD), *((command, case) for command in (REPL, SERVE) for case in list(BAD)[4:])],
+)
+def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
+    home: Home, lamb: Path, command: Sequence[str], case: str
+) -> None:
+    make, n_ctx, message = BAD[case]
+    done = home.run(*command, "--model", make(home.folder, lamb), "--context-size", n_ctx, text="Hello\n")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("shepherd: ")
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+# -- server -----------------------------------------------------------------------------------------------------------
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("Listening on: "):
+            return line.removeprefix("Listening on: ").strip()
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
+    with home.start("--server", "--port", "0") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = address_of(process)
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
+        with urllib.request.urlopen(f"{address}/health", timeout=home.timeout_s) as answer:
+            assert answer.status == 200
+            assert json.load(answer)["model"] == "lamb.gguf"
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
+    with home.start("serve", str(lamb), "--port", "0") as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("Listening on: "):
+            lines.append(process.stdout.readline())
+        assert re.match(home.banner + "Endpoints:\n", "".join(lines))
+        assert any(re.fullmatch(r"  POST http://127\.0\.0\.1:\d+/v1/chat/completions\n", line) for line in lines)
+
+
+def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
+    (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
+    with home.start() as process:
+        assert address_of(process)
+
+
+def test_a_port_in_use_is_one_sentence_and_status_1(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = home.run("serve", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "already in use" in done.stderr
+
+
+@pytest.mark.parametrize(("flags", "warned"), [((), True), (("--api-key", "secret"), False)])
+def test_an_open_server_for_other_machines_is_warned_of(home: Home, flags: Sequence[str], warned: bool) -> None:
+    with home.start("serve", "--host", "0.0.0.0", "--port", "0", *flags) as process:
+        assert process.stderr is not None
+        address = address_of(process).replace("0.0.0.0", "127.0.0.1")
+        if not warned:
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{address}/v1/models", timeout=home.timeout_s)
+        process.terminate()
+        process.wait(home.timeout_s)
+        assert ("WARNING: everybody" in process.stderr.read()) == warned
+
+
+# -- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_this_machine_healthy(home: Home) -> None:
+    done = home.run("doctor")
+    assert done.returncode == 0, done.stdout
+    for word in ("self-test: quantised models decode properly", "CPU features", "threads", "memory", "port", "models"):
+        assert word in done.stdout
+    told = json.loads(home.run("doctor", "--json").stdout)
+    assert {finding["state"] for finding in told} <= {"ok", "note"}
+
+
+def test_doctor_finds_what_is_broken(home: Home) -> None:
+    done = home.run("doctor", "--model", "missing.gguf")
+    assert done.returncode == 1
+    assert re.search(r"^✗ model .*does not exist", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_build_tells_the_verdict_on_the_library(home: Home) -> None:
+    done = home.run("build")
+    assert done.returncode == 0
+    assert "quantised models decode properly" in done.stdout

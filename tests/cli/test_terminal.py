@@ -1,0 +1,159 @@
+"""The chat in a real terminal: a person at a pseudo-terminal, the embedded model behind it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Home
+
+pytestmark = pytest.mark.model
+
+OWN_TERMINAL = """\
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the terminal of the new session, so that Ctrl-C there is a signal, and becomes the program."""
+
+
+class Person:
+    """Someone who types into a pseudo-terminal and reads what appears there."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self.seen = ""
+        self._terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", OWN_TERMINAL, *home.command, *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            cwd=home.folder,
+            env=home.env,
+            start_new_session=True,
+        )
+        os.close(inner)
+        self._timeout_s = home.timeout_s
+
+    def types(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def sends(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def echoes_and_lines(self) -> bool:
+        """Whether the terminal is as a shell wants it: it echoes, and hands over whole lines."""
+        return self._modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+
+    def waits_for(self, pattern: str) -> str:
+        """What appeared up to the first match; it is taken away."""
+        deadline = time.monotonic() + self._timeout_s
+        while not (match := re.search(pattern, self.seen)):
+            assert time.monotonic() < deadline, f"{pattern!r} did not appear in {self.seen!r}"
+            assert self._reads(deadline), f"the program ended before {pattern!r} appeared: {self.seen!r}"
+        before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
+        return before
+
+    def waits_for_the_end(self) -> int:
+        deadline = time.monotonic() + self._timeout_s
+        while self._reads(deadline):
+            pass
+        self._modes: int = termios.tcgetattr(self._terminal)[3]
+        os.close(self._terminal)
+        return self._process.wait(self._timeout_s)
+
+    def _reads(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            raw = os.read(self._terminal, 65536) if ready else b""
+        except OSError:  # Linux's way of saying that the other end is closed
+            return False
+        self.seen += re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])|\r", "", raw.decode("utf-8", "replace"))
+        return bool(raw)
+
+
+def test_a_first_chat_in_the_terminal(home: Home) -> None:
+    person = Person(home, "--temperature", "0")
+    assert re.search(home.banner, person.waits_for("> "))
+    person.types("Hello\r")
+    person.waits_for(r"Hello! .*\n")
+    assert re.search(r"\d+ tokens · .* new \+ 0 cached · ▕.*▏ \d+/4096", person.waits_for("/4096"))
+    person.waits_for("> ")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+    history = home.folder / ".local" / "share" / "shepherd" / "history"
+    assert "+Hello\n" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home) -> None:
+    home.never_ending()
+    person = Person(home, "-c", "32k")
+    person.waits_for("> ")
+    person.types("Hello\r")
+    person.waits_for(r"Hello\n(.*\n){3}")
+    person.types("\x03\x03")  # twice, as impatient people do
+    person.waits_for(r"\[stopped\]")
+    person.waits_for("> ")
+    person.types("/context\r")
+    person.waits_for("2 messages")
+    person.waits_for("> ")
+    person.types("\x03")
+    person.waits_for("Ctrl-D or /quit leaves")
+    person.waits_for("> ")
+    person.types("half a message\x03")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+
+
+def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(home: Home) -> None:
+    person = Person(home)
+    person.waits_for("> ")
+    person.sends(signal.SIGTERM)
+    assert person.waits_for_the_end() == 143
+    assert person.echoes_and_lines()
+
+
+def test_lines_are_edited_as_documented(home: Home) -> None:
+    person = Person(home, "--temperature", "0")
+    person.waits_for("> ")
+    person.types("one\\\rtwo\x1b\rthree\r")
+    person.waits_for("/4096")
+    person.waits_for("> ")
+    person.types("```\rx = 1\r```\r")
+    person.waits_for("/4096")
+    person.waits_for("> ")
+    person.types("/save talk.json\r")
+    person.waits_for("Saved 4 messages")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+    messages = json.loads((home.folder / "talk.json").read_text())["messages"]
+    assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
+
+
+def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home) -> None:
+    home.never_ending()
+    person = Person(home, "--max-tokens", "1500")
+    person.waits_for("> ")
+    person.types("Hello\r")
+    person.waits_for(r"Hello\n(.*\n){3}")
+    person.types("/context\r\x04")
+    assert "/context" not in person.waits_for("cut off by the limit")
+    person.waits_for("2 messages")
+    assert person.waits_for_the_end() == 0
+    assert person.echoes_and_lines()
