@@ -51,6 +51,36 @@ def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
     assert joined == apart
 
 
+def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
+    for arguments, raw in ((["-p", b"Hello \xff"], b""), (["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
+        command: list[str | bytes] = [*home.command, *arguments]
+        done = subprocess.run(command, input=raw, capture_output=True, cwd=home.folder, env=home.env, check=True)
+        assert done.stderr == b""
+        assert done.stdout
+
+
+def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
+    home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = home.run("--system", "Say é.", text="Hello é\n/system\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Say ?" in done.stdout
+
+
+def test_closed_streams_are_no_trouble(home: Home) -> None:
+    command = '"$@" <&- >&- 2>&-'
+    shell = ["sh", "-c", command, "sh", *home.command, "-p", "Hello"]
+    subprocess.run(shell, cwd=home.folder, env=home.env, check=True, timeout=home.timeout_s)
+
+
+def test_log_records_go_to_standard_error_with_their_level(home: Home) -> None:
+    done = home.run("-p", "Hello", "--verbose")
+    assert re.search(r"^\[INFO \] cache 'main': lamb\.gguf", done.stderr, re.MULTILINE)
+    assert "DEBUG" not in done.stderr
+    done = home.run("-p", "Hello", "--log-level", "debug")
+    assert re.search(r"^\[DEBUG\] ", done.stderr, re.MULTILINE)
+    assert "[" not in done.stdout
+
+
 def test_no_prompt_at_all_is_a_usage_error(home: Home) -> None:
     done = home.run("chat", text=" \n")
     assert done.returncode == 2

@@ -96,11 +96,15 @@ def _near_command(word: str, commands: Sequence[str]) -> str | None:
 
 
 def _prepare_streams() -> None:
-    """Text that the terminal's encoding cannot show must not end the program."""
+    """Text that the terminal's encoding cannot show must not end the program, nor a stream that somebody closed."""
     import io
+    import os
 
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the program runs
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
