@@ -251,7 +251,11 @@ async def test_the_log_says_why_a_prefix_was_missed(make: Make, caplog: pytest.L
     with caplog.at_level(logging.DEBUG, "shepherd.engine"):
         await steps(engine.submit(job("hello world", 2)))
         await steps(engine.submit(job("hello there", 2)))
-    assert "miss: token 6" in caplog.text
+    assert "miss: token 6 of 11 differs" in caplog.text
+    assert "<119>" not in caplog.text, "what was said is nobody's business"
+    with caplog.at_level(logging.DEBUG, "shepherd.engine"), caplog.at_level(logging.DEBUG, "shepherd.content"):
+        await steps(engine.submit(job("hello world", 2)))
+    assert "<119>" in caplog.text, "unless somebody asks for it"
     assert "Added closing tag" not in caplog.text, "neither job ended by itself"
 
 

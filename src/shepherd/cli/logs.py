@@ -39,8 +39,11 @@ class Handler(logging.Handler):
 
 
 def set_up(options: Mapping[str, Any]) -> Handler:
-    """Install the handler that `options` ask for: `--debug`, `--log-level`, `--verbose`, else warnings only."""
-    level = logging.WARNING
+    """Install the handler that `options` ask for: `--debug`, `--log-level`, `--verbose`, else what suits the command.
+
+    A server tells of every request in one line; a chat shows warnings only.
+    """
+    level = logging.INFO if options.get("server") else logging.WARNING
     if options.get("verbose"):
         level = logging.INFO
     if options.get("log_level"):
@@ -56,6 +59,8 @@ def set_up(options: Mapping[str, Any]) -> Handler:
     # Other libraries' records are noise to a user below WARNING, even when ours are wanted.
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("shepherd").setLevel(level)
+    # Prompts and answers are quoted in no log unless somebody asks for exactly that.
+    logging.getLogger("shepherd.content").setLevel(logging.DEBUG if options.get("debug") else logging.WARNING)
     return handler
 
 

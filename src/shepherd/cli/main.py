@@ -193,8 +193,10 @@ def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_jso
     config = start.load_config(options)
     asked_to_chat = prompt is not None or as_json or not ctx.meta.get(_BARE)
     if options.get("server") or (config.serve and not asked_to_chat):
+        from shepherd.cli import logs
         from shepherd.cli import serve as server
 
+        logs.set_up({**options, "server": True})
         server.run(config)
         return
     sys.exit(conversation.run(config, prompt=prompt, as_json=as_json, bare=bool(ctx.meta.get(_BARE))))
@@ -207,7 +209,7 @@ def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None
     from shepherd.cli import serve as server
     from shepherd.cli import start
 
-    server.run(start.load_config(_options(ctx, model_word)))
+    server.run(start.load_config({**_options(ctx, model_word), "server": True}))
 
 
 @cli.group()

@@ -23,6 +23,9 @@ from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Ticket, 
 from shepherd.engine.ledger import Ledger, LedgerError
 
 logger = logging.getLogger(__name__)
+content_logger = logging.getLogger("shepherd.content")
+"""For records that quote prompts or answers: silent unless somebody asks for it by name, as `--debug` does."""
+content_logger.setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +267,10 @@ class Engine:
         if keep >= len(cached) or keep == len(prompt) - 1:
             logger.debug("cache %r: hit, %d of %d prompt tokens are cached", self.name, keep, len(prompt))
             return
+        logger.debug("cache %r: miss: token %d of %d differs", self.name, keep, len(prompt))
 
         def around(tokens: array[int]) -> str:
             return b"".join(map(self._show, tokens[max(0, keep - 4) : keep + 6])).decode("utf-8", "replace")
 
-        logger.debug("cache %r: miss: token %d, %r != %r", self.name, keep, around(prompt), around(cached))
+        if content_logger.isEnabledFor(logging.DEBUG):
+            content_logger.debug("cache %r: miss: %r != %r", self.name, around(prompt), around(cached))

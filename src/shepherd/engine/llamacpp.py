@@ -44,9 +44,8 @@ SMALL_MODEL = 50_000_000
 
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
 _FLASH_ATTENTION = {None: -1, False: 0, True: 1}
-_LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.DEBUG, 4: logging.INFO}
-"""ggml's levels. Its errors are no warnings of ours: each becomes an error here, or was wanted (an interrupt)."""
 _ERROR, _CONTINUED = 4, 5
+"""ggml's log levels that mean something here."""
 
 
 def _import_bindings() -> Any:
@@ -75,7 +74,10 @@ C: Any = _import_bindings()
 
 
 class _Log:
-    """Turns llama.cpp's log fragments into log records; called from any of its threads."""
+    """Turns llama.cpp's log fragments into DEBUG records; called from any of its threads.
+
+    Its errors are no warnings of ours: each becomes an error here, with its words, or was wanted (an interrupt).
+    """
 
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=8)
@@ -88,8 +90,7 @@ class _Log:
         if level != _CONTINUED:
             pending.level = level
         current: int = getattr(pending, "level", 0)
-        severity = _LOG_LEVELS.get(current, logging.DEBUG)
-        if current != _ERROR and not logger.isEnabledFor(severity):
+        if current != _ERROR and not logger.isEnabledFor(logging.DEBUG):
             return
         line = getattr(pending, "line", "") + (text or b"").decode("utf-8", "replace")
         if not line.endswith("\n"):
@@ -100,7 +101,7 @@ class _Log:
         if current == _ERROR:
             self.errors.append(line)
         if line:
-            logger.log(severity, "llama.cpp: %s", line)
+            logger.debug("llama.cpp: %s", line)
 
 
 _log: _Log | None = None
