@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTILINE)
+"""A command line up to its comment, pipe or redirection; the banner's first line is none."""
 
 
 def blocks(language: str) -> Sequence[object]:
@@ -30,11 +32,9 @@ def commands() -> Sequence[object]:
     lines: dict[str, None] = {}
     for page in PAGES:
         for match in BLOCK.finditer(page.read_text("utf-8")):
-            if match.group(1) == "console":
-                lines.update(
-                    dict.fromkeys(line[2:].split("  #")[0] for line in match.group(2).splitlines() if line[:2] == "$ ")
-                )
-    return [pytest.param(line, id=line[:60]) for line in lines if re.match(r"(uv run )?shepherd\b", line)]
+            if match.group(1) in {"", "console", "sh"}:
+                lines.update(dict.fromkeys(line.strip() for line in COMMAND.findall(match.group(2))))
+    return [pytest.param(line, id=line[:60]) for line in lines]
 
 
 @pytest.mark.model
@@ -60,7 +60,7 @@ def test_curl_blocks_get_a_valid_completion(source: str, server: str) -> None:
 
 @pytest.mark.parametrize("line", commands())
 def test_commands_exist_with_their_options(line: str) -> None:
-    words = shlex.split(line.removeprefix("uv run ").split(" | ")[0].split(" > ")[0])
+    words = shlex.split(line.removeprefix("uv run "))
     environment = dict(os.environ, COLUMNS="200")
     command = [sys.executable, "-m", *words, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)

@@ -1,4 +1,4 @@
-"""Shepherd: language models on your own machine, with conversations that never run out of context.
+"""Shepherd: language models on your own machine.
 
     async with shepherd.open("embedded") as session:
         async for event in session.chat("Hello!"):

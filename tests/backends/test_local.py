@@ -52,7 +52,11 @@ async def make() -> AsyncIterator[Make]:
     engines: list[Engine] = []
 
     def make_one(
-        *answers: str, n_ctx: int = 4096, options: LocalOptions | None = None, faults: Faults | None = None
+        *answers: str,
+        n_ctx: int = 4096,
+        options: LocalOptions | None = None,
+        faults: Faults | None = None,
+        template: str = CHATML,
     ) -> tuple[LocalBackend, FakeRuntime]:
         vocabulary = FakeVocabulary()
         runtime = FakeRuntime(
@@ -61,7 +65,7 @@ async def make() -> AsyncIterator[Make]:
         engine = Engine(runtime, show=vocabulary.piece)
         engines.append(engine)
         backend = LocalBackend(
-            engine, vocabulary, template=Template(CHATML), dialect=detect(CHATML), model="fake", options=options
+            engine, vocabulary, template=Template(template), dialect=detect(template), model="fake", options=options
         )
         return backend, runtime
 
@@ -263,6 +267,28 @@ async def test_what_is_not_available_is_refused_by_name(make: Make, field: str, 
     with pytest.raises(InvalidRequest) as caught:
         await reply(backend, ask(**fields))
     assert caught.value.field == field
+
+
+async def test_template_variables_of_the_client_reach_the_template(make: Make) -> None:
+    backend, runtime = make("Yes.")
+    await reply(backend, ask(extra={"chat_template_kwargs": {"enable_thinking": False}}))
+    assert b"<think>" in bytes(t for t in runtime.tokens if t < 256)
+
+
+async def test_the_servers_own_template_variables_are_not_the_clients_to_set(make: Make) -> None:
+    backend, _ = make("Yes.")
+    with pytest.raises(InvalidRequest) as caught:
+        await reply(backend, ask(extra={"chat_template_kwargs": {"messages": []}}))
+    assert caught.value.field == "chat_template_kwargs.messages"
+
+
+async def test_tools_that_the_template_cannot_show_are_told_of_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, _ = make("Hi.", template=CHATML.replace("tools", "nothing"))
+    await reply(backend, ask(tools=(ADD,)))
+    await reply(backend, ask(tools=(ADD,)))
+    assert caplog.text.count("knows no tools") == 1
 
 
 async def test_leaving_the_stream_stops_the_engine_and_keeps_the_prefix(make: Make) -> None:

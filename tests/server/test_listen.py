@@ -108,3 +108,37 @@ def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: sig
         assert program.wait(30) == 0
         assert time.monotonic() - begun < 10
         assert program.stderr.read() == b""
+
+
+PROGRAM = """
+import sys
+from shepherd.core import Finished, Message, Started, TextDelta
+from shepherd.server.app import run_server
+from shepherd.server.fake import ScriptedService
+
+async def script(request):
+    yield Started("fake")
+    yield TextDelta("Hi.")
+    yield Finished("end")
+
+run_server(ScriptedService(script), "127.0.0.1", int(sys.argv[1]))
+"""
+
+
+def test_a_program_can_run_the_server() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)]) as process:
+        deadline = time.monotonic() + 60
+        answer = None
+        while answer is None and time.monotonic() < deadline:
+            try:
+                body = {"messages": [{"role": "user", "content": "Hello"}]}
+                answer = httpx2.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body)
+            except httpx2.ConnectError:
+                time.sleep(0.05)
+        assert answer is not None
+        assert answer.json()["choices"][0]["message"]["content"] == "Hi."
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0

@@ -10,6 +10,7 @@ that ends inside a character is in the cache like any other (H1).
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -21,6 +22,11 @@ from shepherd.core import ContextFull, Event, InvalidRequest, Progress, Request,
 from shepherd.dialects import Dialect, Prompt, Template, render
 from shepherd.engine.base import Admitted, Done, Job, Prefill, Step, Vocabulary
 from shepherd.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+_OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""What a client's `chat_template_kwargs` may not set."""
 
 LARGE_CHARS = 100_000
 """Prompts above this are rendered and tokenised off the event loop."""
@@ -63,6 +69,7 @@ class LocalBackend:
         self._template = template
         self._options = options or LocalOptions()
         self._encoder = Encoder(vocabulary, template.source)
+        self._knows_tools = "tools" in template.source or "functions" in template.source
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
@@ -117,7 +124,15 @@ class LocalBackend:
         if reasoning is None and self._options.thinking is False:
             reasoning = "off"
         tools = () if request.tool_choice == "none" else request.tools
-        prompt = render(self._template, self.dialect, request.messages, tools=tools, reasoning=reasoning)
+        if tools and not self._knows_tools:
+            self._knows_tools = True  # said once
+            logger.warning(
+                "the chat template of %s knows no tools: the model does not see those of requests", self.model
+            )
+        extra = request.extra.get("chat_template_kwargs", {})
+        for name in _OWN_VARIABLES & extra.keys():
+            raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
+        prompt = render(self._template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
         tokens = self._encoder.encode(prompt.pieces)
         if not tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")

@@ -24,7 +24,10 @@ def run(config: Config) -> None:
 
     Raises: `ShepherdError` when the port cannot be had or the model cannot be loaded.
     """
-    asyncio.run(_serve(config))
+    from shepherd.server.listen import loop_factory
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(config))
 
 
 async def _serve(config: Config) -> None:

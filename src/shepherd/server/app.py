@@ -7,6 +7,7 @@ Not here: how a request is answered (`exchange`), how a port is opened (`listen`
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -25,11 +26,11 @@ from shepherd.backends.base import Health, ModelCard
 from shepherd.core import EngineDown, InvalidRequest, UnknownModel
 from shepherd.server.auth import LOCAL_ORIGIN, Guard
 from shepherd.server.exchange import REQUEST_ID, Answers, Exchange, Limits, Live, retry_headers
-from shepherd.server.listen import serve
+from shepherd.server.listen import loop_factory, serve
 from shepherd.server.surfaces import SURFACES, Surface, codec_of
 from shepherd.wire.openai_shapes import encode_model, encode_models
 
-__all__ = ["Limits", "Service", "create_app", "serve"]
+__all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 
 
 class Service(Answers, Protocol):
@@ -38,6 +39,19 @@ class Service(Answers, Protocol):
     def models(self) -> Sequence[ModelCard]: ...
 
     def health(self) -> Health: ...
+
+
+def run_server(
+    service: Service, host: str = "127.0.0.1", port: int = 8000, *, api_keys: Collection[str] | None = None
+) -> None:
+    """Serve `service`, a loaded `App` for example, until SIGINT or SIGTERM: `shepherd serve` for programs.
+
+    Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`.
+
+    Raises: `ConfigError` when the address cannot be used.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve(create_app(service, api_keys=api_keys, host=host), host=host, port=port))
 
 
 def create_app(
@@ -52,7 +66,7 @@ def create_app(
     app = FastAPI(
         title="Shepherd",
         version=version("shepherd"),
-        description="Language models on your own machine, with conversations that never run out of context.",
+        description="Language models on your own machine.",
         redoc_url=None,
         redirect_slashes=False,
     )
