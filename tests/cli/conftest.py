@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -74,3 +75,15 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, shared_cache: Path) -> Home:
     return Home(tmp_path, shared_cache)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that run in this process set up logging for it; other tests must not find that."""
+    root = logging.getLogger()
+    loggers = [root, *(logging.getLogger(name) for name in ("shepherd", "shepherd.content"))]
+    levels, handlers = [one.level for one in loggers], root.handlers[:]
+    yield
+    for one, level in zip(loggers, levels, strict=True):
+        one.setLevel(level)
+    root.handlers[:] = handlers

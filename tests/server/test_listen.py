@@ -110,7 +110,7 @@ def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: sig
         assert program.stderr.read() == b""
 
 
-PROGRAM = """
+BLOCKING = """
 import sys
 from shepherd.core import Finished, Message, Started, TextDelta
 from shepherd.server.app import run_server
@@ -129,7 +129,7 @@ def test_a_program_can_run_the_server() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)]) as process:
+    with subprocess.Popen([sys.executable, "-c", BLOCKING, str(port)]) as process:
         deadline = time.monotonic() + 60
         answer = None
         while answer is None and time.monotonic() < deadline:
