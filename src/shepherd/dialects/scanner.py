@@ -71,7 +71,7 @@ class Scanner:
         self._blocks = {block.opener: block for block in markup.blocks}
         self._call_closers = frozenset(closer for block in markup.blocks for closer in block.closers)
         self._in_text = Markers((*markup.openers, *self._thoughts.values(), *self._call_closers))
-        self._in_thought = self._in_text
+        self._in_thought = Markers(())  # of the open thought
 
         self._buffer = ""
         self._at = 0  # buffer[:at] is settled

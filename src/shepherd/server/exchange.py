@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -74,7 +74,7 @@ class Limits:
 class Answers(Protocol):
     """What an exchange needs of the service."""
 
-    def stream(self, request: Request, *, endpoint: str) -> AsyncIterator[Event]: ...
+    def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]: ...
 
 
 class Live:
@@ -153,9 +153,7 @@ class Exchange(Response):
 
     async def _answer(self, decoded: Decoded[Any], send: Send, record: Record) -> None:
         try:
-            source = self._service.stream(decoded.request, endpoint=self._surface.path)
-            # The seam promises an async generator in all but name (`Backend.stream`).
-            async with aclosing(cast("AsyncGenerator[Event, None]", source)) as events:
+            async with aclosing(self._service.stream(decoded.request, endpoint=self._surface.path)) as events:
                 first = await anext(events)
                 record.see(first)
                 encoder = self._encoder = self._codec.encoder(
