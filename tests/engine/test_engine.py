@@ -5,13 +5,17 @@ import logging
 import threading
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import pytest
 
-from shepherd.core import EngineDown, EngineError, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Step, Ticket, Vocabulary
+from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
+from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Step, Vocabulary
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import BYTES, FakeRuntime, FakeVocabulary, Faults
+from shepherd.engine.fake import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from shepherd.engine.pool import Tiers
+from shepherd.engine.ticket import Ticket
+from shepherd.engine.work import EngineOptions
 
 END = BYTES + 1
 _proof: tuple[type[Runtime], type[Vocabulary]] = (FakeRuntime, FakeVocabulary)  # the fakes satisfy the seams
@@ -30,6 +34,12 @@ async def steps(ticket: Ticket) -> list[Step]:
     return [step async for batch in ticket.batches() for step in batch]
 
 
+def held(runtime: FakeRuntime) -> list[int]:
+    """The tokens of the one sequence that holds any."""
+    (one,) = [seq for seq in range(runtime.n_seq) if runtime.places[seq]] or [0]
+    return runtime.tokens(one)
+
+
 def tokens(of: Sequence[Step]) -> list[int]:
     return [step for step in of if isinstance(step, int)]
 
@@ -41,9 +51,11 @@ Make = Callable[..., tuple[Engine, FakeRuntime]]
 async def make() -> AsyncIterator[Make]:
     engines: list[Engine] = []
 
-    def make_one(faults: Faults | None = None, n_ctx: int = 4096) -> tuple[Engine, FakeRuntime]:
-        runtime = FakeRuntime(counting, frozenset({END}), n_ctx=n_ctx, faults=faults or Faults())
-        engine = Engine(runtime)
+    def make_one(
+        faults: Faults | None = None, n_ctx: int = 4096, options: EngineOptions | None = None, **more: Any
+    ) -> tuple[Engine, FakeRuntime]:
+        runtime = FakeRuntime(counting, frozenset({END}), n_ctx=n_ctx, faults=faults or Faults(), **more)
+        engine = Engine(runtime, options=options or EngineOptions())
         engines.append(engine)
         return engine, runtime
 
@@ -55,8 +67,9 @@ async def make() -> AsyncIterator[Make]:
 async def test_a_job_yields_its_tokens_and_its_end(make: Make) -> None:
     engine, runtime = make()
     got = await steps(engine.submit(job("0123456789")))
-    assert got == [Admitted(0), *range(10, 40), Done("end", END)]
-    assert runtime.tokens[-1] == END, "the closing tag is in the cache too (K1)"
+    assert got == [Admitted(0, 10), *range(10, 40), Done("end", END)]
+    await wait_until(lambda: held(runtime)[-1] == END)
+    assert held(runtime)[-1] == END, "the closing tag is in the cache too (K1)"
 
 
 async def test_the_cache_mirrors_every_token_after_every_turn(make: Make) -> None:
@@ -64,8 +77,8 @@ async def test_the_cache_mirrors_every_token_after_every_turn(make: Make) -> Non
     history = "0123456789"
     for _ in range(5):
         await steps(engine.submit(job(history)))
-        prefix = bytes(t for t in runtime.tokens if t < BYTES)
-        await wait_until(lambda: engine.used == len(runtime.tokens))
+        await wait_until(lambda: engine.used == len(runtime.cells) and engine.stats().live == 0)
+        prefix = bytes(t for t in max((runtime.tokens(seq) for seq in range(8)), key=len) if t < BYTES)
         assert prefix.startswith(history.encode())
         history += "x"
 
@@ -74,19 +87,19 @@ async def test_only_new_tokens_are_computed(make: Make) -> None:
     engine, runtime = make()
     prompt = list(b"0123456789")
     await steps(engine.submit(Job(array("i", prompt), 1000)))
-    await wait_until(lambda: runtime.tokens[-1:] == [END])
-    history = [*runtime.tokens, *b"and more"]
+    await wait_until(lambda: held(runtime)[-1:] == [END])
+    history = [*held(runtime), *b"and more"]
     runtime.decoded.clear()
     got = await steps(engine.submit(Job(array("i", history), 3)))
-    assert got[0] == Admitted(len(history) - 8)
-    assert runtime.decoded[0] == (len(history) - 8, 8)
+    assert got[0] == Admitted(len(history) - 8, 8)
+    assert runtime.decoded[0][1:] == (len(history) - 8, 8)
 
 
 async def test_the_same_prompt_again_computes_its_last_token_only(make: Make) -> None:
     engine, _ = make()
     first = await steps(engine.submit(job(max_tokens=5)))
     again = await steps(engine.submit(job(max_tokens=5)))
-    assert again[0] == Admitted(len("prompt") - 1)
+    assert again[0] == Admitted(len("prompt") - 1, 1)
     assert tokens(again) == tokens(first), "never sampled from stale logits (K5)"
 
 
@@ -94,15 +107,26 @@ async def test_a_changed_history_keeps_what_is_before_the_change(make: Make) -> 
     engine, _ = make()
     await steps(engine.submit(job("hello world", 3)))
     got = await steps(engine.submit(job("hello there", 3)))
-    assert got[0] == Admitted(6)
+    assert got[0] == Admitted(6, 5)
+    again = await steps(engine.submit(job("hello world", 3)))
+    assert again[0] == Admitted(10, 1), "and the other branch is still there: it was forked, not cut"
 
 
 async def test_a_memory_that_cannot_go_back_starts_afresh(make: Make) -> None:
-    engine, runtime = make(Faults(can_truncate=False))
+    engine, runtime = make(memory=RECURRENT)
     await steps(engine.submit(job("hello world", 3)))
     got = await steps(engine.submit(job("hello there", 3)))
-    assert got[0] == Admitted(0)
-    assert runtime.tokens[: len("hello there")] == list(b"hello there")
+    assert got[0] == Admitted(0, 11)
+    assert list(b"hello there") in [runtime.tokens(seq)[:11] for seq in range(runtime.n_seq)]
+
+
+async def test_a_runtime_that_refuses_to_cut_is_not_believed(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    engine, _ = make(Faults(can_remove=False))
+    await steps(engine.submit(job("hello", 9)))
+    got = await steps(engine.submit(job("hello", 3)))
+    assert got[0] == Admitted(0, 5)
+    assert tokens(got) == [5, 6, 7]
+    assert "refused" in caplog.text
 
 
 async def test_a_long_prefill_reports_its_progress(make: Make) -> None:
@@ -114,7 +138,7 @@ async def test_a_long_prefill_reports_its_progress(make: Make) -> None:
 async def test_the_token_limit_ends_a_job(make: Make) -> None:
     engine, _ = make()
     got = await steps(engine.submit(job("0123456789", 4)))
-    assert got == [Admitted(0), 10, 11, 12, 13, Done("length")]
+    assert got == [Admitted(0, 10), 10, 11, 12, 13, Done("length")]
 
 
 async def test_a_context_can_be_filled_to_the_last_token(make: Make) -> None:
@@ -122,7 +146,7 @@ async def test_a_context_can_be_filled_to_the_last_token(make: Make) -> None:
     got = await steps(engine.submit(job("0123456789", 6)))
     assert got[-1] == Done("length")
     assert len(tokens(got)) == 6
-    assert len(runtime.tokens) <= 16
+    assert len(runtime.cells) <= 16
 
 
 @pytest.mark.parametrize(("text", "max_tokens"), [("", 1), ("x", 0), ("x" * 10, 7)])
@@ -132,12 +156,78 @@ async def test_a_job_that_can_never_run_is_refused(make: Make, text: str, max_to
         engine.submit(job(text, max_tokens))
 
 
-async def test_jobs_are_served_in_order_and_keep_apart(make: Make) -> None:
-    engine, runtime = make()
+async def test_jobs_run_side_by_side_and_keep_apart(make: Make) -> None:
+    engine, runtime = make(n_batch=64)
     texts = ["a" * 3, "b" * 7, "c" * 11]
     got = await asyncio.gather(*(steps(engine.submit(job(text, 4))) for text in texts))
     assert [tokens(g) for g in got] == [[n, n + 1, n + 2, n + 3] for n in (3, 7, 11)]
-    assert [start for start, n in runtime.decoded if n > 1] == [0, 0, 0]
+    assert max(len(batch) for batch in runtime.batches) == 3, "three answers in one decode"
+
+
+async def test_one_at_a_time_is_in_order(make: Make) -> None:
+    engine, runtime = make(options=EngineOptions(sequences=1))
+    await asyncio.gather(*(steps(engine.submit(job(text, 4))) for text in ("a" * 3, "b" * 7, "c" * 11)))
+    assert [n for _, position, n in runtime.decoded if position == 0] == [3, 7, 11]
+    assert all(len(batch) == 1 for batch in runtime.batches)
+
+
+async def test_a_long_prompt_does_not_stall_a_running_answer(make: Make) -> None:
+    gate = threading.Semaphore(3)
+    engine, runtime = make(Faults(gate=gate), n_batch=64)
+    short = engine.submit(job("a" * 3, 30))
+    await wait_until(lambda: len(runtime.batches) == 3)
+    long = engine.submit(job("b" * 600, 1))
+    gate.release(1000)
+    await asyncio.gather(steps(short), steps(long))
+    mixed = [batch for batch in runtime.batches if len(batch) == 2]
+    assert len(mixed) >= 5
+    assert all(sorted(len(chunk.tokens) for chunk in batch)[0] == 1 for batch in mixed), "a token in every decode"
+
+
+async def test_a_short_prompt_overtakes_a_long_one(make: Make) -> None:
+    gate = threading.Semaphore(2)
+    engine, runtime = make(Faults(gate=gate), n_batch=16)
+    long = engine.submit(job("b" * 800, 1))
+    await wait_until(lambda: len(runtime.batches) == 2)
+    short = engine.submit(job("a" * 8, 1))
+    gate.release(1000)
+    await asyncio.gather(steps(long), steps(short))
+    at = next(index for index, batch in enumerate(runtime.batches) if any(ord("a") in chunk.tokens for chunk in batch))
+    assert at <= 4, "of the 100 decodes that the long one takes"
+
+
+async def test_a_prompt_that_is_being_computed_is_not_computed_twice(make: Make) -> None:
+    engine, runtime = make(n_batch=64)
+    system = "s" * 300
+    got = await asyncio.gather(*(steps(engine.submit(job(system + text, 3))) for text in ("one", "two", "three")))
+    assert [g[0] for g in got] == [Admitted(0, 303), Admitted(300, 3), Admitted(300, 5)]
+    assert sum(n for _, _, n in runtime.decoded if n > 1) <= 303 + 3 + 5
+
+
+async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> None:
+    gate = threading.Semaphore(0)
+    engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=2))
+    first = engine.submit(job("first", 1))
+    await wait_until(lambda: engine._work.sole is first)
+    others = [engine.submit(job(text, 1)) for text in ("second", "third")]
+    await wait_until(lambda: len(engine._work.waiting) == 2 or engine._mailbox.qsize() == 2)
+    with pytest.raises(RateLimited) as refused:
+        engine.submit(job("fourth", 1))
+    assert 1.0 <= (refused.value.retry_after_s or 0.0) <= 120.0
+    gate.release(100)
+    for ticket in (first, *others):
+        assert (await steps(ticket))[-1] == Done("length")
+
+
+async def test_a_job_that_fills_the_pool_harms_nobody(make: Make) -> None:
+    engine, _ = make(n_ctx=100, n_batch=64, options=EngineOptions(sequences=4, tiers=Tiers(1 << 20)))
+    texts = ["a" * 3, "b" * 13, "c" * 5]
+    got = await asyncio.gather(*(steps(engine.submit(job(text, 100 - len(text)))) for text in texts))
+    for text, each in zip(texts, got, strict=True):
+        assert tokens(each) == list(range(len(text), 40)), "the same as alone"
+        assert each[-1] == Done("end", END)
+    await wait_until(lambda: engine.stats().jobs == 3 and engine.stats().live == 0)
+    assert engine.stats().preemptions > 0
 
 
 async def test_each_job_has_its_own_sampling(make: Make) -> None:
@@ -164,7 +254,7 @@ async def test_cancelling_stops_a_running_decode_and_keeps_the_prefix(make: Make
     assert (await steps(ticket))[-1] == Done("cancelled")
     gate.release(100)
     got = await steps(engine.submit(job("0123456789", 2)))
-    assert got[0] == Admitted(9), "the prompt stays cached"
+    assert got[0] == Admitted(9, 1), "the prompt stays cached"
     assert tokens(got) == [10, 11]
 
 
@@ -176,12 +266,12 @@ async def test_cancelling_stops_inside_a_prefill(make: Make) -> None:
     engine.cancel(ticket)
     got = await steps(ticket)
     assert got[-1] == Done("cancelled")
-    assert len(runtime.tokens) == 32, "what was computed is kept"
+    assert len(runtime.cells) == 32, "what was computed is kept"
 
 
 async def test_cancelling_a_waiting_job_does_not_touch_the_running_one(make: Make) -> None:
     gate = threading.Semaphore(3)
-    engine, runtime = make(Faults(gate=gate))
+    engine, runtime = make(Faults(gate=gate), options=EngineOptions(sequences=1))
     running, waiting = engine.submit(job("a" * 10, 8)), engine.submit(job("b" * 10, 8))
     await wait_until(lambda: len(runtime.decoded) == 3)
     engine.cancel(waiting)
@@ -199,13 +289,20 @@ async def test_cancelling_after_the_end_is_harmless(make: Make) -> None:
 
 
 async def test_a_failed_computation_fails_its_own_job_only(make: Make) -> None:
-    engine, _ = make(Faults(decode_error_at=12))
-    bad, good = engine.submit(job("0123456789")), engine.submit(job("0123456789", 4))
+    engine, _ = make(Faults(poison=ord("!")), n_batch=64)
+    before = await steps(engine.submit(job("0123456789", 1)))
+    bad, good = engine.submit(job("01234!6789")), engine.submit(job("0123456789", 4))
     with pytest.raises(EngineError, match="planted failure"):
         await steps(bad)
-    got = await steps(good)
-    assert got[0] == Admitted(0), "a cache that failed is not trusted"
-    assert tokens(got) == [10, 11, 12, 13]
+    assert tokens(await steps(good)) == [10, 11, 12, 13]
+    assert tokens(before) == [10]
+    assert tokens(await steps(engine.submit(job("0123456789", 2)))) == [10, 11], "and the next one works"
+
+
+async def test_a_failure_that_passes_harms_nobody(make: Make) -> None:
+    engine, _ = make(Faults(decode_error_at=12), n_batch=64)
+    got = await asyncio.gather(*(steps(engine.submit(job(text, 6))) for text in ("0123456789", "abcdefghij")))
+    assert [tokens(each) for each in got] == [list(range(10, 16))] * 2
 
 
 async def test_a_cache_without_room_is_an_error_of_the_job(make: Make) -> None:
@@ -230,20 +327,18 @@ async def test_a_broken_thread_reaches_every_ticket_and_later_submits(
 async def test_closing_answers_everything_that_waits(make: Make) -> None:
     engine, runtime = make(Faults(gate=threading.Semaphore(1)))
     tickets = [engine.submit(job(str(n))) for n in range(3)]
-    await wait_until(lambda: len(runtime.decoded) == 1)
+    await wait_until(lambda: len(runtime.batches) == 1)
     await asyncio.to_thread(engine.close)
-    for ticket in tickets[1:]:
-        with pytest.raises(EngineDown):
-            await steps(ticket)
-    assert (await steps(tickets[0]))[-1] == Done("cancelled")
+    for ticket in tickets:
+        assert (await steps(ticket))[-1] == Done("cancelled")
     assert runtime.closed
 
 
 async def test_a_ledger_that_disagrees_with_the_cache_drops_it(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     engine, runtime = make(Faults(lies_about_length=1))
     await steps(engine.submit(job(max_tokens=2)))
-    await wait_until(lambda: runtime.tokens == [])
-    assert "the ledger holds" in caplog.text
+    await wait_until(lambda: not runtime.cells)
+    assert "the ledger has positions" in caplog.text
 
 
 async def test_the_log_says_why_a_prefix_was_missed(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +349,7 @@ async def test_the_log_says_why_a_prefix_was_missed(make: Make, caplog: pytest.L
     assert "miss: token 6 of 11 differs" in caplog.text
     assert "<119>" not in caplog.text, "what was said is nobody's business"
     with caplog.at_level(logging.DEBUG, "shepherd.engine"), caplog.at_level(logging.DEBUG, "shepherd.content"):
-        await steps(engine.submit(job("hello world", 2)))
+        await steps(engine.submit(job("hello wagon", 2)))
     assert "<119>" in caplog.text, "unless somebody asks for it"
     assert "Added closing tag" not in caplog.text, "neither job ended by itself"
 
@@ -263,5 +358,5 @@ async def test_the_closing_tag_is_logged(make: Make, caplog: pytest.LogCaptureFi
     engine, runtime = make()
     with caplog.at_level(logging.DEBUG, "shepherd.engine"):
         await steps(engine.submit(job("0123456789")))
-        await wait_until(lambda: runtime.tokens[-1] == END and "closing tag" in caplog.text)
+        await wait_until(lambda: held(runtime)[-1] == END and "closing tag" in caplog.text)
     assert "Added closing tag to KV cache: " in caplog.text

@@ -1,62 +1,323 @@
-"""The ledger against a naive list, and its checker against planted faults."""
+"""The ledger against a naive list, and against the cells of the fake runtime that follows its operations."""
+
+from __future__ import annotations
 
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shepherd.engine.ledger import Ledger, LedgerError, common_prefix
+from shepherd.engine.base import Chunk, Op, Span
+from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
+from shepherd.engine.ledger import SINK, Leaving, Ledger, LedgerError, NoRoom, Resident, choose, common_prefix
 
-tokens = st.lists(st.integers(0, 3), max_size=40)
-
-
-@given(tokens, tokens)
-def test_the_common_prefix_is_the_naive_one(a: list[int], b: list[int]) -> None:
-    naive = 0
-    while naive < min(len(a), len(b)) and a[naive] == b[naive]:
-        naive += 1
-    assert common_prefix(array("i", a), array("i", b)) == naive
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
-@given(st.integers(0, 9000), st.integers(1, 9000), st.booleans())
-def test_the_common_prefix_is_found_beyond_one_block(n: int, extra: int, shorter: bool) -> None:
-    a = array("i", range(n)) + array("i", [-1] * extra)
-    b = array("i", range(n)) + (array("i") if shorter else array("i", [-2] * extra))
-    assert common_prefix(a, b) == common_prefix(b, a) == n
+class Naive:
+    """One sequence as a plain list: every token with its position, or None once it has been evicted."""
+
+    def __init__(self) -> None:
+        self.cells: list[tuple[int, int | None]] = []
+
+    @property
+    def end(self) -> int:
+        return max((at for _, at in self.cells if at is not None), default=-1) + 1
+
+    def by_position(self) -> list[tuple[int, int]]:
+        return sorted((at, token) for token, at in self.cells if at is not None)
 
 
-operations = st.lists(
-    st.one_of(st.tuples(st.just("extend"), tokens), st.tuples(st.just("truncate"), st.integers(0, 60)))
+class Life(RuleBasedStateMachine):
+    """Everything that can happen to the sequences of a pool, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runtime = FakeRuntime(lambda tokens: 0, n_ctx=200, n_seq=4, n_batch=100)
+        self.ledger = Ledger(200, 4, PLAIN)
+        self.naive: dict[int, Naive] = {}
+
+    def follow(self, ops: list[Op]) -> None:
+        for op in ops:
+            assert self.runtime.apply(op)
+
+    def pick(self, data: st.DataObject) -> Resident:
+        return data.draw(st.sampled_from(list(self.ledger)))
+
+    @precondition(lambda self: self.ledger.has_free_id)
+    @rule()
+    def new(self) -> None:
+        self.naive[self.ledger.new().id] = Naive()
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data(), tokens=TOKENS)
+    def extend(self, data: st.DataObject, tokens: list[int]) -> None:
+        resident = self.pick(data)
+        assume(self.ledger.free >= len(tokens))
+        assert self.runtime.decode([Chunk(resident.id, array("i", tokens), resident.end, False)]) == "ok"
+        naive = self.naive[resident.id]
+        naive.cells += [(token, at) for at, token in enumerate(tokens, naive.end)]
+        self.ledger.extend(resident, tokens)
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data(), tokens=TOKENS)
+    def skip(self, data: st.DataObject, tokens: list[int]) -> None:
+        resident = self.pick(data)
+        self.ledger.skip(resident, tokens)
+        self.naive[resident.id].cells += [(token, None) for token in tokens]
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        resident = self.pick(data)
+        length = data.draw(st.integers(0, len(resident)))
+        self.follow(self.ledger.cut(resident, length))
+        del self.naive[resident.id].cells[length:]
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data())
+    def evict(self, data: st.DataObject) -> None:
+        resident = self.pick(data)
+        start = data.draw(st.integers(0, len(resident)))
+        stop = data.draw(st.integers(start, len(resident)))
+        self.follow(self.ledger.evict(resident, [(start, stop)]))
+        cells = self.naive[resident.id].cells
+        cells[start:stop] = [(token, None) for token, _ in cells[start:stop]]
+
+    @precondition(lambda self: self.naive and self.ledger.has_free_id)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        resident = self.pick(data)
+        length = data.draw(st.integers(0, len(resident)))
+        target, ops = self.ledger.fork(resident, length)
+        self.follow(ops)
+        self.naive[target.id] = copy = Naive()
+        copy.cells = self.naive[resident.id].cells[:length]
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data())
+    def close_gaps(self, data: st.DataObject) -> None:
+        resident = self.pick(data)
+        first = next((a for a, _ in resident.gaps()), len(resident))
+        assume(not self.ledger.is_shared(resident, resident.position_of(first)))
+        assume(not resident.runs or resident.runs[0].position == 0)
+        self.follow(self.ledger.close_gaps(resident))
+        naive = self.naive[resident.id]
+        ranks = {at: rank for rank, (at, _) in enumerate(naive.by_position())}
+        naive.cells = [(token, None if at is None else ranks[at]) for token, at in naive.cells]
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        resident = self.pick(data)
+        self.follow(self.ledger.forget(resident))
+        del self.naive[resident.id]
+
+    @precondition(lambda self: self.naive)
+    @rule(data=st.data(), prompt=TOKENS, holes=st.booleans())
+    def find(self, data: st.DataObject, prompt: list[int], holes: bool) -> None:
+        prompt = [*self.pick(data).tokens, *prompt][: data.draw(st.integers(1, 40))]
+        match = self.ledger.find(array("i", prompt), holes=holes)
+
+        def saved(naive: Naive) -> int:
+            n = 0
+            for (token, at), wanted in zip(naive.cells, prompt[:-1], strict=False):
+                if token != wanted or (at is None and not holes):
+                    break
+                n += at is not None
+            return n
+
+        best = max((saved(naive) for naive in self.naive.values()), default=0)
+        assert (match.saved if match else 0) == best
+        if match is not None:
+            assert match.saved == saved(self.naive[match.resident.id])
+            assert match.resident.tokens[: match.length].tolist() == prompt[: match.length]
+
+    @invariant()
+    def ledger_list_and_cells_agree(self) -> None:
+        self.ledger.check_self()
+        assert self.ledger.used == len(self.runtime.cells)
+        for resident in self.ledger:
+            naive = self.naive[resident.id]
+            assert resident.tokens.tolist() == [token for token, _ in naive.cells]
+            assert self.runtime.tokens(resident.id) == [token for _, token in naive.by_position()]
+            assert sorted(self.runtime.places[resident.id]) == [at for at, _ in naive.by_position()]
+            assert list(resident.gaps()) == stretches([at is None for _, at in naive.cells])
+            assert resident.end == naive.end
+            if naive.by_position():
+                self.ledger.check(resident, self.runtime.held(resident.id))
+
+
+def stretches(flags: list[bool]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for at, flag in enumerate(flags):
+        if flag and found and found[-1][1] == at:
+            found[-1] = (found[-1][0], at + 1)
+        elif flag:
+            found.append((at, at + 1))
+    return found
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def ledger_with(tokens: str = "system one two three") -> tuple[Ledger, Resident]:
+    ledger = Ledger(100, 4, PLAIN)
+    resident = ledger.new()
+    ledger.extend(resident, list(tokens.encode()))
+    return ledger, resident
+
+
+def test_evicted_tokens_are_matched_and_not_counted() -> None:
+    ledger, resident = ledger_with()
+    ledger.evict(resident, [(7, 11)])
+    prompt = array("i", list(b"system one two three four"))
+    match = ledger.find(prompt, holes=True)
+    assert match is not None
+    assert (match.length, match.saved) == (20, 16)
+    whole = ledger.find(prompt, holes=False)
+    assert whole is not None
+    assert (whole.length, whole.saved) == (7, 7), "a client that wants everything read gets nothing from behind a hole"
+
+
+def test_a_turn_that_was_half_evicted_and_then_edited_is_computed_as_a_whole() -> None:
+    ledger, resident = ledger_with()
+    ledger.evict(resident, [(8, 12)])
+    spans = (Span(0, 7, 0, 0, keep=True), Span(7, 15, 1, 1))
+    match = ledger.find(array("i", list(b"system one twX three")), holes=True, spans=spans)
+    assert match is not None
+    assert match.length == 7
+
+
+def test_one_token_is_always_left_to_decode() -> None:
+    ledger, resident = ledger_with()
+    match = ledger.find(resident.tokens, holes=True)
+    assert match is not None
+    assert match.length == len(resident) - 1, "logits of an earlier turn are stale (K5)"
+
+
+def test_a_memory_that_cannot_go_back_is_used_from_its_end_or_from_a_checkpoint() -> None:
+    ledger = Ledger(100, 4, RECURRENT)
+    resident = ledger.new()
+    ledger.extend(resident, list(b"0123456789"))
+    assert ledger.find(array("i", list(b"01234X")), holes=True) is None
+    match = ledger.find(array("i", list(b"0123456789ab")), holes=True)
+    assert match is not None
+    assert match.length == 10
+    resident.checkpoints = [(3, b"state"), (8, b"state")]
+    match = ledger.find(array("i", list(b"01234X")), holes=True)
+    assert match is not None
+    assert match.length == 3
+
+
+@pytest.mark.parametrize("held", [(0, 18), (0, 20), (1, 19), (-1, -1)])
+def test_a_runtime_that_holds_something_else_is_found_out(held: tuple[int, int]) -> None:
+    ledger, resident = ledger_with()
+    ledger.check(resident, (0, 19))
+    with pytest.raises(LedgerError):
+        ledger.check(resident, held)
+
+
+def plant_run(ledger: Ledger, resident: Resident) -> None:
+    resident.runs[0].stop += 1
+
+
+def plant_order(ledger: Ledger, resident: Resident) -> None:
+    ledger.evict(resident, [(5, 8)])
+    resident.runs.reverse()
+
+
+def plant_position(ledger: Ledger, resident: Resident) -> None:
+    ledger.evict(resident, [(5, 8)])
+    resident.runs[1].position = 2
+
+
+def plant_block(ledger: Ledger, resident: Resident) -> None:
+    target, _ = ledger.fork(resident, 4)
+    target.block = resident.block
+
+
+def plant_count(ledger: Ledger, resident: Resident) -> None:
+    ledger._used += 1
+
+
+@pytest.mark.parametrize("plant", [plant_run, plant_order, plant_position, plant_block, plant_count])
+def test_a_planted_fault_is_found_out(plant: object) -> None:
+    ledger, resident = ledger_with()
+    ledger.check_self()
+    assert callable(plant)
+    plant(ledger, resident)
+    with pytest.raises(LedgerError):
+        ledger.check_self()
+
+
+def conversation(*lengths: int, keep_first: bool = True, keep_last: bool = True) -> tuple[Span, ...]:
+    spans, at = [], 0
+    for index, length in enumerate(lengths):
+        keep = (index == 0 and keep_first) or (index == len(lengths) - 1 and keep_last)
+        spans.append(Span(at, at + length, index, index, keep))
+        at += length
+    return tuple(spans)
+
+
+def test_the_oldest_turns_leave_first_until_the_low_water_mark() -> None:
+    spans = conversation(10, 5, 5, 5, 10)
+    chosen = choose(spans, lambda a, b: b - a, excess=3, wish=8)
+    assert isinstance(chosen, list)
+    assert [(turn.first, turn.last, turn.tokens) for turn in chosen] == [(1, 1, 5), (2, 2, 5)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.booleans(), st.booleans()), max_size=12),
+    st.integers(0, 60),
+    st.integers(0, 60),
 )
+def test_what_is_chosen_to_leave(messages: list[tuple[int, bool, bool]], excess: int, wish: int) -> None:
+    spans, at, turn = [], 0, 0
+    for index, (length, keep, opens) in enumerate(messages):
+        turn += opens
+        spans.append(Span(at, at + length, index, turn, keep))
+        at += length
+    gone = [(span.start, span.stop) for span in spans if span.message % 4 == 3]
+
+    def remaining(start: int, stop: int) -> int:
+        return sum(1 for at in range(start, stop) if not any(a <= at < b for a, b in gone))
+
+    chosen = choose(spans, remaining, excess=excess, wish=wish)
+    movable = [
+        sum(remaining(max(s.start, SINK), s.stop) for s in spans if s.turn == t and not s.keep) for t in range(turn + 1)
+    ]
+    movable = [n for n in movable if n]
+    if isinstance(chosen, NoRoom):
+        assert chosen.evictable == sum(movable) < excess
+        return
+    assert all(isinstance(turn, Leaving) for turn in chosen)
+    assert [turn.tokens for turn in chosen] == movable[: len(chosen)], "whole turns, oldest first"
+    freed = sum(turn.tokens for turn in chosen)
+    assert freed >= excess
+    assert freed >= wish or len(chosen) == len(movable)
+    assert not chosen or freed - chosen[-1].tokens < max(excess, wish), "not more than needed"
+    ranges = [range_ for turn in chosen for range_ in turn.ranges]
+    assert all(start >= SINK for start, stop in ranges if stop > start), "the first tokens never leave"
+    assert not any(span.keep for span in spans for a, b in ranges if a < span.stop and span.start < b and a < b)
 
 
-@given(operations, tokens.filter(bool))
-def test_a_ledger_is_a_list(ops: list[tuple[str, list[int] | int]], prompt: list[int]) -> None:
-    ledger, naive = Ledger(), list[int]()
-    for _, argument in ops:
-        if isinstance(argument, int):
-            ledger.truncate(argument)
-            del naive[argument:]
-        else:
-            ledger.extend(argument)
-            naive += argument
-        ledger.check(len(naive))
-        assert ledger.tokens.tolist() == naive
-    matched = ledger.match(array("i", prompt))
-    assert naive[:matched] == prompt[:matched]
-    assert matched == min(common_prefix(array("i", naive), array("i", prompt)), len(prompt) - 1)
+@given(TOKENS, TOKENS, TOKENS)
+def test_the_common_prefix_is_that_of_a_plain_loop(same: list[int], a: list[int], b: list[int]) -> None:
+    left, right = array("i", same + a), array("i", same + b)
+    n = 0
+    while n < min(len(left), len(right)) and left[n] == right[n]:
+        n += 1
+    assert common_prefix(left, right) == n
 
 
-def test_the_last_prompt_token_is_always_left_to_decode() -> None:
-    ledger = Ledger()
-    ledger.extend([1, 2, 3])
-    assert ledger.match(array("i", [1, 2, 3])) == 2
-
-
-@pytest.mark.parametrize("wrong", [2, 4])
-def test_a_cache_of_another_length_is_noticed(wrong: int) -> None:
-    ledger = Ledger()
-    ledger.extend([1, 2, 3])
-    with pytest.raises(LedgerError, match="3 tokens"):
-        ledger.check(wrong)
+def test_the_common_prefix_of_long_lists_is_found_in_every_block() -> None:
+    long = array("i", range(20_000))
+    for at in (0, 1, 4095, 4096, 4097, 12_345, 19_999):
+        other = long[:]
+        other[at] = -1
+        assert common_prefix(long, other) == at
+    assert common_prefix(long, long) == len(long)

@@ -1,25 +1,43 @@
 """The seams of the engine: what a job is, what comes back, and what a runtime must do.
 
     caller (event loop)                      engine thread
-    submit(Job) -> Ticket  ── mailbox ──▶    Ledger decides, Runtime acts
-    async for steps in ticket  ◀── post ──   Prefill* token* Done
+    submit(Job) -> Ticket  ── mailbox ──▶    Ledger and Scheduler decide, Runtime acts
+    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* token* Done
 
 Only frozen values cross, in both directions. The engine knows token ids; text, messages and JSON stay above.
+
+Words: a *cell* holds the K and V of one token in all layers; a *sequence* is one conversation's cells, named by a small
+number; a *position* is where a token stands for the model (RoPE), which is not its index once tokens have been evicted.
 """
 
 from __future__ import annotations
 
-import asyncio
 from array import array
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from shepherd.core import Sampling, ShepherdError
+from shepherd.core import Evicted, OnFull, Sampling
 
 EndReason = Literal["end", "length", "cancelled"]
 Decoded = Literal["ok", "full", "aborted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which tokens of a prompt are one message."""
+
+    start: int
+    stop: int
+    """Token indexes, half open. Spans are in order and do not overlap; tokens in none of them are always kept."""
+    message: int
+    """Index of the message in the rendered conversation, from 0."""
+    turn: int
+    """Messages of one turn leave together: a user message and its answer, a call and its results."""
+    keep: bool = False
+    """Never evicted: system prompt, tools, the current user message, the open tool exchange."""
+    label: str = ""
+    """Such as the role; for log lines only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +47,16 @@ class Job:
     tokens: array[int]
     """The prompt, at least one token; the engine decides what of it is cached already."""
     max_tokens: int
-    """At most this many tokens are generated; at least 1, and prompt + `max_tokens` <= `n_ctx`."""
+    """At most this many tokens are generated; at least 1."""
     sampling: Sampling = Sampling()
+    spans: tuple[Span, ...] = ()
+    on_full: OnFull = "error"
+    """`evict`: the oldest turns leave when the prompt and the answer need their cells. `error`: a prompt that does not
+    fit is refused and an answer that fills the context ends there."""
+    reserve: int = 1
+    """Tokens to keep free for the answer when room is made; at least 1."""
+    session: str | None = None
+    """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +65,8 @@ class Admitted:
 
     n_cached: int
     """Prompt tokens that are in the KV cache already; exact."""
+    n_new: int
+    """Prompt tokens to be computed. What has been evicted is in neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,116 +86,116 @@ class Done:
     """The end-of-generation token that the model chose, when `reason` is `end`."""
 
 
-Step = int | Admitted | Prefill | Done
+Step = int | Admitted | Prefill | Evicted | Done
 """A generated token id, or a notice. The end-of-generation token comes in `Done`, not as a token."""
 
 
-class Ticket:
-    """The caller's half of a submitted job: its steps as they are made.
+# -- the runtime's side --------------------------------------------------------------------------------------------
 
-    Created and iterated on one event loop; `post`, `fail` come from the engine thread; `cancel` from anywhere.
-    """
 
-    __slots__ = ("_awake", "_error", "_finished", "_loop", "_steps", "_waiter", "cancelled", "job")
+class Chunk(NamedTuple):
+    """Tokens of one sequence for one decode."""
 
-    def __init__(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        self.job = job
-        self.cancelled = False
-        """Set by `Engine.cancel`; the engine looks at it between steps."""
-        self._loop = loop
-        self._steps: deque[Step] = deque()
-        self._awake = False
-        self._finished = False
-        self._error: ShepherdError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+    seq: int
+    tokens: array[int]
+    position: int
+    """Of the first; those of the others follow without gaps. Must be one behind the sequence's highest position."""
+    logits: bool
+    """Whether the logits after the last token are wanted."""
 
-    @property
-    def finished(self) -> bool:
-        """Whether the last step has been posted."""
-        return self._finished
 
-    # engine thread
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take positions `[start, stop)` out of a sequence; `stop` -1 = to the end. A hole if something stands behind."""
 
-    def post(self, step: Step) -> None:
-        """Hand over one step. Never blocks: the queue is bounded by the job's own token limit."""
-        self._steps.append(step)
-        if isinstance(step, Done):
-            self._finished = True
-        self._wake_loop()
+    seq: int
+    start: int
+    stop: int = -1
 
-    def fail(self, error: ShepherdError) -> None:
-        """End the ticket with an error; steps posted before are still delivered."""
-        self._error = error
-        self._finished = True
-        self._wake_loop()
 
-    def _wake_loop(self) -> None:
-        # One wake-up is enough for all steps posted until the loop gets to run it: waking costs a system call.
-        if self._awake:
-            return
-        self._awake = True
-        try:
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # the loop is closed: nobody will ever read this ticket
-            self.cancelled = True
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Let `target` hold positions `[start, stop)` of `source`, too; the cells are shared, nothing is copied."""
 
-    # event loop
+    source: int
+    target: int
+    start: int
+    stop: int
+    """-1 = to the end."""
 
-    def _wake(self) -> None:
-        self._awake = False  # before the steps are read, so that a later post wakes again
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
-    async def batches(self) -> AsyncGenerator[list[Step], None]:
-        """The steps in order, in batches of all that is ready; ends after `Done`.
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Move positions `[start, to the end)` by `delta` (< 0). Only where `Memory.shift` says it is exact."""
 
-        Raises: `EngineError` or `EngineDown` after the last step when the engine failed.
-        """
-        while True:
-            steps: list[Step] = []
-            while self._steps:
-                steps.append(self._steps.popleft())
-            if steps:
-                yield steps
-                if isinstance(steps[-1], Done):
-                    return
-            elif self._finished:
-                if self._error is not None:
-                    raise self._error
-                return
-            else:
-                self._waiter = self._loop.create_future()
-                if not self._steps and not self._finished:
-                    await self._waiter
-                self._waiter = None
+    seq: int
+    start: int
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Take everything out of a sequence. Always possible."""
+
+    seq: int
+
+
+Op = Remove | Copy | Shift | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What may be done to a model's memory without changing what it computes: one row of the gate (`gate.py`)."""
+
+    hole: bool
+    """Tokens in the middle can be removed, and the rest stays exactly as it was."""
+    rollback: Literal["any", "window", "none"]
+    """Whether the end can be removed: always; only within the sliding window; never."""
+    share: bool
+    """Parts of a sequence can be shared with another one (`Copy` of any range)."""
+    shift: bool
+    """Positions can be moved exactly."""
+    checkpoint: bool
+    """What cannot be rolled back can be saved and put back (`save(partial=True)`)."""
+    window: int = 0
+    """Tokens that the sliding-window layers look back on, for `rollback == "window"`."""
+    n_positions: int = 0
+    """Positions that the model was trained for; 0 = no limit."""
+    why: str = ""
+    """For a person: which facts decided."""
 
 
 class TokenSampler(Protocol):
     """Draws tokens for one job; owned by the engine thread, closed by it."""
 
-    def sample(self) -> int:
-        """The next token, drawn from the logits of the last decode and remembered for the penalties."""
+    def sample(self, chunk: int) -> int:
+        """The next token, drawn from the logits of chunk number `chunk` of the last decode, and remembered."""
         ...
 
     def close(self) -> None: ...
 
 
 class Runtime(Protocol):
-    """A KV cache with a model behind it. Only the engine thread touches one, except for `interrupt`.
-
-    Positions are 0, 1, 2, ... without gaps; `length()` is the number of tokens held.
-    """
+    """One pool of cells with a model behind it. Only the engine thread touches it, except for `interrupt`."""
 
     n_ctx: int
-    """Tokens that fit."""
-    n_chunk: int
-    """Tokens per prefill step: the grain of progress and cancellation."""
+    """Cells: tokens that fit, all sequences together. One sequence may use them all."""
+    n_seq: int
+    """Sequences are numbered 0 to `n_seq` - 1."""
+    n_batch: int
+    """Tokens in one decode, at most."""
+    memory: Memory
 
-    def decode(self, tokens: Sequence[int], start: int) -> Decoded:
-        """Compute `tokens` at positions `[start, start + len(tokens))`; logits are those after the last one.
+    @property
+    def fingerprint(self) -> str:
+        """Changes when saved states of this runtime cannot be loaded: model file, cache types, layout."""
+        ...
 
-        `full`: no room, nothing changed. `aborted`: `interrupt` was called; a part may have been kept, see `length()`.
-        Raises: `EngineError` when the computation failed; the caller clears the cache.
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        """Compute all chunks at once; at most `n_batch` tokens, at least one; several chunks of one sequence in order.
+
+        `full`: no room, nothing changed. `aborted`: `interrupt` was called; a part may have been kept, see `held`.
+        Raises: `EngineError` when the computation failed; the caller forgets everything.
         """
         ...
 
@@ -175,16 +203,20 @@ class Runtime(Protocol):
         """A sampler for one job; `history` are the tokens that penalties look back on."""
         ...
 
-    def truncate(self, length: int) -> bool:
-        """Forget everything from position `length` on; False when this memory cannot go back (recurrent state)."""
+    def apply(self, op: Op) -> bool:
+        """Carry out one operation; False when this memory cannot, and nothing or everything of it has been done."""
         ...
 
-    def clear(self) -> None:
-        """Forget everything. Always possible."""
+    def held(self, seq: int) -> tuple[int, int]:
+        """The lowest and highest position that a sequence really holds, asked of the library; (-1, -1) when empty."""
         ...
 
-    def length(self) -> int:
-        """How many tokens the cache really holds, asked of the library."""
+    def save(self, seq: int, *, partial: bool = False) -> bytes:
+        """The state of a sequence; `partial` = only what cannot be rolled back (checkpoints). b"" when it failed."""
+        ...
+
+    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+        """Put a saved state into a sequence, which is empty afterwards if that fails (False)."""
         ...
 
     def is_end(self, token: int) -> bool:

@@ -1,21 +1,26 @@
 """A fake runtime and a fake vocabulary: real implementations of the seams with a made-up model behind them.
 
-The cache holds real tokens under the real rules (positions without gaps, a bounded number of cells, rollback that can
-be refused); only the model is a function from the tokens so far to the next one. Tests drive the engine, the back end
-and the server with it and know every answer beforehand.
+The cells hold real tokens under the real rules (positions that go on from the highest, a bounded pool, shared cells,
+memories that cannot roll back); only the model is a function from the tokens that a sequence holds to the next one.
+Tests drive the engine, the back end and the server with it and know every answer beforehand.
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Decoded, Special
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Memory, Op, Remove, Shift, Special
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
+PLAIN = Memory(hole=True, rollback="any", share=True, shift=True, checkpoint=False)
+"""Attention in every layer."""
+RECURRENT = Memory(hole=False, rollback="none", share=False, shift=False, checkpoint=True)
+"""A state that has read everything and cannot unread it."""
 
 
 class FakeVocabulary:
@@ -51,8 +56,8 @@ class FakeVocabulary:
 def say(vocabulary: FakeVocabulary, *answers: str, end: str = "<|im_end|>") -> Callable[[Sequence[int]], int]:
     """A model that gives `answers` in turn, one per assistant turn, each followed by the end token.
 
-    The turn is counted by the end tokens that stand behind an assistant header, so a resent history gets the same
-    answers again; beyond the last answer it repeats that one.
+    The turn is counted by the assistant headers that it sees, so a resent history gets the same answers again; beyond
+    the last answer it repeats that one.
     """
     end_id = vocabulary.ids[end]
     start_id = vocabulary.ids["<|im_start|>"]
@@ -74,72 +79,147 @@ class Faults:
 
     decode_error_at: int | None = None
     """Position whose decode fails, once."""
+    poison: int | None = None
+    """A token that no decode survives."""
     crash_at: int | None = None
     """Position whose decode raises something that is not an `EngineError`: a bug."""
     full_at: int | None = None
-    can_truncate: bool = True
+    """Tokens of one sequence that the library has room for, whatever the ledger says."""
+    can_remove: bool = True
     lies_about_length: int = 0
-    """Added to the true length."""
+    """Added to the true highest position."""
+    can_load: bool = True
     gate: threading.Semaphore | None = None
     """Every decode takes one; without any left it waits, until it is interrupted."""
 
 
 @dataclass
 class FakeRuntime:
-    """A KV cache with a function for a model; satisfies `Runtime`."""
+    """A pool of cells with a function for a model; satisfies `Runtime`."""
 
     next_token: Callable[[Sequence[int]], int]
     end_tokens: frozenset[int] = frozenset({BYTES + 1})
     n_ctx: int = 4096
-    n_chunk: int = 16
+    n_seq: int = 8
+    n_batch: int = 16
+    memory: Memory = PLAIN
     faults: Faults = field(default_factory=Faults)
+    fingerprint: str = "fake"
 
     def __post_init__(self) -> None:
-        self.tokens: list[int] = []
-        self.decoded: list[tuple[int, int]] = []
-        """Every decode as (start, n): what work was really done."""
+        self.cells: dict[int, int] = {}
+        """Cell -> token."""
+        self.places: dict[int, dict[int, int]] = {seq: {} for seq in range(self.n_seq)}
+        """Sequence -> position -> cell."""
+        self.read: dict[int, list[int]] = {seq: [] for seq in range(self.n_seq)}
+        """Sequence -> all that its recurrent state has read."""
+        self.decoded: list[tuple[int, int, int]] = []
+        """Every chunk as (sequence, position, tokens): what work was really done."""
+        self.batches: list[tuple[Chunk, ...]] = []
+        self.ops: list[Op] = []
         self.samplings: list[Sampling] = []
         """The sampling of every job, in order."""
         self.closed = False
+        self._n_cells_made = 0
         self._interrupted = threading.Event()
+        self._last: tuple[int, ...] = ()
 
-    def decode(self, tokens: Sequence[int], start: int) -> Decoded:
+    def tokens(self, seq: int) -> list[int]:
+        """What a sequence holds, by position."""
+        return [self.cells[cell] for _, cell in sorted(self.places[seq].items())]
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
         assert not self.closed
-        if start != len(self.tokens):
-            raise EngineError(f"the batch starts at {start}, the cache ends at {len(self.tokens)}")
-        stop = start + len(tokens)
-        if self.faults.crash_at is not None and start <= self.faults.crash_at < stop:
-            raise RuntimeError("a planted bug")
-        if self.faults.decode_error_at is not None and start <= self.faults.decode_error_at < stop:
-            self.faults.decode_error_at = None
-            raise EngineError("a planted failure")
-        if stop > self.n_ctx or (self.faults.full_at is not None and stop > self.faults.full_at):
+        n = sum(len(chunk.tokens) for chunk in batch)
+        assert 0 < n <= self.n_batch, f"{n} tokens in a batch of at most {self.n_batch}"
+        ends = {seq: max(places, default=-1) for seq, places in self.places.items()}
+        faults = self.faults
+        for chunk in batch:
+            start, stop = chunk.position, chunk.position + len(chunk.tokens)
+            if start != ends[chunk.seq] + 1 and ends[chunk.seq] >= 0:
+                raise EngineError(f"sequence {chunk.seq} ends at {ends[chunk.seq]}, the batch goes on at {start}")
+            ends[chunk.seq] = stop - 1
+            if faults.crash_at is not None and start <= faults.crash_at < stop:
+                raise RuntimeError("a planted bug")
+            if faults.poison is not None and faults.poison in chunk.tokens:
+                raise EngineError("a planted failure")
+            if faults.decode_error_at is not None and start <= faults.decode_error_at < stop:
+                faults.decode_error_at = None
+                raise EngineError("a planted failure")
+            if faults.full_at is not None and len(self.places[chunk.seq]) + len(chunk.tokens) > faults.full_at:
+                return "full"
+        if len(self.cells) + n > self.n_ctx:
             return "full"
-        if self.faults.gate is not None:
-            while not self.faults.gate.acquire(timeout=0.01):
+        if faults.gate is not None:
+            while not faults.gate.acquire(timeout=0.01):
                 if self._interrupted.is_set():
                     return "aborted"
         if self._interrupted.is_set():
             return "aborted"
-        self.decoded.append((start, len(tokens)))
-        self.tokens.extend(tokens)
+        self.batches.append(tuple(batch))
+        for chunk in batch:
+            self.decoded.append((chunk.seq, chunk.position, len(chunk.tokens)))
+            self.read[chunk.seq].extend(chunk.tokens)
+            for at, token in enumerate(chunk.tokens, chunk.position):
+                self.places[chunk.seq][at] = self._new_cell(token)
+        self._last = tuple(chunk.seq for chunk in batch)
         return "ok"
 
     def sampler(self, sampling: Sampling, history: Sequence[int]) -> FakeSampler:
         self.samplings.append(sampling)
         return FakeSampler(self)
 
-    def truncate(self, length: int) -> bool:
-        if not self.faults.can_truncate:
-            return False
-        del self.tokens[length:]
+    def apply(self, op: Op) -> bool:
+        self.ops.append(op)
+        match op:
+            case Forget(seq):
+                self.places[seq].clear()
+                self.read[seq].clear()
+            case Remove(seq, start, stop):
+                places = self.places[seq]
+                end = max(places, default=-1) + 1
+                stop = end if stop < 0 else stop
+                if not self.faults.can_remove or (self.memory.rollback == "none" and len(self.read[seq]) > start):
+                    return False
+                for at in [at for at in places if start <= at < stop]:
+                    del places[at]
+            case Copy(source, target, start, stop):
+                assert self.memory.share
+                stop = max(self.places[source], default=-1) + 1 if stop < 0 else stop
+                self.places[target].update({at: c for at, c in self.places[source].items() if start <= at < stop})
+            case Shift(seq, start, delta):
+                assert self.memory.shift
+                places = self.places[seq]
+                moved = {at + delta: cell for at, cell in places.items() if at >= start}
+                rest = {at: cell for at, cell in places.items() if at < start}
+                assert not rest.keys() & moved.keys(), "two tokens at one position"
+                shared = {c for other, p in self.places.items() if other != seq for c in p.values()}
+                assert not shared & set(moved.values()), "a shared cell was moved"
+                self.places[seq] = rest | moved
+        self._free()
         return True
 
-    def clear(self) -> None:
-        self.tokens.clear()
+    def held(self, seq: int) -> tuple[int, int]:
+        places = self.places[seq]
+        if not places:
+            return -1, -1
+        return min(places), max(places) + self.faults.lies_about_length
 
-    def length(self) -> int:
-        return len(self.tokens) + self.faults.lies_about_length
+    def save(self, seq: int, *, partial: bool = False) -> bytes:
+        places = {} if partial else {at: self.cells[cell] for at, cell in self.places[seq].items()}
+        return pickle.dumps((places, self.read[seq]))
+
+    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+        places, read = pickle.loads(state)  # noqa: S301 - our own bytes
+        self.read[seq] = list(read)
+        if partial:
+            return True
+        self.places[seq].clear()
+        self._free()
+        if not self.faults.can_load or len(self.cells) + len(places) > self.n_ctx:
+            return False
+        self.places[seq] = {at: self._new_cell(token) for at, token in places.items()}
+        return True
 
     def is_end(self, token: int) -> bool:
         return token in self.end_tokens
@@ -153,6 +233,15 @@ class FakeRuntime:
     def close(self) -> None:
         self.closed = True
 
+    def _new_cell(self, token: int) -> int:
+        self._n_cells_made += 1
+        self.cells[self._n_cells_made] = token
+        return self._n_cells_made
+
+    def _free(self) -> None:
+        held = {cell for places in self.places.values() for cell in places.values()}
+        self.cells = {cell: token for cell, token in self.cells.items() if cell in held}
+
 
 class FakeSampler:
     """Asks the made-up model; satisfies `TokenSampler`."""
@@ -160,8 +249,10 @@ class FakeSampler:
     def __init__(self, runtime: FakeRuntime) -> None:
         self._runtime = runtime
 
-    def sample(self) -> int:
-        return self._runtime.next_token(self._runtime.tokens)
+    def sample(self, chunk: int) -> int:
+        runtime = self._runtime
+        seq = runtime._last[chunk]
+        return runtime.next_token(runtime.read[seq] if runtime.memory.rollback == "none" else runtime.tokens(seq))
 
     def close(self) -> None:
         pass

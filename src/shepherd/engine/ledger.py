@@ -1,56 +1,433 @@
-"""The ledger: exactly which tokens are in the KV cache. Pure; no I/O, no thread, no library.
+"""The ledger: exactly which tokens are in the KV cache, where they stand, and who shares them. Pure.
 
-One sequence for now. The engine asks it what of a prompt is cached, tells it what was decoded and removed, and compares
-its length with the library's: counts, positions and "what is cached" are derived from here and never kept twice.
+Every sequence is a *logical* list of tokens, those that have been evicted included, and the *runs* of it that are
+resident. A client that resends a whole history is matched against the logical list; what of it has left stays away.
 
-    tokens   [0 ........ n_keep) [n_keep ........ len(prompt))
-              cached, verified     to be computed, never empty
+    tokens     s s s s | t t t t t t t | t t t | a a a |     logical indexes
+    resident   [run 0 ]  . . evicted .  [run 1         ]
+    positions  0 1 2 3                   11 12 13 ...        holes stay holes until a rebase closes them
+
+Methods change the ledger and return the operations that make the runtime follow (`base.Op`); the engine applies them
+and compares (`check`). Counts, positions and "what is cached" are derived from here and never kept twice (K3, K4, K10).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from shepherd.engine.base import Copy, Forget, Memory, Op, Remove, Shift, Span
+
+SINK = 4
+"""First tokens that never leave: attention rests on them (StreamingLLM, Xiao et al. 2023)."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A resident stretch: tokens `[start, stop)` of a sequence stand at the positions from `position` on."""
+
+    start: int
+    stop: int
+    position: int
+    block: int
+    """Two sequences share a cell where they agree in block and position."""
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return self.position + self.stop - self.start
+
+
+@dataclass(slots=True)
+class Resident:
+    """One sequence. Changed by the ledger only."""
+
+    id: int
+    block: int
+    """Where its next tokens go; no other sequence holds a cell of it behind this one's end."""
+    tokens: array[int] = field(default_factory=lambda: array("i"))
+    runs: list[Run] = field(default_factory=list)
+    spans: tuple[Span, ...] = ()
+    n_prompt: int = 0
+    """Logical index at which its last generation began."""
+    checkpoints: list[tuple[int, bytes]] = field(default_factory=list)
+    """Logical lengths, ascending, at which the part that cannot be rolled back was saved, and that part."""
+    low: int = 0
+    """The lowest position that a sliding window still holds, as the runtime said last."""
+    live: bool = False
+    aside: bool = False
+    """A tail that waits for what comes before it: nobody else's to use."""
+    used_at: int = 0
+    """Rank of its last use."""
+    session: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def n_resident(self) -> int:
+        return sum(run.stop - run.start for run in self.runs)
+
+    @property
+    def end(self) -> int:
+        """The position of the next token."""
+        return self.runs[-1].end if self.runs else 0
+
+    @property
+    def n_whole(self) -> int:
+        """How many leading tokens are all resident."""
+        return next((start for start, _ in self.gaps()), len(self.tokens))
+
+    def n_resident_in(self, start: int, stop: int) -> int:
+        return sum(max(0, min(run.stop, stop) - max(run.start, start)) for run in self.runs)
+
+    def position_of(self, index: int) -> int:
+        """The position of the first resident token at or behind `index`; the end when there is none."""
+        for run in self.runs:
+            if index < run.stop:
+                return run.position + max(0, index - run.start)
+        return self.end
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """The logical ranges that have been evicted."""
+        at = 0
+        for run in self.runs:
+            if run.start > at:
+                yield at, run.start
+            at = run.stop
+        if at < len(self.tokens):
+            yield at, len(self.tokens)
+
+    def reach(self, length: int, memory: Memory) -> int:
+        """The largest length, at most `length`, to which the sequence can be cut back."""
+        if length >= len(self.tokens) or memory.rollback == "any":
+            return min(length, len(self.tokens))
+        if memory.rollback == "window" and self.low <= max(0, self.position_of(length) - memory.window):
+            return length
+        return max((at for at, _ in self.checkpoints if at <= length), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a sequence has of a prompt."""
+
+    resident: Resident
+    length: int
+    """Logical tokens that need no work, evicted ones included."""
+    saved: int
+    """Of those, the ones in cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A turn that is to leave."""
+
+    ranges: tuple[tuple[int, int], ...]
+    """Logical."""
+    first: int
+    last: int
+    """Messages."""
+    messages: int
+    tokens: int
+    """That are resident, or would have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Not enough can leave."""
+
+    needed: int
+    evictable: int
 
 
 class Ledger:
-    """The tokens of one sequence, by position."""
+    """All sequences of one pool of cells."""
 
-    def __init__(self) -> None:
-        self._tokens = array("i")
+    def __init__(self, n_cells: int, n_seq: int, memory: Memory) -> None:
+        self.n_cells = n_cells
+        self.memory = memory
+        self._sequences: dict[int, Resident] = {}
+        self._free_ids = list(range(n_seq - 1, -1, -1))
+        self._n_blocks = 0
+        self._n_uses = 0
+        self._used = 0
+        self._stale = False
+        """`_used` is to be counted anew."""
 
-    def __len__(self) -> int:
-        return len(self._tokens)
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Resident]:
+        return iter(self._sequences.values())
+
+    def __contains__(self, resident: Resident) -> bool:
+        return self._sequences.get(resident.id) is resident
 
     @property
-    def tokens(self) -> array[int]:
-        """A copy of what is cached."""
-        return self._tokens[:]
+    def used(self) -> int:
+        """Cells that hold a token."""
+        if self._stale:
+            self._used = _covered(run for resident in self for run in resident.runs)
+            self._stale = False
+        return self._used
 
-    def match(self, prompt: array[int]) -> int:
-        """How many leading tokens of `prompt` need no work: the common prefix, less the last token of the prompt.
+    @property
+    def free(self) -> int:
+        return self.n_cells - self.used
 
-        At least one token is always left to decode: sampling needs the logits after it, and those of an earlier turn
-        are stale (K5).
+    @property
+    def has_free_id(self) -> bool:
+        return bool(self._free_ids)
+
+    def used_without(self, leaving: Iterable[Resident]) -> int:
+        """Cells that would still hold a token if these sequences were forgotten."""
+        gone = {resident.id for resident in leaving}
+        return _covered(run for resident in self if resident.id not in gone for run in resident.runs)
+
+    def used_if(self, source: Resident | None, kept: Sequence[tuple[int, int]]) -> int:
+        """Cells in use by the live sequences and by the `kept` logical ranges of `source`, all others forgotten."""
+        runs = [run for resident in self if resident.live for run in resident.runs]
+        for run in source.runs if source is not None else ():
+            for start, stop in kept:
+                low, high = max(run.start, start), min(run.stop, stop)
+                if low < high:
+                    runs.append(replace(run, start=low, stop=high, position=run.position + low - run.start))
+        return _covered(runs)
+
+    def idle(self) -> list[Resident]:
+        """The sequences that nobody is computing, least recently used first."""
+        return sorted((resident for resident in self if not resident.live), key=lambda resident: resident.used_at)
+
+    def find(self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = ()) -> Match | None:
+        """The sequence that saves most of `prompt`, with at least one token left to decode (K5).
+
+        Without `holes` nothing counts behind a sequence's first evicted token: the caller wants all of its prompt seen.
+        Where nothing can be shared, sequences in use do not count.
         """
-        return min(common_prefix(self._tokens, prompt), len(prompt) - 1)
+        best: Match | None = None
+        for resident in self:
+            if resident.aside or (resident.live and not self.memory.share):
+                continue
+            length = common_prefix(resident.tokens, prompt)
+            match = self.usable(resident, min(length, len(prompt) - 1), holes=holes, spans=spans)
+            if match.saved and (best is None or _rank(match) > _rank(best)):
+                best = match
+        return best
 
-    def truncate(self, length: int) -> None:
-        """Forget everything from position `length` on."""
-        del self._tokens[length:]
+    def usable(self, resident: Resident, length: int, *, holes: bool, spans: Sequence[Span] = ()) -> Match:
+        """What of the first `length` tokens, which are the same in a prompt with these `spans`, can be gone on from."""
+        if not holes:
+            length = min(length, resident.n_whole)
+        while True:
+            reach = resident.reach(length, self.memory)
+            # What must stay has to be there; what has lost tokens is either gone as a whole or computed as a whole.
+            cut = [(s.start, min(s.stop, reach)) for s in spans if s.start < reach and (s.keep or reach < s.stop)]
+            split = [start for start, stop in cut if resident.n_resident_in(start, stop) < stop - start]
+            if reach == length and not split:
+                break
+            length = split[0] if split else reach
+        return Match(resident, length, resident.n_resident_in(0, length))
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """`tokens` were decoded behind the last one."""
-        self._tokens.extend(tokens)
+    # -- changing ----------------------------------------------------------------------------------------------------
 
-    def check(self, length: int) -> None:
-        """Compare with what the runtime really holds. Raises: `LedgerError` when the two disagree."""
-        if length != len(self._tokens):
-            raise LedgerError(f"the ledger holds {len(self._tokens)} tokens, the KV cache {length}")
+    def new(self) -> Resident:
+        """An empty sequence. There must be a free id."""
+        resident = Resident(self._free_ids.pop(), self._new_block())
+        self._sequences[resident.id] = resident
+        self.touch(resident)
+        return resident
+
+    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]]) -> Resident:
+        """A sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
+        resident = self.new()
+        resident.tokens = tokens[:]
+        resident.runs = [Run(start, stop, position, resident.block) for start, stop, position in runs]
+        self._stale = True
+        return resident
+
+    def touch(self, resident: Resident) -> None:
+        """It has been used now."""
+        self._n_uses += 1
+        resident.used_at = self._n_uses
+
+    def extend(self, resident: Resident, tokens: Sequence[int]) -> None:
+        """`tokens` were decoded behind its last position."""
+        start, n = len(resident.tokens), len(tokens)
+        last = resident.runs[-1] if resident.runs else None
+        if last is not None and last.stop == start and last.block == resident.block:
+            last.stop += n
+        else:
+            resident.runs.append(Run(start, start + n, resident.end, resident.block))
+        resident.tokens.extend(tokens)
+        self._used += n
+
+    def skip(self, resident: Resident, tokens: Sequence[int]) -> None:
+        """`tokens` come next in the conversation, and are evicted before they were ever computed."""
+        resident.tokens.extend(tokens)
+
+    def cut(self, resident: Resident, length: int) -> list[Op]:
+        """Forget everything from logical index `length` on."""
+        if length >= len(resident.tokens):
+            return []
+        position = resident.position_of(length)
+        ops: list[Op] = [Remove(resident.id, position)] if position < resident.end else []
+        resident.runs = [run for run in resident.runs if run.start < length]
+        if resident.runs:
+            resident.runs[-1].stop = min(resident.runs[-1].stop, length)
+        del resident.tokens[length:]
+        resident.checkpoints = [(at, state) for at, state in resident.checkpoints if at <= length]
+        self._stale = True
+        return ops
+
+    def evict(self, resident: Resident, ranges: Iterable[tuple[int, int]]) -> list[Op]:
+        """Take logical ranges out, leaving holes. What is not resident there is left out already."""
+        ops: list[Op] = []
+        for start, stop in ranges:
+            runs: list[Run] = []
+            for run in resident.runs:
+                low, high = max(run.start, start), min(run.stop, stop)
+                if low >= high:
+                    runs.append(run)
+                    continue
+                offset = run.position - run.start
+                ops.append(Remove(resident.id, low + offset, high + offset))
+                if run.start < low:
+                    runs.append(replace(run, stop=low))
+                if high < run.stop:
+                    runs.append(replace(run, start=high, position=high + offset))
+            resident.runs = runs
+        self._stale = True
+        return ops
+
+    def fork(self, source: Resident, length: int) -> tuple[Resident, list[Op]]:
+        """A new sequence that shares the first `length` tokens of `source`. There must be a free id."""
+        target = self.new()
+        target.tokens = source.tokens[:length]
+        target.runs = [replace(run, stop=min(run.stop, length)) for run in source.runs if run.start < length]
+        # Both go on in blocks of their own: the same position means different cells from here on.
+        source.block = self._new_block()
+        return target, [Copy(source.id, target.id, 0, target.end)] if target.runs else []
+
+    def splice(self, resident: Resident, parked: Resident, start: int, stop: int) -> list[Op]:
+        """Put tokens `[start, stop)` of `parked`, all resident there, behind the end of `resident`; `parked` is gone.
+
+        Their positions stay and must lie behind the end of `resident`.
+        """
+        low, high = parked.position_of(start), parked.position_of(start) + stop - start
+        offset = len(resident.tokens) - start
+        for run in parked.runs:
+            if run.start < stop and run.stop > start:
+                first, last = max(run.start, start), min(run.stop, stop)
+                position = run.position + first - run.start
+                resident.runs.append(Run(first + offset, last + offset, position, run.block))
+        resident.tokens.extend(parked.tokens[start:stop])
+        self._stale = True
+        return [Copy(parked.id, resident.id, low, high), *self.forget(parked)]
+
+    def close_gaps(self, resident: Resident) -> list[Op]:
+        """Move everything that stands behind a hole in the positions forward. No moved cell may be shared."""
+        ops: list[Op] = []
+        resident.block = self._new_block()
+        at = moved = 0
+        for run in resident.runs:
+            gap = run.position - moved - at
+            if gap:
+                # The gaps before this one are closed already: what stands here has moved by as much.
+                ops.append(Shift(resident.id, run.position - moved, -gap))
+                moved += gap
+            if moved:
+                run.position -= moved
+                run.block = resident.block
+            at = run.end
+        self._stale = True
+        return ops
+
+    def restart(self, resident: Resident) -> list[Op]:
+        """Empty it, and keep its id."""
+        resident.tokens = array("i")
+        resident.runs = []
+        resident.checkpoints = []
+        self._stale = True
+        return [Forget(resident.id)]
+
+    def forget(self, resident: Resident) -> list[Op]:
+        """Give the sequence up."""
+        del self._sequences[resident.id]
+        self._free_ids.append(resident.id)
+        self._stale = True
+        return [Forget(resident.id)]
+
+    def is_shared(self, resident: Resident, start: int) -> bool:
+        """Whether another sequence holds a cell of this one at or behind position `start`."""
+        mine = [(run.block, max(run.position, start), run.end) for run in resident.runs if run.end > start]
+        return any(
+            run.block == block and run.position < stop and low < run.end
+            for other in self
+            if other is not resident
+            for run in other.runs
+            for block, low, stop in mine
+        )
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def check(self, resident: Resident, held: tuple[int, int]) -> None:
+        """Compare with the positions that the runtime really holds. Raises: `LedgerError`."""
+        expected = (resident.runs[0].position, resident.end - 1) if resident.runs else (-1, -1)
+        # Sliding windows and recurrent states forget their first positions by themselves.
+        low_fits = held[0] == expected[0] if self.memory.rollback == "any" else expected[0] <= held[0] <= expected[1]
+        if held[1] != expected[1] or not (low_fits or not resident.runs):
+            raise LedgerError(
+                f"sequence {resident.id}: the ledger has positions {expected[0]} to {expected[1]}, "
+                f"the KV cache {held[0]} to {held[1]}"
+            )
+
+    def check_self(self) -> None:
+        """Whether the ledger makes sense in itself. For tests: O(everything). Raises: `LedgerError`."""
+        for resident in self:
+            at, position = 0, 0
+            for run in resident.runs:
+                if not (at <= run.start < run.stop and position <= run.position):
+                    raise LedgerError(f"sequence {resident.id}: its runs are out of order: {resident.runs}")
+                at, position = run.stop, run.end
+            if at > len(resident.tokens):
+                raise LedgerError(f"sequence {resident.id}: a run ends behind its last token")
+            if any(o.block == resident.block and o is not resident for o in self):
+                raise LedgerError(f"sequence {resident.id}: another sequence writes to its block")
+        counted = _covered(run for resident in self for run in resident.runs)
+        if counted != self.used or counted > self.n_cells:
+            raise LedgerError(f"{self.used} cells are said to be used, {counted} are, there are {self.n_cells}")
+
+    def _new_block(self) -> int:
+        self._n_blocks += 1
+        return self._n_blocks
 
 
 class LedgerError(AssertionError):
-    """Ledger and KV cache disagree: a bug of ours. The engine drops the cache rather than go on with a wrong one."""
+    """Ledger and KV cache disagree: a bug of ours. The engine drops the sequence rather than go on with a wrong one."""
+
+
+def choose(
+    spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int
+) -> list[Leaving] | NoRoom:
+    """The oldest turns that must leave for `excess` tokens, and on until `wish` tokens have left.
+
+    `remaining(start, stop)` says how many tokens of a logical range still stay. Spans that are kept never leave, nor do
+    the first tokens of all (`SINK`).
+    """
+    leaving: list[Leaving] = []
+    freed = 0
+    for _, turn in groupby(spans, key=lambda span: span.turn):
+        if freed >= max(excess, wish):
+            break
+        going = [s for s in turn if not s.keep and remaining(max(s.start, SINK), s.stop) > 0]
+        if not going:
+            continue
+        ranges = tuple((max(span.start, SINK), span.stop) for span in going)
+        tokens = sum(remaining(*range_) for range_ in ranges)
+        leaving.append(Leaving(ranges, going[0].message, going[-1].message, len(going), tokens))
+        freed += tokens
+    return leaving if freed >= excess else NoRoom(excess, freed)
 
 
 def common_prefix(a: array[int], b: array[int]) -> int:
@@ -70,3 +447,24 @@ def common_prefix(a: array[int], b: array[int]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def common_suffix(a: array[int], b: array[int]) -> int:
+    """The length of the longest common suffix."""
+    return common_prefix(a[::-1], b[::-1])
+
+
+def _rank(match: Match) -> tuple[int, bool, int]:
+    """More saved tokens, then a sequence that loses nothing, then the one used last."""
+    return match.saved, match.length == len(match.resident), match.resident.used_at
+
+
+def _covered(runs: Iterable[Run]) -> int:
+    """How many cells the runs occupy, shared ones counted once."""
+    total, block, end = 0, -1, 0
+    for at, start, stop in sorted((run.block, run.position, run.end) for run in runs):
+        if at != block:
+            block, end = at, 0
+        total += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return total

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -153,6 +154,7 @@ def _cpu_model() -> str:
 def _child(use_extra_bufts: bool) -> None:
     """Quantise the embedded model, load it, decode a batch and a token, and look at the result."""
     from shepherd.core import Sampling  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.base import Chunk  # noqa: PLC0415
     from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights, quantize  # noqa: PLC0415
 
     with (
@@ -164,12 +166,12 @@ def _child(use_extra_bufts: bool) -> None:
             quantize(source, target, file_type)
             weights = Weights.load(target, use_extra_bufts=use_extra_bufts)
             runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1))
-            tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
-            assert runtime.decode(tokens, 0) == "ok"
+            tokens = array("i", weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64])
+            assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
             sampler = runtime.sampler(Sampling(temperature=0), tokens)
-            token = sampler.sample()
-            assert runtime.decode([token], len(tokens)) == "ok"
-            assert 0 <= sampler.sample() < weights.n_vocab
+            token = sampler.sample(0)
+            assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
+            assert 0 <= sampler.sample(0) < weights.n_vocab
             sampler.close()
             runtime.close()
             weights.close()

@@ -1,0 +1,341 @@
+"""A `llama_context` as a `Runtime`: one pool of cells, many sequences.
+
+Facts about llama.h that shape this file (line numbers and measurements: the project's notes on llama.h):
+- Much of what a caller can get wrong aborts the *process*: batches above `n_batch`, more outputs than were announced,
+  sampling without logits, sequences that do not exist, shifting where that is not supported, shifting shared cells, or
+  copying onto cells that the target has already. Each is refused here before the call.
+- A positive return of `llama_decode` leaves the cache as it was (1) or partly extended (2, aborted): ask `held`.
+- A shift is only noted by `seq_add` and done by the next decode; a state saved in between is corrupt.
+- Cells of sliding-window layers are reused once the window has passed, even where there are as many of them as of the
+  others (`swa_full`): what is still there says `pos_min`, and a rollback or a share that needs more is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from shepherd.core import EngineError, Sampling
+from shepherd.engine import gate
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Memory, Op, Remove, Shift
+from shepherd.engine.llamacpp.batch import Batch
+from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
+from shepherd.engine.llamacpp.sampler import LlamaSampler
+from shepherd.engine.llamacpp.weights import Weights
+
+QUANTIZED = frozenset(name for name in CACHE_TYPES if name.startswith("q"))
+SMALL_MODEL = 50_000_000
+"""Parameters below which a second thread costs more than it computes."""
+
+_FLASH_ATTENTION = {None: -1, False: 0, True: 1}
+_PARTIAL = 1
+"""`LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How a context is made. `None` means the default that measured best."""
+
+    n_ctx: int
+    """Cells; llama.cpp pads it up to a multiple of 256."""
+    n_seq: int = 1
+    """Sequences; at most 256."""
+    n_batch: int | None = None
+    """Tokens in one decode; as `n_ubatch` by default, since what is more is computed one after the other anyway."""
+    n_ubatch: int | None = None
+    """Tokens computed at once; 512 by default."""
+    n_outputs: int | None = None
+    """Chunks of one decode whose logits can be wanted; one per sequence by default. Each costs memory for a row of
+    logits, twice."""
+    n_threads: int | None = None
+    flash_attention: bool | None = None
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    swa_full: bool = True
+    """Sliding-window layers get as many cells as the others, so that a conversation can be rolled back and shared."""
+
+
+class _Interrupt:
+    """A flag that llama.cpp polls between graph nodes without ever entering Python.
+
+    A Python callback would take the interpreter lock hundreds of times per token. C's `strlen` has the callback's
+    shape already (pointer in, zero or not out), so the flag is a C string: empty = go on, one character = stop.
+    """
+
+    def __init__(self) -> None:
+        self._flag = ctypes.create_string_buffer(2)
+        libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+        self.callback = ctypes.cast(libc.strlen, C.ggml_abort_callback)
+        self.data = ctypes.cast(self._flag, ctypes.c_void_p)
+
+    def set(self, on: bool) -> None:
+        self._flag[0] = b"\x01" if on else b"\x00"
+
+
+class LlamaRuntime:
+    """One `llama_context`; satisfies `Runtime`. One thread at a time, but for `interrupt`."""
+
+    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+        log = started()
+        log.errors.clear()
+        self._weights = weights
+        self._options = options
+        self._interrupt = _Interrupt()
+        self._n_outputs = max(options.n_outputs or 0, options.n_seq)
+        self._context = C.llama_init_from_model(weights.handle, self._params(options))
+        if not self._context:
+            raise EngineError(
+                f"no context of {options.n_ctx} tokens can be made for {weights.path.name}{because(log)}; "
+                "try a smaller context size, or other cache types"
+            )
+        self._kv = C.llama_get_memory(self._context)
+        if not self._kv:
+            C.llama_free(self._context)
+            raise EngineError(f"{weights.path.name} has no KV cache: it is not a model that generates text")
+        # llama.cpp pads the context; what was asked for is what conversations may use.
+        self.n_ctx = min(options.n_ctx, int(C.llama_n_ctx(self._context)))
+        self.n_seq = options.n_seq
+        self.n_batch = int(C.llama_n_batch(self._context))
+        self._facts = weights.facts(
+            type_k=options.cache_type_k,
+            swa_full=options.swa_full,
+            can_shift=bool(C.llama_memory_can_shift(self._kv)),
+        )
+        self.memory: Memory = gate.memory(self._facts)
+        self._batch = Batch(self.n_batch, self.n_seq)
+        self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
+        """Per sequence, the others that may share cells with it."""
+        self._incomplete: set[int] = set()
+        """Sequences that wait for a checkpoint; see `_copy`."""
+        self._shifted = False
+        self._asynchronous = bool(devices())
+
+    def _params(self, options: ContextOptions) -> Any:
+        params = C.llama_context_default_params()
+        params.n_ctx = options.n_ctx
+        n_ubatch = options.n_ubatch or 512
+        params.n_batch = min(options.n_batch or n_ubatch, options.n_ctx)
+        params.n_ubatch = min(n_ubatch, params.n_batch)
+        params.n_seq_max = options.n_seq
+        params.n_outputs_max = self._n_outputs
+        params.kv_unified = True
+        params.swa_full = options.swa_full
+        params.n_threads = params.n_threads_batch = options.n_threads or default_threads(self._weights.n_params)
+        params.type_k = CACHE_TYPES[options.cache_type_k]
+        params.type_v = CACHE_TYPES[options.cache_type_v]
+        params.flash_attn_type = _FLASH_ATTENTION[flash_attention(options)]
+        params.no_perf = True
+        if not self._weights.is_recurrent:  # an aborted state is neither the old one nor the new one
+            params.abort_callback = self._interrupt.callback
+            params.abort_callback_data = self._interrupt.data
+        return params
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Read from the file at first use. What is not in it: n_ctx and n_seq, which states do not depend on."""
+        options = self._options
+        facts = (
+            self._weights.digest, build(), options.cache_type_k, options.cache_type_v, options.swa_full,
+            flash_attention(options),  # decides how V lies in memory
+            os.environ.get("LLAMA_ATTN_ROT_DISABLE"),
+        )  # fmt: skip
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+    # -- computing -------------------------------------------------------------------------------------------------
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        filled = self._batch
+        filled.fill(batch)
+        outputs = filled.outputs
+        assert outputs
+        assert len(outputs) - outputs.count(-1) <= self._n_outputs
+        assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
+        code: int = C.llama_decode(self._context, filled.struct)
+        if code == 0:
+            self._shifted = False
+            if self._asynchronous:
+                C.llama_synchronize(self._context)  # here, where the interpreter lock is released
+            return "ok"
+        outputs[:] = [-1] * len(outputs)
+        if code == 1:
+            return "full"
+        if code == 2:
+            self._shifted = False
+            return "aborted"
+        where = ", ".join(f"{len(c.tokens)} of sequence {c.seq} at position {c.position}" for c in batch[:8])
+        raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){because(started())}")
+
+    def sampler(self, sampling: Sampling, history: Sequence[int]) -> LlamaSampler:
+        return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history)
+
+    def logits(self, chunk: int) -> array[float]:
+        """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests, tools, benches.
+
+        Raises: `EngineError` when they were not wanted.
+        """
+        output = self._batch.outputs[chunk]
+        if output < 0:
+            raise EngineError(f"chunk {chunk} of the last decode has no logits")
+        return array("f", ctypes.string_at(QUICK.logits(self._context, output), 4 * self._weights.n_vocab))
+
+    def is_end(self, token: int) -> bool:
+        return token in self._weights.end_tokens
+
+    def interrupt(self, on: bool) -> None:
+        """Has no effect on a recurrent memory, nor on what a GPU computes: there, `decode` ends when it is done."""
+        self._interrupt.set(on)
+
+    # -- the memory ------------------------------------------------------------------------------------------------
+
+    def held(self, seq: int) -> tuple[int, int]:
+        """With a recurrent state, its one position twice; with sliding windows, from where on these layers hold all."""
+        self._check(seq)
+        return QUICK.pos_min(self._kv, seq), QUICK.pos_max(self._kv, seq)
+
+    def apply(self, op: Op) -> bool:
+        match op:
+            case Forget(seq):
+                return self._forget(seq)
+            case Remove(seq, start, stop):
+                return self._remove(seq, start, stop)
+            case Copy(source, target, start, stop):
+                return self._copy(source, target, start, stop)
+            case Shift(seq, start, delta):
+                return self._shift(seq, start, delta)
+            case _:
+                assert_never(op)
+
+    def _forget(self, seq: int) -> bool:
+        self._check(seq)
+        for other in self._shared[seq]:
+            self._shared[other].discard(seq)
+        self._shared[seq].clear()
+        self._incomplete.discard(seq)
+        return bool(QUICK.seq_rm(self._kv, seq, -1, -1))
+
+    def _remove(self, seq: int, start: int, stop: int) -> bool:
+        low, high = self.held(seq)
+        is_middle = 0 <= stop <= high
+        if start <= 0 and not is_middle:
+            return self._forget(seq)
+        if is_middle:
+            if not self.memory.hole:
+                return False
+        elif start <= high and not self._reaches(low, start):
+            return False
+        # A recurrent state refuses by itself to go back; behind a checkpoint the attention layers have more to remove.
+        return bool(QUICK.seq_rm(self._kv, seq, start, stop))
+
+    def _reaches(self, low: int, position: int) -> bool:
+        """Whether sliding-window layers that hold `low` and on still hold what a token at `position` looks at."""
+        return low <= max(0, position - self._facts.n_swa + 1) if self._facts.n_swa else True
+
+    def _copy(self, source: int, target: int, start: int, stop: int) -> bool:
+        """Where a copy is not the whole truth (`Memory.checkpoint`), the target must be completed by `load` next."""
+        self._check(target)
+        low, high = self.held(source)
+        if source == target or self.held(target)[1] >= max(0, start):
+            return False
+        ends_early = 0 <= stop <= high
+        if self.memory.checkpoint:
+            if start > 0:
+                return False
+            # Cells of a window that two sequences share are never reused: a copied window would fill its small pool.
+            if ends_early or (self._facts.n_swa and not self._facts.swa_full):
+                self._incomplete.add(target)
+        elif not self.memory.share or (ends_early and not self._reaches(low, stop)):
+            return False
+        QUICK.seq_cp(self._kv, source, target, start, stop)
+        group = {source, target} | self._shared[source] | self._shared[target]
+        for member in group:
+            self._shared[member] |= group - {member}
+        return True
+
+    def _shift(self, seq: int, start: int, delta: int) -> bool:
+        self._check(seq)
+        possible = self.memory.shift and not gate.is_shift_fatal(self._facts)
+        if not possible or self._shared[seq] or delta >= 0 or start + delta < 0:
+            return False
+        QUICK.seq_add(self._kv, seq, start, -1, delta)
+        self._shifted = True
+        return True
+
+    def save(self, seq: int, *, partial: bool = False) -> bytes:
+        self._check(seq)
+        flags = _PARTIAL if partial else 0
+        if self._shifted or self.held(seq)[1] < 0:
+            return b""
+        size: int = C.llama_state_seq_get_size_ext(self._context, seq, flags)
+        state = _uninitialised(None, size)
+        written: int = C.llama_state_seq_get_data_ext(self._context, _address_of(state), size, seq, flags)
+        return state if written == size else b""
+
+    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+        self._check(seq)
+        if not partial:
+            self._forget(seq)
+        flags = _PARTIAL if partial else 0
+        read: int = C.llama_state_seq_set_data_ext(self._context, _address_of(state), len(state), seq, flags)
+        if read == len(state) > 0:
+            self._incomplete.discard(seq)
+            return True
+        started().errors.clear()
+        self._forget(seq)
+        return False
+
+    def _check(self, seq: int) -> None:
+        if not 0 <= seq < self.n_seq:  # the library would abort the process
+            raise EngineError(f"there is no sequence {seq}, only 0 to {self.n_seq - 1}")
+
+    def close(self) -> None:
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+
+
+def _address_of(state: bytes) -> Any:
+    return ctypes.cast(ctypes.c_char_p(state), ctypes.POINTER(ctypes.c_uint8))
+
+
+_uninitialised: Callable[[None, int], bytes] = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+"""Bytes for C to fill before anybody else sees them: states are large, and copying them out of a buffer costs more than
+writing them did."""
+
+
+# -- defaults ------------------------------------------------------------------------------------------------------
+
+
+def flash_attention(options: ContextOptions) -> bool | None:
+    """Whether to use flash attention: as told; needed for a quantised V cache; the library's choice on a GPU; else off.
+
+    On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine.py).
+    """
+    if options.flash_attention is not None:
+        return options.flash_attention
+    if options.cache_type_v in QUANTIZED:
+        return True
+    return None if devices() else False
+
+
+def default_threads(n_params: int = SMALL_MODEL) -> int:
+    """The physical cores less those that other work keeps busy; at least one, and one for a very small model.
+
+    OpenMP threads that outnumber the free cores wait for each other by spinning: decoding becomes a hundred times
+    slower, not a little. A model of a few million parameters gains little from a second thread and loses much to it.
+    """
+    if n_params < SMALL_MODEL:
+        return 1
+    import psutil  # noqa: PLC0415 - only needed when the user did not choose
+
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    busy = round(psutil.cpu_percent(interval=0.05) / 100 * (os.cpu_count() or 1))
+    return max(1, min(cores, (os.cpu_count() or 1) - busy))

@@ -1,0 +1,201 @@
+"""A model's weights and vocabulary, loaded once and shared by all its contexts."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from shepherd.core import EngineError
+from shepherd.engine import gate, gguf
+from shepherd.engine.base import Special
+from shepherd.engine.llamacpp.library import C, because, started
+
+_HASHED_WHOLE = 32 << 20
+"""Bytes from the start that a fingerprint reads: more than the longest header, which holds the vocabulary."""
+_PIECE = 1 << 20
+_SAMPLE, _SAMPLES = 4096, 256
+"""Bytes of one sample behind that, and how many: a fine-tuned or requantised copy differs in nearly all of them."""
+
+_NO_TEXT = "{} has no vocabulary of texts, only numbered tokens"
+_ROPES: dict[int, gate.Rope] = {-1: "none", 0: "norm", 2: "neox"}
+"""llama.cpp's rope types; the others are kinds of M-RoPE."""
+_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
+
+
+class Weights:
+    """A model's weights and vocabulary. Read-only after loading, safe from any thread; satisfies `Vocabulary`."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self.path = path
+        self.handle = handle
+        """The library's, for contexts over these weights; 0 after `close`."""
+        self.vocab = C.llama_model_get_vocab(handle)
+        self.n_vocab: int = C.llama_vocab_n_tokens(self.vocab)
+        self.n_params: int = C.llama_model_n_params(handle)
+        self._pieces: list[bytes | None] = [None] * self.n_vocab
+        self._has_text = bool(C.llama_vocab_type(self.vocab))  # without, most questions abort the process
+        bos: int = C.llama_vocab_bos(self.vocab)
+        self.bos = bos if C.llama_vocab_get_add_bos(self.vocab) and bos >= 0 else None
+        self.bos_text = self._text_of(bos)
+        self.eos_text = self._text_of(C.llama_vocab_eos(self.vocab))
+        self.specials = self._find_specials()
+        self.end_tokens = frozenset(s.id for s in self.specials if C.llama_vocab_is_eog(self.vocab, s.id))
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        *,
+        gpu_layers: int | None = None,
+        use_extra_bufts: bool = True,
+        progress: Callable[[float], None] | None = None,
+    ) -> Weights:
+        """Read a GGUF file. Takes long; `progress` gets 0.0 to 1.0, from the loading thread.
+
+        Raises: `EngineError` with the library's reason when it cannot be loaded.
+        """
+        log = started()
+        log.errors.clear()
+        params = C.llama_model_default_params()
+        if gpu_layers is not None:
+            params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = use_extra_bufts
+
+        def report(fraction: float, _user_data: object) -> bool:
+            if progress is not None:
+                progress(fraction)
+            return True
+
+        callback = C.llama_progress_callback(report)
+        params.progress_callback = callback
+        handle = C.llama_model_load_from_file(os.fsencode(path), params)
+        if not handle:
+            raise EngineError(f"{path.name} cannot be loaded{because(log)}")
+        return cls(handle, path)
+
+    def close(self) -> None:
+        """Free the weights; every runtime over them must have been closed."""
+        if self.handle:
+            C.llama_model_free(self.handle)
+            self.handle = 0
+
+    @property
+    def description(self) -> str:
+        """Such as `llama 5M F16`."""
+        buffer = ctypes.create_string_buffer(256)
+        C.llama_model_desc(self.handle, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source in the file, or None."""
+        text: bytes | None = C.llama_model_chat_template(self.handle, None)
+        return text.decode("utf-8", "replace") if text is not None else None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether some layers keep a state instead of tokens."""
+        return bool(C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
+
+    def metadata(self, key: str) -> str | None:
+        """One scalar of the file's metadata as text, or None."""
+        name = key.encode()
+        length: int = C.llama_model_meta_val_str(self.handle, name, None, 0)
+        if length < 0:
+            return None
+        buffer = ctypes.create_string_buffer(length + 1)
+        C.llama_model_meta_val_str(self.handle, name, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    def facts(self, *, type_k: str, swa_full: bool, can_shift: bool) -> gate.Facts:
+        """What the gate wants to know, of the file and of a context that was made with these options."""
+        architecture = self.metadata("general.architecture") or ""
+        heads = C.llama_model_n_head(self.handle)
+        key_length = self.metadata(f"{architecture}.attention.key_length")
+        return gate.Facts(
+            architecture=architecture,
+            rope=_ROPES.get(C.llama_model_rope_type(self.handle), "mrope"),
+            scaling=self.metadata(f"{architecture}.rope.scaling.type") or "none",
+            attn_factor=float(self.metadata(f"{architecture}.rope.scaling.attn_factor") or 1.0),
+            recurrent=self.is_recurrent,
+            n_swa=C.llama_model_n_swa(self.handle),
+            swa_full=swa_full,
+            type_k=type_k,
+            head_size=int(key_length) if key_length else C.llama_model_n_embd(self.handle) // max(1, heads),
+            rotated=os.environ.get("LLAMA_ATTN_ROT_DISABLE", "0") in {"", "0"},
+            can_shift=can_shift,
+            n_ctx_train=C.llama_model_n_ctx_train(self.handle),
+        )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A name for these weights: everything of a small file, the header and samples of a large one."""
+        sha = hashlib.sha256()
+        for file in gguf.shards(self.path):
+            with file.open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                sha.update(size.to_bytes(8, "little"))
+                stream.seek(0)
+                for _ in range(0, min(size, _HASHED_WHOLE), _PIECE):
+                    sha.update(stream.read(_PIECE))
+                for index in range(_SAMPLES if size > _HASHED_WHOLE else 0):
+                    stream.seek(_HASHED_WHOLE + (size - _HASHED_WHOLE - _SAMPLE) * index // (_SAMPLES - 1))
+                    sha.update(stream.read(_SAMPLE))
+        return sha.hexdigest()[:32]
+
+    def tokenize(self, text: str) -> list[int]:
+        if not self._has_text:
+            raise EngineError(_NO_TEXT.format(self.path.name))
+        raw = text.encode("utf-8", "replace")
+        room = len(raw) + 8
+        buffer = (ctypes.c_int32 * room)()
+        n: int = C.llama_tokenize(self.vocab, raw, len(raw), buffer, room, False, False)
+        if n < 0:
+            buffer = (ctypes.c_int32 * -n)()
+            n = C.llama_tokenize(self.vocab, raw, len(raw), buffer, -n, False, False)
+        return buffer[:n]
+
+    def piece(self, token: int) -> bytes:
+        if not self._has_text:
+            raise EngineError(_NO_TEXT.format(self.path.name))
+        if not 0 <= token < self.n_vocab:
+            raise EngineError(f"token {token} is outside the vocabulary of {self.n_vocab}")
+        known = self._pieces[token]
+        if known is None:
+            known = self._pieces[token] = self._read_piece(token)
+        return known
+
+    def _read_piece(self, token: int) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            # special=True: protocol tokens are control tokens in many files, and the scanner must see their text.
+            n: int = C.llama_token_to_piece(self.vocab, token, buffer, room, 0, True)
+            if n >= 0:
+                return buffer.raw[:n]
+            room = -n
+
+    def _text_of(self, token: int) -> str:
+        return (
+            self._read_piece(token).decode("utf-8", "replace") if self._has_text and 0 <= token < self.n_vocab else ""
+        )
+
+    def _find_specials(self) -> tuple[Special, ...]:
+        vocab, attribute = self.vocab, C.llama_vocab_get_attr
+        wanted = _ATTR_CONTROL | _ATTR_USER_DEFINED | _ATTR_UNKNOWN
+        found = ((token, attribute(vocab, token)) for token in range(self.n_vocab if self._has_text else 0))
+        return tuple(
+            Special(
+                id=token,
+                text=self._text_of(token),
+                control=not attr & _ATTR_USER_DEFINED,
+                strip_left=bool(attr & _ATTR_LSTRIP),
+                strip_right=bool(attr & _ATTR_RSTRIP),
+            )
+            for token, attr in found
+            if attr & wanted
+        )

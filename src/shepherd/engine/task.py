@@ -1,0 +1,111 @@
+"""A job on its way through the engine: what it still has to compute, and what it has become. Engine thread only."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shepherd.engine.base import Job, TokenSampler
+from shepherd.engine.ledger import Resident
+from shepherd.engine.plan import Tail
+from shepherd.engine.stats import SequenceStats
+from shepherd.engine.ticket import Ticket
+
+Phase = Literal["waiting", "prefill", "generate", "closing"]
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One job. A running answer is a prompt that grows by one token at a time: both are `todo`."""
+
+    ticket: Ticket
+    tokens: array[int]
+    """The prompt and what was generated, the newest token included, evicted ones too."""
+    phase: Phase = "waiting"
+    resident: Resident | None = None
+    todo: deque[tuple[int, int]] = field(default_factory=deque)
+    """Logical ranges still to be computed, in order."""
+    tail: Tail | None = None
+    """To be put behind the first of these ranges when that has been computed."""
+    sampler: TokenSampler | None = None
+    n_generated: int = 0
+    admitted: bool = False
+    """It has had its `Admitted` step; a task that was put aside is not admitted twice."""
+    alone: bool = False
+    """To be computed by itself: a decode that it was part of has failed."""
+    asked: set[str] = field(default_factory=set)
+    """Snapshots that are being read from disk for it."""
+    tried: set[str] = field(default_factory=set)
+    """Snapshots that have been brought back for it."""
+    n_cached: int = 0
+    n_new: int = 0
+    n_done: int = 0
+    """Of `n_new`."""
+    submitted_s: float = field(default_factory=time.perf_counter)
+    started_s: float = 0.0
+    first_s: float = 0.0
+    """When its first token came."""
+    evicted_tokens: int = 0
+
+    @property
+    def job(self) -> Job:
+        return self.ticket.job
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that it may still generate."""
+        return self.job.max_tokens - self.n_generated
+
+    @property
+    def n_todo(self) -> int:
+        return sum(stop - start for start, stop in self.todo)
+
+    def compute(self, ranges: Iterable[tuple[int, int]], stops: Iterable[int] = ()) -> None:
+        """Set what is to be computed; no range goes on across a stop."""
+        marks = sorted(set(stops))
+        self.todo.clear()
+        for start, stop in ranges:
+            for mark in marks:
+                if start < mark < stop:
+                    self.todo.append((start, mark))
+                    start = mark
+            self.todo.append((start, stop))
+
+    def add(self, token: int) -> None:
+        """One more token, to be computed next."""
+        self.tokens.append(token)
+        n = len(self.tokens)
+        self.todo.append((n - 1, n))
+
+    def advance(self, n: int) -> None:
+        """The first `n` tokens of what is to be computed have been."""
+        start, stop = self.todo[0]
+        if start + n == stop:
+            self.todo.popleft()
+        else:
+            self.todo[0] = (start + n, stop)
+
+    @staticmethod
+    def at_rest(resident: Resident) -> SequenceStats:
+        """Figures of a sequence that no job has used yet."""
+        n, evicted = resident.n_resident, len(resident) - resident.n_resident
+        return SequenceStats(resident.id, "idle", resident.session, n, evicted, 0, 0, 0, 0.0, 0.0)
+
+    def stats(self, resident: Resident, now_s: float) -> SequenceStats:
+        seconds = now_s - self.first_s if self.first_s else 0.0
+        return SequenceStats(
+            seq=resident.id,
+            state="prefill" if self.phase == "prefill" else "generate",
+            session=self.job.session,
+            tokens=resident.n_resident,
+            evicted=len(resident) - resident.n_resident,
+            cached=self.n_cached,
+            new=self.n_new,
+            generated=self.n_generated,
+            tokens_per_s=(self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0,
+            idle_s=0.0,
+        )

@@ -1,0 +1,585 @@
+"""The work of one cache: jobs that wait, jobs that run, and one decode at a time over all that run. No thread here.
+
+    waiting ── admit: plan, pool ──▶ running ── step: scheduler, decode, sample ──▶ idle sequences
+       ▲                                │
+       └────── put aside when cells run out
+
+A job needs its prompt and its reserve to start. Jobs that run out of cells push the youngest ones aside, into the
+tiers, and those go on later: one that fills the pool never harms the others. A failed computation fails one job only:
+everybody else starts again from the tokens they had.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from shepherd.core import ContextFull, EngineError, Evicted
+from shepherd.engine import reasons
+from shepherd.engine.base import Admitted, Chunk, Done, Prefill, Remove, Runtime
+from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident, common_prefix
+from shepherd.engine.plan import Limits, Plan, leave, plan, remaining
+from shepherd.engine.pool import Pool, Refused, Tiers
+from shepherd.engine.scheduler import Demand, Pace, share
+from shepherd.engine.stats import CacheStats, SequenceStats, eviction_histogram
+from shepherd.engine.task import Task
+from shepherd.engine.ticket import Post, Ticket
+
+logger = logging.getLogger(__name__)
+
+WORTH_LOADING = 32
+"""Tokens that a snapshot must have more than the cells do, to be brought back."""
+WORTH_WAITING = 16
+"""Tokens that a prompt which is being computed must share, to be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How one cache works."""
+
+    sequences: int = 4
+    """Jobs computed side by side."""
+    queue: int = 64
+    """Jobs that may wait; further ones are refused."""
+    low_water: float = 0.75
+    """Share of the context that is left filled after an eviction."""
+    n_positions: int | None = None
+    """Positions that may be used before a rebase; None = what the model was trained for."""
+    reuse_tail: bool = False
+    """Keep what stands behind an edit, although it was computed with the old text in view."""
+    tiers: Tiers = field(default_factory=Tiers)
+
+
+class Work:
+    """All jobs of one cache. One thread at a time; `sole` may be read by others."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: EngineOptions,
+        *,
+        name: str,
+        show: Callable[[int], bytes],
+        is_urgent: Callable[[], bool],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """`is_urgent` says whether idle work must stop; `on_ready` is called when a snapshot has come from disk."""
+        self.waiting: deque[Task] = deque()
+        self.running: list[Task] = []
+        """In order of admission."""
+        self.sole: Ticket | None = None
+        """The only running ticket: a decode may be interrupted for it."""
+        self.job_s = 0.0
+        """What a job takes, on average."""
+        self.pool = Pool(runtime, options.tiers, name=name, on_ready=on_ready)
+        self._name = name
+        self._options = options
+        self._n_ctx = runtime.n_ctx
+        self._runtime = runtime
+        self._ledger = self.pool.ledger
+        self._show = show
+        self._is_urgent = is_urgent
+        trained = options.n_positions or runtime.memory.n_positions
+        # More context than positions is the user's decision: there is nothing to rebase into then.
+        self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
+        self._pace = Pace()
+        self._post = Post()
+        self._last: dict[int, tuple[SequenceStats, int, float]] = {}
+        """Sequence -> how its last job ended, its rank then, and when that was."""
+        self._totals = dict.fromkeys(_TOTALS, 0)
+        self._eviction_s = eviction_histogram()
+
+    # -- coming and going ----------------------------------------------------------------------------------------------
+
+    def add(self, ticket: Ticket) -> None:
+        """A new job."""
+        self.waiting.append(Task(ticket, ticket.job.tokens[:]))
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """A job was cancelled; if it waits it is gone now, and `step` looks after running ones."""
+        for task in self.waiting:
+            if task.ticket is ticket:
+                self.waiting.remove(task)
+                self._finish(task, Done("cancelled"))
+                self._post.flush()
+                return
+
+    def end_all(self, error: EngineError | None = None) -> None:
+        """Every job is over: cancelled, or failed with `error`."""
+        for task in [*self.running, *self.waiting]:
+            if not task.ticket.finished:
+                if error is None:
+                    task.ticket.post(Done("cancelled"))
+                else:
+                    task.ticket.fail(error)
+            self._finish(task)
+            if task.resident is not None:
+                task.resident.live = False
+        self.running.clear()
+        self.waiting.clear()
+        self._post.flush()
+
+    def clear(self) -> None:
+        """Forget every idle conversation, the saved ones too."""
+        logger.info("cache %r is cleared: %d conversations are forgotten", self._name, len(self._ledger.idle()))
+        for resident in self._ledger.idle():
+            self.pool.apply(self._ledger.forget(resident))
+        self.pool.snapshots.clear()
+
+    # -- in the quiet --------------------------------------------------------------------------------------------------
+
+    def idle(self) -> bool:
+        """One piece of idle work: positions that run out, then what is not on disk yet; whether there was any."""
+        return self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
+
+    # -- admission -----------------------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Start waiting jobs, in order of arrival, as long as there is room."""
+        if any(task.phase == "closing" for task in self.running):
+            return  # its last token is one decode away, and the next turn of that conversation needs it
+        for task in list(self.waiting):
+            if len(self.running) >= self._options.sequences or (task.alone and self.running):
+                return
+            verdict = self._start(task)
+            if verdict == "no room":
+                return  # nobody overtakes: a large prompt would wait for ever
+            if verdict != "held up":
+                self.waiting.remove(task)
+
+    def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
+        """Start one job if it can be."""
+        if task.ticket.cancelled:
+            self._finish(task, Done("cancelled"))
+            return "ended"
+        job, pool, holes = task.job, self.pool, task.job.on_full == "evict"
+        reserve = max(1, min(job.reserve, task.n_left))
+        promised = self._promised()
+        while True:
+            match = self._ledger.find(task.tokens, holes=holes, spans=job.spans)
+            saved = match.saved if match else 0
+            if any(self._in_common(task, other) > saved + WORTH_WAITING for other in self.running):
+                return "held up"  # most of this prompt is being computed by another one right now
+            found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
+            if found is not None and found.saved > saved + WORTH_LOADING and found.key not in task.tried:
+                if not found.in_ram:
+                    if found.key not in task.asked:
+                        task.asked.add(found.key)
+                        pool.snapshots.fetch(found.key)
+                    return "held up"
+                if not pool.restore(found, promised):
+                    return "no room"
+                task.tried.add(found.key)
+                continue
+            begun = time.perf_counter()
+            planned = plan(
+                self._ledger,
+                task.tokens,
+                job,
+                match,
+                limits=self._limits,
+                reserve=reserve,
+                reuse_tail=self._options.reuse_tail,
+            )
+            if isinstance(planned, NoRoom):
+                needed = self._n_ctx + planned.needed - planned.evictable
+                task.ticket.fail(ContextFull(needed=needed, limit=self._n_ctx, cache=self._name))
+                self._finish(task)
+                return "ended"
+            if self.running and planned.n_cells + reserve + promised > self._n_ctx:
+                return "no room"
+            try:
+                resident = pool.carry_out(planned, task.tokens, planned.n_new + reserve + promised)
+            except Refused:
+                continue
+            reasons.tell_match(self._name, task.tokens, job, match, planned, show=self._show)
+            self._begin(task, resident, planned, time.perf_counter() - begun)
+            return "started"
+
+    def _promised(self) -> int:
+        """Cells that running jobs still need for their prompts and reserves."""
+        return sum(
+            task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in self.running
+        )
+
+    def _in_common(self, task: Task, other: Task) -> int:
+        """Tokens that the prompt of a running job will soon have in common with this one."""
+        if other.phase != "prefill" or not self._ledger.memory.share:
+            return 0
+        if other.resident is None or any(other.resident.gaps()):
+            return 0
+        return common_prefix(task.tokens, other.tokens)
+
+    def _begin(self, task: Task, resident: Resident, planned: Plan, seconds: float) -> None:
+        task.resident = resident
+        resident.spans, resident.session, resident.n_prompt = task.job.spans, task.job.session, len(task.job.tokens)
+        task.compute(planned.todo, self._checkpoints(task, planned))
+        task.tail = planned.tail if resident.id in self.pool.parked else None
+        task.phase = "prefill"
+        task.n_done, task.n_new, task.n_cached = 0, planned.n_new, planned.n_cached
+        self.running.append(task)
+        if not task.admitted:
+            task.admitted = True
+            task.started_s = time.perf_counter()
+            self._count(jobs=1, cached_tokens=planned.n_cached)
+            task.ticket.post(Admitted(planned.n_cached, planned.n_new))
+        if planned.leaving:
+            self._evicted(task, planned.leaving, planned.n_cached + planned.n_new, seconds)
+        self._post.add(task.ticket)
+        self._post.flush()
+
+    def _checkpoints(self, task: Task, planned: Plan) -> list[int]:
+        """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""
+        if not self._ledger.memory.checkpoint or not task.job.spans:
+            return []
+        spans = task.job.spans
+        first = next((span.start for span in spans if not span.keep), spans[-1].start)
+        return [at for at in (first, spans[-1].start, spans[-1].stop) if at > planned.length]
+
+    def _evicted(self, task: Task, leaving: Sequence[Leaving], n_kept: int, seconds: float) -> None:
+        messages, tokens = sum(turn.messages for turn in leaving), sum(turn.tokens for turn in leaving)
+        task.evicted_tokens += tokens
+        self._count(evictions=1, evicted_messages=messages, evicted_tokens=tokens)
+        self._eviction_s.observe(seconds)
+        reasons.tell_eviction(leaving, n_kept)
+        task.ticket.post(Evicted(messages, tokens))
+
+    # -- computing -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One decode over all running jobs, and what follows from it."""
+        self._runtime.interrupt(False)
+        self.sole = self.running[0].ticket if len(self.running) == 1 else None
+        for task in list(self.running):
+            if task.ticket.cancelled and task.phase != "closing":
+                self._end(task, Done("cancelled"))
+            elif self._limits.n_positions and task.resident and task.resident.end >= self._limits.n_positions:
+                if task.phase == "closing":
+                    self._retire(task)
+                else:
+                    self._start_over(task, ())
+        batch, owners = self._compose()
+        if not batch:
+            self._post.flush()
+            return
+        begun = time.perf_counter()
+        try:
+            decoded = self._runtime.decode(batch)
+        except EngineError as error:
+            self._recover(error)
+            return
+        if decoded == "ok":
+            self._take(batch, owners, time.perf_counter() - begun)
+        elif decoded == "aborted":
+            self._resume(batch, owners)
+        else:
+            self._refused(batch)
+        self._post.flush()
+
+    def _compose(self) -> tuple[list[Chunk], list[Task]]:
+        """The next decode: one token of every answer, and as much of the prompts as `Pace` and the cells allow."""
+        batch: list[Chunk] = []
+        owners: list[Task] = []
+        if not self._has_cells():
+            return batch, owners
+        prompts: dict[int, Task] = {}
+        for task in self.running:
+            resident = task.resident
+            assert resident is not None
+            if task.phase == "prefill":
+                prompts[resident.id] = task
+            else:
+                token = task.tokens[task.todo[0][0] :]
+                batch.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
+                owners.append(task)
+        n_answers = len(batch)
+        budget = min(self._pace.budget(n_running=n_answers), self._runtime.n_batch - n_answers)
+        budget = min(budget, self._ledger.free - n_answers)
+        demands = [Demand(seq, task.n_todo) for seq, task in prompts.items()]
+        for seq, n in share(demands, budget).items():
+            task = prompts[seq]
+            resident = task.resident
+            assert resident is not None
+            start, stop = task.todo[0]
+            stop = min(stop, start + n)
+            if start > len(resident):
+                self._ledger.skip(resident, task.tokens[len(resident) : start])
+            batch.append(Chunk(seq, task.tokens[start:stop], resident.end, stop == len(task.tokens)))
+            owners.append(task)
+        return batch, owners
+
+    def _take(self, batch: Sequence[Chunk], owners: Sequence[Task], seconds: float) -> None:
+        """The decode went well: record it, and draw the next tokens."""
+        n_prompt = n_answers = 0
+        for index, (chunk, task) in enumerate(zip(batch, owners, strict=True)):
+            resident = task.resident
+            assert resident is not None
+            n = len(chunk.tokens)
+            self._ledger.extend(resident, chunk.tokens)
+            task.advance(n)
+            if task.phase == "prefill":
+                n_prompt += n
+                self._prefilled(task, resident, n)
+            else:
+                n_answers += 1
+            if task.phase == "closing":
+                self._closed(task)
+            elif chunk.logits:
+                self._draw(task, index)
+        self._pace.observe(seconds, n_prompt=n_prompt, n_running=n_answers)
+        self.pool.token_s = self._pace.token_s
+
+    def _prefilled(self, task: Task, resident: Resident, n: int) -> None:
+        task.n_done += n
+        self._totals["prefilled_tokens"] += n
+        if task.tail is not None and len(resident) == task.tail.at:
+            self.pool.splice(resident, task.tail)
+            task.tail = None
+        if task.todo and self._ledger.memory.checkpoint:
+            self.pool.checkpoint(resident)
+        if n < task.n_new:
+            task.ticket.post(Prefill(task.n_done, task.n_new))
+            self._post.add(task.ticket)
+        if not task.todo:
+            seconds = time.perf_counter() - task.started_s
+            rate = task.n_new / seconds if seconds > 0 else 0.0
+            logger.debug("Prompt processing: %d tokens in %.3f s (%.1f tokens/s)", task.n_new, seconds, rate)
+
+    def _draw(self, task: Task, index: int) -> None:
+        """The next token of one answer, posted before the next decode: the event loop works while the library does."""
+        if task.sampler is None:
+            task.sampler = self._runtime.sampler(task.job.sampling, task.job.tokens)
+            task.first_s = time.perf_counter()
+        task.phase = "generate"
+        token = task.sampler.sample(index)
+        self._post.add(task.ticket)
+        if self._runtime.is_end(token) and not task.job.sampling.ignore_eos:
+            task.ticket.post(Done("end", token))
+            task.phase = "closing"
+            task.add(token)
+            return
+        task.n_generated += 1
+        self._totals["generated_tokens"] += 1
+        task.ticket.post(token)
+        if task.n_left == 0:
+            self._end(task, Done("length"))
+        else:
+            task.add(token)
+
+    def _closed(self, task: Task) -> None:
+        """The end tag is in the cache too, so that the next prompt extends it (K1)."""
+        tag = self._show(task.tokens[-1]).decode("utf-8", "replace")
+        logger.debug("Added closing tag to KV cache: %s", tag)
+        self._retire(task)
+
+    # -- running out of room -------------------------------------------------------------------------------------------
+
+    def _has_cells(self) -> bool:
+        """Make sure that the next decode has a cell for every running job. False: somebody's todo has changed."""
+        while self.running:
+            n = len(self.running)
+            if self._ledger.free >= n or self.pool.make_room(n):
+                return True
+            youngest = self.running[-1]
+            if youngest.phase == "closing":
+                self._retire(youngest)
+            elif n == 1:
+                self._shrink(youngest)
+                if self.running and self._ledger.free < 1:
+                    self._end(youngest, Done("length"))
+            else:
+                self._put_aside(youngest)
+        return False
+
+    def _put_aside(self, task: Task) -> None:
+        """Make a job wait until older ones have ended. It goes on where it was: nobody sees more than a pause."""
+        resident = task.resident
+        assert resident is not None
+        logger.info("cache %r is full: a job of %d tokens waits for older ones", self._name, len(task.tokens))
+        self.running.remove(task)
+        resident.live = False
+        self.pool.park(resident)
+        task.resident, task.phase = None, "waiting"
+        task.todo.clear()
+        self.waiting.appendleft(task)
+        self._totals["preemptions"] += 1
+
+    def _shrink(self, task: Task) -> None:
+        """A job that is alone fills the whole context: its oldest turns leave, or its answer ends."""
+        resident = task.resident
+        assert resident is not None
+        begun = time.perf_counter()
+        chosen: list[Leaving] | NoRoom = NoRoom(1, 0)
+        if task.job.on_full == "evict":
+            wish = int(self._n_ctx * (1 - self._options.low_water))
+            chosen = leave(task.job.spans, list(resident.gaps()), excess=1, wish=wish)
+        if isinstance(chosen, NoRoom):
+            self._end(task, Done("length"))
+            return
+        ranges = [range_ for turn in chosen for range_ in turn.ranges]
+        if self._ledger.memory.hole:
+            self.pool.apply(self._ledger.evict(resident, ranges))
+        else:
+            self._start_over(task, ranges)
+        self._evicted(task, chosen, resident.n_resident, time.perf_counter() - begun)
+
+    def _start_over(self, task: Task, leaves: Sequence[tuple[int, int]]) -> None:
+        """Rebase in the middle of a job: everything that stays is at the first positions again, and it goes on."""
+        resident = task.resident
+        assert resident is not None
+        ledger, memory = self._ledger, self._ledger.memory
+        gaps = [*resident.gaps(), *leaves]
+        first = min((start for start, _ in gaps), default=len(resident))
+        if not gaps:
+            self._end(task, Done("length"))  # every position is taken by a token that stays
+            return
+        if not leaves and memory.shift and not ledger.is_shared(resident, resident.position_of(first)):
+            self.pool.close_gaps(resident)
+            return
+        logger.info("Computing %d tokens anew at the first positions", resident.n_resident)
+        pending = [(len(resident), len(task.tokens))]
+        reach = ledger.usable(resident, first, holes=True).length
+        try:
+            if reach:
+                self.pool.rewind(resident, reach)
+            else:
+                self.pool.apply(ledger.restart(resident))
+        except Refused:
+            resident = task.resident = ledger.new()
+            resident.live = True
+        self.pool.counts.rebases += 1
+        without = [gap for gap in gaps if gap[0] < pending[0][0]]
+        task.compute(remaining(len(resident), len(task.tokens), without))
+        task.phase = "prefill"
+        task.n_done, task.n_new = 0, task.n_todo
+
+    # -- when things go wrong ------------------------------------------------------------------------------------------
+
+    def _resume(self, batch: Sequence[Chunk], owners: Sequence[Task]) -> None:
+        """A decode was interrupted: follow what the library really holds; jobs that nobody cancelled go on."""
+        self._runtime.interrupt(False)
+        done: dict[int, int] = {}
+        for chunk, task in zip(batch, owners, strict=True):
+            resident = task.resident
+            assert resident is not None
+            held = self._runtime.held(chunk.seq)[1] + 1
+            n = max(0, min(held - chunk.position, len(chunk.tokens)))
+            if n == len(chunk.tokens) and chunk.logits:
+                # Its logits are gone with the abort: the last token is computed again.
+                n -= 1
+                if not self._runtime.apply(Remove(chunk.seq, chunk.position + n)):
+                    self._recover(EngineError("a decode was interrupted by a job that had ended"))
+                    return
+            if n:
+                self._ledger.extend(resident, chunk.tokens[:n])
+                task.advance(n)
+                task.n_done += n
+            done[chunk.seq] = n
+
+    def _refused(self, batch: Sequence[Chunk]) -> None:
+        """The library has no room although the ledger counts some: give it all that idles, then the youngest job's."""
+        idle = self._ledger.idle()
+        for resident in idle:
+            self.pool.drop(resident)
+        if idle:
+            return
+        if len(self.running) > 1:
+            self._put_aside(self.running[-1])
+            return
+        n = sum(len(chunk.tokens) for chunk in batch)
+        self._recover(EngineError(f"the KV cache has no room for {n} tokens at position {batch[0].position}"))
+
+    def _recover(self, error: EngineError) -> None:
+        """A computation failed: no cell can be believed. A job that was alone fails, others begin again."""
+        logger.warning("a job failed on cache %r, which was cleared: %s", self._name, error)
+        self.pool.forget_all()
+        failed = self.running if len(self.running) == 1 else []
+        for task in reversed(self.running):
+            task.resident = None
+            if task.phase == "closing":
+                self._finish(task)
+            elif task in failed:
+                task.ticket.fail(error)
+                self._finish(task)
+            else:
+                task.phase, task.alone = "waiting", True
+                task.todo.clear()
+                self.waiting.appendleft(task)
+        self.running.clear()
+        self._post.flush()
+
+    # -- the end of a job ----------------------------------------------------------------------------------------------
+
+    def _end(self, task: Task, done: Done) -> None:
+        task.ticket.post(done)
+        self._retire(task)
+
+    def _retire(self, task: Task) -> None:
+        """A running job is over: its sequence idles."""
+        self.running.remove(task)
+        resident = task.resident
+        self._finish(task)
+        if resident is None:
+            return
+        try:
+            self.pool.settle(resident)
+        except LedgerError as error:
+            logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
+        self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
+        self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
+
+    def _finish(self, task: Task, done: Done | None = None) -> None:
+        """Let go of a job that runs no more."""
+        if done is not None:
+            task.ticket.post(done)
+        self._post.add(task.ticket)
+        if task.sampler is not None:
+            task.sampler.close()
+            task.sampler = None
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _count(self, **more: int) -> None:
+        for name, n in more.items():
+            self._totals[name] += n
+
+    def stats(self) -> CacheStats:
+        """A snapshot for displays."""
+        clock = time.monotonic()
+        counts, snapshots = self.pool.counts, self.pool.snapshots
+        seconds = time.perf_counter()
+        owners = {task.resident.id: task for task in self.running if task.resident is not None}
+        return CacheStats(
+            n_ctx=self._n_ctx,
+            used=self._ledger.used,
+            live=len(self.running),
+            waiting=len(self.waiting),
+            dropped=counts.dropped,
+            saved=counts.saved,
+            restored=counts.restored,
+            rebases=counts.rebases,
+            ram_bytes=snapshots.ram_bytes,
+            disk_bytes=snapshots.disk_bytes,
+            eviction_s=self._eviction_s,
+            sequences=tuple(
+                owners[resident.id].stats(resident, seconds) if resident.id in owners else self._idling(resident, clock)
+                for resident in self._ledger
+            ),
+            **self._totals,
+        )
+
+    def _idling(self, resident: Resident, clock: float) -> SequenceStats:
+        last, rank, since = self._last.get(resident.id, (None, 0, 0.0))
+        if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
+            last, since = Task.at_rest(resident), clock
+        return replace(last, state="idle", tokens=resident.n_resident, idle_s=clock - since)
+
+
+_TOTALS = (
+    "jobs", "cached_tokens", "prefilled_tokens", "generated_tokens",
+    "evictions", "evicted_messages", "evicted_tokens", "preemptions",
+)  # fmt: skip

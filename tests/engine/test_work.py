@@ -1,0 +1,242 @@
+"""Many jobs on one small pool, in any order: everybody gets what he would have got alone, and no cell is miscounted."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from shepherd.core import ContextFull, Evicted, Sampling
+from shepherd.engine.base import Admitted, Done, Job, Memory, Span
+from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
+from shepherd.engine.plan import kept_tokens
+from shepherd.engine.pool import Tiers
+from shepherd.engine.ticket import Ticket
+from shepherd.engine.work import EngineOptions, Work
+
+N_CTX = 100
+END = 99
+
+
+def model(tokens: Sequence[int]) -> int:
+    """A function of everything that is seen: one wrong token in the cache changes what comes next."""
+    drawn = (sum(token * (at + 1) for at, token in enumerate(tokens[-9:])) + 7 * sum(tokens) + len(tokens)) % 61
+    return END if drawn % 13 == 0 else drawn
+
+
+def alone(job: Job) -> tuple[list[int], str]:
+    """What a job gets when nothing else is there."""
+    tokens, answer = list(job.tokens), list[int]()
+    while True:
+        token = model(tokens)
+        if token == END:
+            return answer, "end"
+        answer.append(token)
+        tokens.append(token)
+        if len(answer) == job.max_tokens:
+            return answer, "length"
+
+
+class SilentLoop:
+    """Takes wake-ups and does nothing: the tests read the tickets themselves."""
+
+    def call_soon_threadsafe(self, call: Callable[..., Any], *arguments: object) -> None:
+        pass
+
+
+@dataclass
+class Sent:
+    ticket: Ticket
+    job: Job
+
+    @property
+    def steps(self) -> list[Any]:
+        return list(self.ticket._steps)
+
+    @property
+    def answer(self) -> list[int]:
+        return [step for step in self.steps if isinstance(step, int)]
+
+
+SYSTEMS = (tuple(range(1, 21)), tuple(range(2, 12)), ())
+
+
+class Day:
+    """A day in the life of one cache: everything that clients and the thread do, at random."""
+
+    def __init__(self, seed: int, memory: Memory, tiers: Tiers, *, reuse_tail: bool = False) -> None:
+        self.random = Random(seed)
+        self.memory = memory
+        self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=N_CTX, n_seq=6, n_batch=16, memory=memory)
+        self.work = Work(
+            self.runtime,
+            EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),
+            name="test",
+            show=lambda token: b"%d " % token,
+            is_urgent=lambda: self.random.random() < 0.2,
+            on_ready=lambda: None,
+        )
+        self.sent: list[Sent] = []
+
+    def pass_by(self, n_actions: int) -> None:
+        actions = {self.ask: 8, self.go_on: 20, self.cancel: 3, self.compute: 30, self.rest: 8, self.break_loading: 1}
+        for action in self.random.choices(list(actions), list(actions.values()), k=n_actions):
+            action()
+            self.everything_agrees()
+        if self.random.random() < 0.2:
+            self.work.clear()
+        self.finish()
+
+    def submit(self, job: Job) -> None:
+        ticket = Ticket(job, cast(Any, SilentLoop()))
+        self.sent.append(Sent(ticket, job))
+        self.work.add(ticket)
+
+    def say(self, most: int) -> list[int]:
+        return [self.random.randrange(6) for _ in range(self.random.randint(1, most))]
+
+    # -- what clients do
+
+    def ask(self) -> None:
+        self.submit(Job(array("i", [*self.random.choice(SYSTEMS), *self.say(40)]), self.random.randint(1, 39)))
+
+    def go_on(self) -> None:
+        """The next turn, with the whole history, as clients send it; older turns leave when it grows too long."""
+        finished = [sent for sent in self.sent if sent.ticket.finished]
+        if not finished:
+            return
+        last = self.random.choice(finished[-3:])
+        history, said, more = [*last.job.tokens, *last.answer, END], self.say(20), self.random.randint(1, 20)
+        spans = [replace(span, keep=span.start == 0) for span in last.job.spans or (Span(0, 6, 0, 0),)]
+        chance = self.random.random()
+        if chance < 0.1:  # somebody edits what was said
+            history[self.random.randrange(len(history))] = 3
+        elif chance < 0.2:  # or goes back to an earlier turn
+            spans = spans[: self.random.randint(1, len(spans))]
+            history = history[: spans[-1].stop]
+        elif chance < 0.3 and len(history) > 60:  # or drops something in the middle
+            at = self.random.randint(4, 20)
+            del history[at : at + self.random.randint(1, 20)]
+            spans = [Span(0, 4, 0, 0, keep=True)]
+        if len(history) + len(said) + more <= N_CTX and self.random.random() < 0.5:
+            self.submit(Job(array("i", [*history, *said]), more))
+            return
+        for start, stop in ((spans[-1].stop, len(history)), (len(history), len(history) + len(said))):
+            if start < stop:
+                spans.append(Span(start, stop, spans[-1].message + 1, spans[-1].turn + 1, keep=start == len(history)))
+        job = Job(array("i", [*history, *said]), more, Sampling(), tuple(spans), "evict", reserve=min(more, 10))
+        if kept_tokens(job) + job.reserve <= N_CTX:
+            self.submit(job)
+
+    def cancel(self) -> None:
+        sent = self.random.choice(self.sent) if self.sent else None
+        if sent is not None and not sent.ticket.finished:
+            sent.ticket.cancelled = True
+            self.work.withdraw(sent.ticket)
+
+    # -- what the thread does
+
+    def compute(self) -> None:
+        for _ in range(self.random.randint(1, 30)):
+            self.work.admit()
+            if not self.work.running:
+                return
+            self.work.step()
+            self.everything_agrees()
+
+    def rest(self) -> None:
+        if not self.work.running:
+            self.work.idle()
+
+    def break_loading(self) -> None:
+        self.runtime.faults.can_load = self.random.random() < 0.7
+
+    # -- what must hold
+
+    def everything_agrees(self) -> None:
+        ledger = self.work.pool.ledger
+        ledger.check_self()
+        assert ledger.used == len(self.runtime.cells)
+        for resident in ledger:
+            held = [resident.tokens[at] for run in resident.runs for at in range(run.start, run.stop)]
+            assert self.runtime.tokens(resident.id) == held
+            assert [at for run in resident.runs for at in range(run.position, run.end)] == sorted(
+                self.runtime.places[resident.id]
+            )
+            if resident.id in self.runtime.read and self.memory.rollback == "none" and held:
+                assert self.runtime.read[resident.id] == held, "a state that remembers what has left"
+        owned = [task.resident for task in self.work.running]
+        assert len({id(resident) for resident in owned}) == len(owned), "one conversation, one sequence"
+        for task in self.work.running:
+            assert task.resident is not None
+            assert task.resident in ledger
+            assert task.resident.live
+            gaps = list(task.resident.gaps())
+            kept = [(span.start, span.stop) for span in task.job.spans if span.keep]
+            assert not any(a < stop and start < b for a, b in kept for start, stop in gaps), "a kept span has left"
+            if task.job.on_full == "error":
+                assert not gaps, "this client wants everything read"
+        assert sum(resident.live for resident in ledger) == len(self.work.running) + len(self.work.pool.parked)
+
+    def finish(self) -> None:
+        for _ in range(20_000):
+            self.work.admit()
+            if not self.work.running:
+                break
+            self.work.step()
+        assert not self.work.waiting
+        assert not self.work.running
+        self.everything_agrees()
+        for sent in self.sent:
+            error = sent.ticket._error
+            if error is not None:
+                assert isinstance(error, ContextFull)
+                assert sent.job.on_full == "evict"
+                continue
+            steps = sent.steps
+            assert isinstance(steps[-1], Done), "every job ends"
+            assert sum(isinstance(step, Done) for step in steps) == 1
+            if steps[-1].reason == "cancelled":
+                assert sent.ticket.cancelled
+            assert steps[0] == Done("cancelled") or isinstance(steps[0], Admitted)
+            expected, reason = alone(sent.job)
+            if sent.job.on_full == "error":
+                assert sent.answer == expected[: len(sent.answer)]
+                if steps[-1].reason != "cancelled":
+                    assert (sent.answer, steps[-1].reason) == (expected, reason)
+            first = steps[0]
+            if isinstance(first, Admitted) and not any(isinstance(step, Evicted) for step in steps):
+                assert first.n_cached + first.n_new <= len(sent.job.tokens)
+
+
+SHIFTLESS = replace(PLAIN, shift=False)
+RAM = Tiers(ram_bytes=20_000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    ("memory", "tiers"),
+    [(PLAIN, RAM), (SHIFTLESS, Tiers()), (RECURRENT, RAM)],
+    ids=["plain", "shiftless without tiers", "recurrent"],
+)
+def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, tiers: Tiers) -> None:
+    Day(seed, memory, tiers, reuse_tail=seed % 2 == 1).pass_by(150)
+
+
+def test_these_days_are_eventful() -> None:
+    """The test above is only as good as what happens in it."""
+    happened = dict.fromkeys(
+        ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled"), 0
+    )
+    for seed in range(20):
+        day = Day(seed, PLAIN, RAM, reuse_tail=True)
+        day.pass_by(150)
+        stats, counts = day.work.stats(), day.work.pool.counts
+        for name in happened:
+            happened[name] += getattr(stats, name, getattr(counts, name, 0))
+        happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
+    assert min(happened.values()) > 2, happened
