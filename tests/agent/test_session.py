@@ -4,14 +4,19 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shepherd.agent.session import Session
 from shepherd.core import (
+    CallDelta,
     CallStarted,
     ContextFull,
     Event,
+    Evicted,
     Finished,
     Message,
+    ReasoningDelta,
     Request,
     Sampling,
     Started,
@@ -118,3 +123,123 @@ async def test_usage_is_known_from_the_start_of_the_answer() -> None:
     assert chat.usage == Usage(5, 7)
     await say(chat, "Hello")
     assert chat.usage.total == 13
+
+
+async def test_usage_of_a_stopped_answer_counts_what_came_of_it() -> None:
+    pieces: list[Event] = [
+        ReasoningDelta("Hm"),
+        ReasoningDelta("."),
+        TextDelta("a"),
+        CallStarted("1", "f"),
+        CallDelta("{"),
+    ]
+    chat, _ = session(lambda r: [Started("m", usage=Usage(5, 7)), *pieces, Finished("end", Usage(5, 7, output=99))])
+    await say(chat, "Hello", stop_after=1 + len(pieces))
+    assert chat.usage == Usage(5, 7, output=4, reasoning=2)
+
+
+# -- turns that have left the context ----------------------------------------------------------------------------------
+
+NOTICE = "[NOTICE: 4 messages evicted from context and archived to memory]"
+
+
+def evicting(*counts: int) -> Script:
+    """Answers of which the first ones evict so many messages."""
+    left = list(counts)
+
+    def script(request: Request) -> list[Event | Exception]:
+        told = [Evicted(left.pop(0), 1)] if left else []
+        return [Started("m"), *(event for event in told if event.messages), TextDelta("Hi."), Finished("end")]
+
+    return script
+
+
+async def test_the_next_message_tells_the_model_what_has_left_and_it_stays_told() -> None:
+    chat, backend = session(evicting(4), on_full="evict")
+    for text in ("one", "two", "three"):
+        await say(chat, text)
+    asked = [[message.text for message in request.messages] for request in backend.requests]
+    assert asked[1] == ["one", "Hi.", f"{NOTICE}\n\ntwo"]
+    assert asked[2] == [*asked[1], "Hi.", "three"]
+    assert chat.messages[2].parts == (Text(f"{NOTICE}\n\n"), Text("two"))
+    assert [request.on_full for request in backend.requests] == ["evict"] * 3
+
+
+async def test_without_an_archive_nothing_is_said_of_one() -> None:
+    chat, _ = session(evicting(4), archive=False)
+    await say(chat, "one")
+    await say(chat, "two")
+    assert chat.messages[2].text == "[NOTICE: 4 messages evicted from context]\n\ntwo"
+
+
+async def test_several_evictions_are_told_together() -> None:
+    chat, _ = session(lambda r: [Started("m"), Evicted(1, 1), TextDelta("x"), Evicted(3, 1), Finished("end")])
+    await say(chat, "one")
+    await say(chat, "two")
+    assert chat.messages[2].text.startswith(NOTICE)
+
+
+async def test_undo_gives_the_users_own_words_back_and_the_notice_comes_again() -> None:
+    chat, backend = session(evicting(4))
+    await say(chat, "one")
+    await say(chat, "two")
+    assert chat.undo() == "two"
+    await say(chat, "other")
+    assert backend.requests[-1].messages[2].text == f"{NOTICE}\n\nother"
+
+
+async def test_a_refused_turn_does_not_lose_the_notice() -> None:
+    chat, backend = session(evicting(4))
+    await say(chat, "one")
+    answering_again, backend.script = backend.script, lambda r: [ContextFull(needed=2, limit=1)]
+    with pytest.raises(ContextFull):
+        await say(chat, "two")
+    backend.script = answering_again
+    await say(chat, "two")
+    assert backend.requests[-1].messages[2].text == f"{NOTICE}\n\ntwo"
+
+
+async def test_a_turn_that_is_stopped_after_an_eviction_is_told_of_too() -> None:
+    chat, _ = session(evicting(4))
+    await say(chat, "one", stop_after=2)
+    assert not chat.messages
+    await say(chat, "two")
+    assert chat.messages[0].text == f"{NOTICE}\n\ntwo"
+
+
+async def test_a_new_conversation_is_told_nothing() -> None:
+    chat, backend = session(evicting(4))
+    await say(chat, "one")
+    chat.clear()
+    await say(chat, "two")
+    assert [message.text for message in backend.requests[-1].messages] == ["two"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["say", "evict", "stop", "refuse", "undo"]), max_size=12))
+async def test_whatever_happens_every_evicted_message_is_told_exactly_once(acts: list[str]) -> None:
+    chat, backend = session(answering("Hi."))
+    evicted = 0
+    for number, act in enumerate(acts):
+        before = chat.messages
+        match act:
+            case "say":
+                backend.script = evicting()
+            case "evict" | "stop":
+                backend.script = evicting(number + 1)
+                evicted += number + 1
+            case "refuse":
+                backend.script = lambda r: [ContextFull(needed=2, limit=1)]
+        if act == "undo":
+            text = chat.undo()
+            assert text is None or text == before[-2].parts[-1].text  # type: ignore[union-attr]  # the session's own
+        elif act == "refuse":
+            with pytest.raises(ContextFull):
+                await say(chat, "refused")
+            assert chat.messages == before
+        else:
+            await say(chat, f"message {number}", stop_after=2 if act == "stop" else None)
+            assert chat.messages[: len(before)] == before, "every prompt begins like the one before"
+    told = [text.partition("[NOTICE: ")[2].partition(" ")[0] for text in (m.text for m in chat.messages)]
+    assert sum(int(n) for n in told if n) + chat._untold == evicted
+    assert [message.role for message in chat.messages] == ["user", "assistant"] * (len(chat.messages) // 2)

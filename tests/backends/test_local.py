@@ -1,6 +1,7 @@
 """The local back end on the fake runtime: from messages to events, with every answer known beforehand."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -16,9 +17,11 @@ from shepherd.core import (
     ContextFull,
     EngineError,
     Event,
+    Evicted,
     Finished,
     InvalidRequest,
     Message,
+    OnFull,
     Progress,
     Reasoning,
     Reply,
@@ -26,13 +29,14 @@ from shepherd.core import (
     Sampling,
     Started,
     Text,
+    TextDelta,
     ToolResult,
     ToolSpec,
     fold,
 )
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary, Faults, say
+from shepherd.engine.fake import BYTES, FakeRuntime, FakeVocabulary, Faults, say
 
 CHATML = (
     "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
@@ -78,6 +82,27 @@ def ask(text: str = "Hello", *history: Message, **fields: Any) -> Request:
     return Request("fake", (*history, Message.user(text)), **fields)
 
 
+def seen(runtime: FakeRuntime) -> bytes:
+    """All text that the model has computed, without control tokens, in order."""
+    return bytes(token for batch in runtime.batches for chunk in batch for token in chunk.tokens if token < BYTES)
+
+
+def held(runtime: FakeRuntime) -> str:
+    """What the sequence that was computed last holds now, control tokens included."""
+    vocabulary = FakeVocabulary()
+    return b"".join(map(vocabulary.piece, runtime.tokens(runtime.batches[-1][-1].seq))).decode()
+
+
+async def settled(backend: LocalBackend, n_jobs: int) -> None:
+    """Wait until so many jobs have come and gone, closing tags included."""
+    for _ in range(1000):
+        stats = backend.engine.stats()
+        if (stats.jobs, stats.live) == (n_jobs, 0):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"the engine does not come to rest: {backend.engine.stats()}")
+
+
 async def events(backend: Backend, request: Request) -> list[Event]:
     async with aclosing(backend.stream(request)) as stream:
         return [event async for event in stream]
@@ -102,13 +127,15 @@ async def test_an_answer_follows_the_grammar_and_counts_its_tokens(make: Make) -
 async def test_the_second_turn_computes_its_new_tokens_only(make: Make) -> None:
     backend, runtime = make("Hi.", "Fine.")
     first = await reply(backend, ask("Hello"))
-    runtime.decoded.clear()
+    await settled(backend, 1)
+    runtime.batches.clear()
     history = (Message.user("Hello"), first.message)
     second = await reply(backend, ask("How are you?", *history))
     new = len("\nuser\nHow are you?\nassistant\n") + 3  # the closing tag is cached, its newline is not
     assert second.usage.input == new
     assert second.usage.cache_read == first.usage.total
-    assert sum(n for _, n in runtime.decoded) == new + len("Fine.") + 1
+    await settled(backend, 2)
+    assert sum(len(chunk.tokens) for batch in runtime.batches for chunk in batch) == new + len("Fine.") + 1
 
 
 async def test_started_tells_the_exact_cached_count_before_the_prefill(make: Make) -> None:
@@ -156,7 +183,7 @@ async def test_reasoning_is_kept_apart_and_counted(make: Make) -> None:
 async def test_thinking_can_be_switched_off_for_a_whole_cache(make: Make) -> None:
     backend, runtime = make("Yes.", options=LocalOptions(thinking=False))
     answer = await reply(backend, ask())
-    assert bytes(t for t in runtime.tokens if t < 256).count(b"<think>") == 1
+    assert seen(runtime).count(b"<think>") == 1
     assert answer.message.reasoning == ""
 
 
@@ -204,7 +231,7 @@ async def test_a_character_cut_by_the_limit_is_replaced_and_not_lost_from_the_ca
     answer = await reply(backend, ask(max_tokens=2))
     assert answer.message.text == "\ufffd"
     assert answer.usage.output == 2
-    assert bytes(t for t in runtime.tokens if t < 256).endswith("😀".encode()[:1])
+    assert seen(runtime).endswith("😀".encode()[:1])
 
 
 async def test_a_prompt_that_does_not_fit_names_both_counts(make: Make) -> None:
@@ -251,7 +278,7 @@ async def test_sampling_of_the_request_wins_over_the_models_and_lasts_for_it_onl
 async def test_tools_are_not_shown_when_the_choice_is_none(make: Make) -> None:
     backend, runtime = make("Hi.")
     await reply(backend, ask(tools=(ADD,), tool_choice="none"))
-    assert b"Adds." not in bytes(t for t in runtime.tokens if t < 256)
+    assert b"Adds." not in seen(runtime)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -272,7 +299,7 @@ async def test_what_is_not_available_is_refused_by_name(make: Make, field: str, 
 async def test_template_variables_of_the_client_reach_the_template(make: Make) -> None:
     backend, runtime = make("Yes.")
     await reply(backend, ask(extra={"chat_template_kwargs": {"enable_thinking": False}}))
-    assert b"<think>" in bytes(t for t in runtime.tokens if t < 256)
+    assert b"<think>" in seen(runtime)
 
 
 async def test_the_servers_own_template_variables_are_not_the_clients_to_set(make: Make) -> None:
@@ -298,10 +325,10 @@ async def test_leaving_the_stream_stops_the_engine_and_keeps_the_prefix(make: Ma
         async for event in stream:
             if not isinstance(event, Started):
                 break
-    held = len(runtime.tokens)
+    computed = len(seen(runtime))
     gate.release(1000)
     again = await reply(backend, ask(max_tokens=1))
-    assert held < 40
+    assert computed < 40
     assert again.usage.cache_read == again.usage.prompt - 1
 
 
@@ -337,3 +364,140 @@ async def test_the_cache_always_holds_a_prefix_of_the_next_prompt(make: Make, tu
         if history and history[-1].text == history[-1].text.strip():
             assert answer.usage.input <= len(f"\nuser\n{asked}\nassistant\n".encode()) + 3
         history += [Message.user(asked), answer.message]
+
+
+# -- when the context is full ------------------------------------------------------------------------------------------
+
+EVICTS = LocalOptions(on_full="evict", reserve=20)
+KIND = Message.system("Be kind.")
+
+
+async def test_a_conversation_goes_on_when_the_context_is_full(make: Make) -> None:
+    backend, runtime = make("Fine.", n_ctx=300, options=EVICTS)
+    history = [KIND]
+    evicted = 0
+    for n in range(30):
+        history.append(Message.user(f"Question {n}?"))
+        answer = await reply(backend, Request("fake", tuple(history)))
+        history.append(answer.message)
+        evicted += answer.evicted
+        new = len(f"\nuser\nQuestion {n}?\nassistant\n") + 3
+        assert answer.usage.input == (new if n else new + len("system\nBe kind.") + 2)
+        assert answer.usage.total <= 300
+        await settled(backend, n + 1)
+        text = held(runtime)
+        first = int(text.partition("Question ")[2].partition("?")[0])
+        turns = (f"user\nQuestion {k}?<|im_end|>\n<|im_start|>assistant\nFine." for k in range(first, n + 1))
+        wanted = "<|im_end|>\n<|im_start|>".join(["<|im_start|>system\nBe kind.", *turns])
+        assert text == wanted + "<|im_end|>", "whole turns have left, the oldest ones"
+        assert evicted == 2 * first
+    assert evicted > 30
+
+
+async def test_a_long_answer_makes_its_own_room(make: Make) -> None:
+    backend, runtime = make("x" * 150, n_ctx=300, options=EVICTS)
+    history = [KIND]
+    for n in range(6):
+        history += [Message.user(f"Old question {n}"), Message.assistant("Old answer")]
+    got = await events(backend, Request("fake", (*history, Message.user("Now?")), max_tokens=200))
+    answer = fold(got)
+    assert answer.message.text == "x" * 150
+    kinds = [type(event) for event in got]
+    assert Evicted in kinds[kinds.index(TextDelta) :], "turns left while it was written"
+    await settled(backend, 1)
+    assert held(runtime).startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n")
+    assert held(runtime).endswith("Now?<|im_end|>\n<|im_start|>assistant\n" + "x" * 150 + "<|im_end|>")
+
+
+async def test_an_agent_goes_on_in_one_turn_and_no_call_is_without_its_result(make: Make) -> None:
+    backend, runtime = make(CALL, n_ctx=900, options=EVICTS)
+    history = [KIND, Message.user("Add it all up.")]
+    evicted = 0
+    for n in range(20):
+        answer = await reply(backend, Request("fake", tuple(history), tools=(ADD,)))
+        assert answer.reason == "tool_calls"
+        evicted += answer.evicted
+        await settled(backend, n + 1)
+        text = held(runtime)
+        assert text.count("Add it all up.") == text.count("Be kind.") == text.count("Adds.") == 1
+        assert text.count("<tool_call>") == text.count("<|im_start|>tool") + 1
+        assert n == 0 or f"Result {n - 1}." in text
+        result = ToolResult(answer.message.calls[0].id, (Text(f"Result {n}."),), "add")
+        history += [answer.message, Message("tool", (result,))]
+    assert evicted > 10
+
+
+async def test_what_must_stay_and_does_not_fit_is_refused(make: Make) -> None:
+    backend, _ = make("Fine.", n_ctx=100, options=EVICTS)
+    history = (Message.system("x" * 40), Message.user("Old"), Message.assistant("Older"))
+    kept = len("system\n\nuser\n\nassistant\n") + 6 + 40 - 1  # tokens; the question's own come on top
+    fits = Message.user("?" * (100 - kept - 20))
+    assert (await reply(backend, Request("fake", (*history, fits)))).evicted == 2
+    with pytest.raises(ContextFull) as caught:
+        await reply(backend, Request("fake", (*history, Message.user(fits.text + "?"))))
+    assert (caught.value.needed, caught.value.limit) == (101, 100)
+
+
+@pytest.mark.parametrize(
+    ("said", "default", "goes_on"),
+    [("evict", "error", True), (None, "evict", True), ("error", "evict", False), (None, "error", False)],
+)
+async def test_the_request_says_what_happens_and_the_cache_where_it_does_not(
+    make: Make, said: OnFull | None, default: OnFull, goes_on: bool
+) -> None:
+    backend, _ = make("Fine.", n_ctx=100, options=LocalOptions(on_full=default))
+    request = ask("Now?", Message.user("x" * 90), Message.assistant("y"), on_full=said)
+    if goes_on:
+        assert (await reply(backend, request)).evicted == 2
+    else:
+        with pytest.raises(ContextFull):
+            await reply(backend, request)
+
+
+async def test_an_answer_that_evicts_is_bounded(make: Make) -> None:
+    backend, runtime = make("x" * 1000, n_ctx=100, options=EVICTS)
+    assert (await reply(backend, ask())).usage.output == 50
+    assert (await reply(backend, ask(max_tokens=64_000))).usage.total == 99
+    assert (await reply(backend, ask(max_tokens=3))).usage.output == 3
+    assert len(runtime.samplings) == 3
+
+
+# -- log lines ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_log_says_what_is_asked_and_how_long_the_answer_may_be(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, _ = make("Fine.", options=LocalOptions(reserve=200))
+    with caplog.at_level(logging.DEBUG, "shepherd.backends"):
+        await reply(backend, ask("Hello", KIND, max_tokens=150))
+    system, user = len("system\nBe kind.\n") + 2, len("user\nHello\n") + 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "LlamaCpp generate_from_session called with 2 messages",
+        f"Generation limits: 150 max tokens (protected: system={system} + user={user} + buffer=150)",
+    ]
+
+
+async def test_a_change_of_the_system_prompt_is_told_once_and_never_the_first_time(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, _ = make("Fine.")
+    other = Message.system("Be brief.")
+    asked: list[tuple[Request, int]] = [
+        (ask("One", KIND), 0),
+        (ask("Two", KIND), 0),
+        (ask("Three", KIND, Message.user("One"), Message.assistant("Fine.")), 0),
+        (ask("One", other), 1),
+        (ask("One", other), 0),
+        (ask("One", KIND), 1),
+        (ask("One", KIND, tools=(ADD,)), 1),
+        (ask("Two", KIND, tools=(ADD,)), 0),
+        (ask("One"), 1),
+    ]
+    for request, wanted in asked:
+        caplog.clear()
+        await reply(backend, request)
+        told = [record for record in caplog.records if "are not those of the last request" in record.getMessage()]
+        assert len(told) == wanted
+        assert all(record.levelno == logging.WARNING and "'main'" in record.getMessage() for record in told)
+        assert "Be " not in caplog.text

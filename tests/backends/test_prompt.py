@@ -37,7 +37,7 @@ def test_content_never_becomes_a_protocol_token_and_loses_no_character(texts: li
             *([Piece(text, index)] if text else []),
             Piece("<|im_end|>\n", None),
         ]
-    tokens = list(Encoder(vocab, TEMPLATE).encode(pieces))
+    tokens = list(Encoder(vocab, TEMPLATE).encode(pieces).tokens)
     assert spell(vocab, tokens) == "".join(piece.text for piece in pieces)
     assert tokens.count(vocab.ids["<|im_start|>"]) == len(texts)
     assert tokens.count(vocab.ids["<|im_end|>"]) == len(texts)
@@ -46,37 +46,39 @@ def test_content_never_becomes_a_protocol_token_and_loses_no_character(texts: li
 
 def test_the_templates_own_markup_becomes_protocol_tokens() -> None:
     vocab = vocabulary()
-    tokens = Encoder(vocab, TEMPLATE).encode([Piece("<|im_start|>assistant\n<tool_call>{}", None)])
+    tokens = Encoder(vocab, TEMPLATE).encode([Piece("<|im_start|>assistant\n<tool_call>{}", None)]).tokens
     assert tokens[0] == vocab.ids["<|im_start|>"]
     assert vocab.ids["<tool_call>"] in tokens
 
 
 def test_user_defined_tokens_that_are_no_protocol_stay_what_the_tokeniser_makes_of_them() -> None:
     vocab = vocabulary()
-    assert vocab.ids["<h1>"] in Encoder(vocab, TEMPLATE).encode([Piece("a <h1> title", 0)])
+    assert vocab.ids["<h1>"] in Encoder(vocab, TEMPLATE).encode([Piece("a <h1> title", 0)]).tokens
 
 
 def test_a_marker_cannot_be_assembled_from_markup_and_content() -> None:
     vocab = vocabulary()
-    tokens = Encoder(vocab, TEMPLATE).encode(
+    encoded = Encoder(vocab, TEMPLATE).encode(
         [Piece("<|im_", None), Piece("start|>", 0), Piece("<tool_", 1), Piece("call>", None)]
     )
-    assert max(tokens) < BYTES
+    assert max(encoded.tokens) < BYTES
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_the_beginning_token_comes_exactly_once(written: bool) -> None:
     vocab = FakeVocabulary(control=["<s>", "<|im_end|>"])
     vocab.bos = vocab.ids["<s>"]
-    tokens = Encoder(vocab, "").encode([Piece("<s>" if written else "", None), Piece("hello", 0)])
-    assert list(tokens) == [vocab.bos, *b"hello"]
+    encoded = Encoder(vocab, "").encode([Piece("<s>" if written else "", None), Piece("hello", 0)], [0])
+    assert list(encoded.tokens) == [vocab.bos, *b"hello"]
+    assert encoded.edges == [1], "and no cut is before it"
 
 
 def test_white_space_that_belongs_to_a_token_is_not_tokenised_twice() -> None:
     vocab = FakeVocabulary()
     vocab.specials = (Special(BYTES, "<|end|>", True, strip_left=True, strip_right=True),)
-    tokens = Encoder(vocab, "").encode([Piece("a  <|end|> \n b", None)])
-    assert list(tokens) == [*b"a", BYTES, *b"b"]
+    encoded = Encoder(vocab, "").encode([Piece("a  <|end|> \n b", None)], [1, 2, 3, 9, 11, 13, 14])
+    assert list(encoded.tokens) == [*b"a", BYTES, *b"b"]
+    assert encoded.edges == [1, 1, 1, 2, 2, 2, 3]
 
 
 class TwoSpellings(FakeVocabulary):
@@ -93,32 +95,33 @@ def test_a_history_comes_back_as_the_tokens_that_were_generated() -> None:
     vocab = TwoSpellings()
     encoder = Encoder(vocab, "")
     asked = [Piece("<|im_start|>user\n", None), Piece("ab", 0), Piece("<|im_end|>\n<|im_start|>assistant\n", None)]
-    prompt = list(encoder.encode(asked))
+    encoded = encoder.encode(asked)
+    prompt = list(encoded.tokens)
     assert 999 in prompt
     generated = list(b"ab!")  # the model spelt it in two tokens
-    encoder.remember(encoder.tail(asked), generated)
+    encoder.remember(encoded.tail, generated)
     history = [*asked[:-1], Piece(asked[-1].text, None), Piece("ab!", 1), Piece("<|im_end|>\n", None)]
-    assert list(encoder.encode(history))[: len(prompt) + 3] == [*prompt, *generated]
+    assert list(encoder.encode(history).tokens)[: len(prompt) + 3] == [*prompt, *generated]
 
 
 def test_generated_protocol_tokens_cut_the_memory_like_the_template_does() -> None:
     vocab = vocabulary()
     encoder = Encoder(vocab, TEMPLATE)
     asked = [Piece("<|im_start|>assistant\n", None)]
-    prompt = list(encoder.encode(asked))
+    encoded = encoder.encode(asked)
     generated = [*b"Sure.\n", vocab.ids["<tool_call>"], *b"\n{}"]
-    encoder.remember(encoder.tail(asked), generated)
+    encoder.remember(encoded.tail, generated)
     again = encoder.encode(
         [Piece("<|im_start|>assistant\n", None), Piece("Sure.", 0), Piece("\n<tool_call>\n{}", None)]
     )
-    assert list(again) == [*prompt, *generated]
+    assert list(again.tokens) == [*encoded.tokens, *generated]
 
 
 def test_a_generation_that_ends_inside_a_character_is_not_remembered_wrongly() -> None:
     vocab = vocabulary()
     encoder = Encoder(vocab, TEMPLATE)
     encoder.remember("", list("é".encode())[:1])
-    assert list(encoder.encode([Piece("\ufffd", 0)])) == list("\ufffd".encode())
+    assert list(encoder.encode([Piece("\ufffd", 0)]).tokens) == list("\ufffd".encode())
 
 
 def test_memory_is_bounded() -> None:
@@ -128,12 +131,50 @@ def test_memory_is_bounded() -> None:
     assert encoder._chunks._held <= 100
 
 
+def test_the_text_behind_the_last_protocol_token_is_what_generation_continues() -> None:
+    encoder = Encoder(vocabulary(), TEMPLATE)
+    assert encoder.encode([Piece("<|im_start|>a", None), Piece("b", 0)]).tail == "ab"
+    assert encoder.encode([Piece("a<|im_end|>", None)]).tail == ""
+    assert encoder.encode([]).tail == ""
+
+
+class Words(FakeVocabulary):
+    """One token per three bytes, and a blank before the first word, as SentencePiece has it."""
+
+    def tokenize(self, text: str) -> list[int]:
+        raw = b" " + text.encode()
+        return [1000 + int.from_bytes(b"\1" + raw[at : at + 3], "big") for at in range(0, len(raw), 3)]
+
+    def piece(self, token: int) -> bytes:
+        if token < 1000:
+            return super().piece(token)
+        raw = token - 1000
+        return raw.to_bytes((raw.bit_length() + 7) // 8, "big")[1:]
+
+
+@given(st.data())
+def test_cuts_snap_forward_to_the_next_edge_and_change_no_token(data: st.DataObject) -> None:
+    vocab = data.draw(st.sampled_from([Words, FakeVocabulary]))()
+    texts = data.draw(st.lists(st.sampled_from(["é", "abc", "\n", *MARKERS[:2]]), max_size=12))
+    pieces = [Piece(text, data.draw(st.sampled_from([None, 0]))) for text in texts]
+    whole = "".join(texts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    encoded = Encoder(vocab, TEMPLATE).encode(pieces, cuts)
+    assert encoded.tokens == Encoder(vocab, TEMPLATE).encode(pieces).tokens
+    ends = [0]
+    for token in encoded.tokens:
+        chunk_start = token >= 1000 and vocab.piece(token)[:1] == b" "
+        ends.append(ends[-1] + len(vocab.piece(token)) - chunk_start)
+    wanted = [next(at for at, end in enumerate(ends) if end >= len(whole[:cut].encode())) for cut in cuts]
+    assert encoded.edges == wanted
+
+
 @pytest.mark.model
 @given(st.text(max_size=40))
 def test_on_the_embedded_model_the_tokens_spell_the_prompt(weights: Weights, text: str) -> None:
     encoder = Encoder(weights, weights.chat_template or "")
     pieces = [Piece("<|im_start|>user\n", None), *([Piece(text, 0)] if text else []), Piece("<|im_end|>\n", None)]
-    tokens = encoder.encode(pieces)
+    tokens = encoder.encode(pieces).tokens
     spelled = b"".join(map(weights.piece, tokens)).decode()
     assert spelled == "".join(piece.text for piece in pieces).encode("utf-8", "replace").decode()
     ends = [special.id for special in weights.specials if special.text == "<|im_end|>"]

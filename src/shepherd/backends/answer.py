@@ -13,9 +13,22 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 
 from shepherd.backends.stop import StopFilter
-from shepherd.core import CallEnded, Event, Finished, ReasoningDelta, StopReason, TextDelta, ToolCall, Usage
+from shepherd.core import (
+    CallEnded,
+    CallStarted,
+    Event,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    Started,
+    StopReason,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 from shepherd.dialects import Parser
-from shepherd.engine.base import Done, Vocabulary
+from shepherd.engine.base import Admitted, Done, Prefill, Step, Vocabulary
 
 
 class Answer:
@@ -26,36 +39,62 @@ class Answer:
         parser: Parser,
         vocabulary: Vocabulary,
         *,
-        n_prompt: int,
+        model: str,
         stops: Sequence[str] = (),
         role_stops: Sequence[str] = (),
     ) -> None:
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
-        self.n_cached = 0
         self.ended = False
         """`Finished` has been yielded: what follows is of no interest."""
+        self._model = model
         self._vocabulary = vocabulary
         self._parser = parser
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._role_stops = StopFilter(role_stops)
         self._stops = StopFilter(stops)
-        self._n_prompt = n_prompt
+        self._admitted = Admitted(0, 0)
         self._n_output = 0
         self._n_reasoning = 0
         self._reasons = self._has_calls = False
+        self._takes_notices = False
+        self._notices: list[Progress | Evicted] = []
 
     @property
     def usage(self) -> Usage:
+        """What the model has read and written so far; what had left before it was asked counts nowhere."""
         return Usage(
-            input=self._n_prompt - self.n_cached,
-            cache_read=self.n_cached,
+            input=self._admitted.n_new,
+            cache_read=self._admitted.n_cached,
             output=self._n_output,
             reasoning=self._n_reasoning,
         )
 
-    def take(self, token: int) -> Iterator[Event]:
-        """The events that one more token brings; often none."""
+    def take(self, step: Step) -> Iterable[Event]:
+        """The events that one more step of the job brings; often none."""
+        match step:
+            case int():
+                return self._token(step)
+            case Admitted():
+                self._admitted = step
+                self._takes_notices = True
+                return (Started(self._model, f"local:{self._model}", self.usage), *self._told())
+            case Prefill(done, total):
+                return self._told(Progress(done, total))
+            case Evicted():
+                return self._told(step)
+            case Done():
+                return self._end(step)
+
+    def _told(self, *notices: Progress | Evicted) -> Sequence[Event]:
+        """The notices that may come now: behind `Started`, and not within a call."""
+        self._notices += notices
+        if not self._takes_notices:
+            return ()
+        told, self._notices = self._notices, []
+        return told
+
+    def _token(self, token: int) -> Iterator[Event]:
         self.tokens.append(token)
         self._n_output += 1
         text = self._role_stops.feed(self._utf8.decode(self._vocabulary.piece(token)))
@@ -64,11 +103,11 @@ class Answer:
         self._n_reasoning += self._reasons
         if self._stops.found is None and self._role_stops.found is not None:
             yield from self._settle(truncated=False)
-            yield self._finish("end")
+            yield from self._finish("end")
         elif self._stops.found is not None:
-            yield self._finish("stop")
+            yield from self._finish("stop")
 
-    def end(self, done: Done) -> Iterator[Event]:
+    def _end(self, done: Done) -> Iterator[Event]:
         """The last events: everything that is open is settled."""
         if done.end_token is not None:
             self._n_output += 1  # it was generated, though nobody sees it
@@ -76,7 +115,7 @@ class Answer:
         if text:
             yield from self._show(self._parser.feed(text))
         yield from self._settle(truncated=done.reason != "end")
-        yield self._finish(done.reason)
+        yield from self._finish(done.reason)
 
     def _settle(self, *, truncated: bool) -> Iterator[Event]:
         if self._stops.found is None:
@@ -101,14 +140,18 @@ class Answer:
                     if self._stops.found is not None:
                         return
                     self._reasons = isinstance(event, ReasoningDelta)
-                    if isinstance(event, CallEnded) and isinstance(event.call, ToolCall):
-                        self._has_calls = True
+                    if isinstance(event, CallStarted):
+                        self._takes_notices = False
                     yield event
+                    if isinstance(event, CallEnded):
+                        self._has_calls |= isinstance(event.call, ToolCall)
+                        self._takes_notices = True
+                        yield from self._told()
 
-    def _finish(self, reason: StopReason) -> Finished:
+    def _finish(self, reason: StopReason) -> Iterator[Event]:
         self.ended = True
         if self._stops.found is not None:
             reason = "stop"
         elif reason == "end" and self._has_calls:
             reason = "tool_calls"
-        return Finished(reason, self.usage, self._stops.found)
+        yield Finished(reason, self.usage, self._stops.found)

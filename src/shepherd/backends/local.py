@@ -1,6 +1,6 @@
 """Our own engine as a back end: messages to a prompt, the prompt to tokens, tokens to events.
 
-    Request ─ dialect.render ─▶ Prompt ─ Encoder ─▶ tokens ─ Engine ─▶ steps
+    Request ─ dialect.render ─▶ Prompt ─ Encoder ─▶ tokens, spans ─ Engine ─▶ steps
     steps ─ bytes ─ incremental UTF-8 ─ role stops ─ parser ─ client stops ─▶ events
 
 Everything here runs on the event loop; the engine thread sees token ids only. Text is held back, tokens never: a token
@@ -10,18 +10,22 @@ that ends inside a character is in the cache like any other (H1).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from array import array
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from shepherd.backends.answer import Answer
-from shepherd.backends.prompt import Encoder
-from shepherd.core import ContextFull, Event, InvalidRequest, Progress, Request, Sampling, Started
+from shepherd.backends.prompt import Encoded, Encoder
+from shepherd.backends.room import room_for
+from shepherd.backends.turns import cuts, is_input, spans
+from shepherd.core import Event, InvalidRequest, Message, OnFull, Request, Sampling
 from shepherd.dialects import Dialect, Prompt, Template, render
-from shepherd.engine.base import Admitted, Done, Job, Prefill, Step, Vocabulary
+from shepherd.engine.base import Job, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
+from shepherd.engine.plan import kept_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,17 @@ class LocalOptions:
     """Refuse a request whose `max_tokens` does not fit, rather than shorten it (C9)."""
     thinking: bool | None = None
     """Whether models that can think do so, for requests that do not say."""
+    on_full: OnFull = "error"
+    """What happens when the context is full, for requests that do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as the engine sees it."""
+
+    prompt: Prompt
+    encoded: Encoded
+    spans: tuple[Span, ...]
 
 
 class LocalBackend:
@@ -61,15 +76,20 @@ class LocalBackend:
         dialect: Dialect,
         model: str,
         options: LocalOptions | None = None,
+        kind: str = "LlamaCpp",
     ) -> None:
+        """`kind` is what log lines call the runtime."""
         self.engine = engine
         self.model = model
         self.dialect = dialect
+        self._kind = kind
         self._vocabulary = vocabulary
         self._template = template
         self._options = options or LocalOptions()
         self._encoder = Encoder(vocabulary, template.source)
         self._knows_tools = "tools" in template.source or "functions" in template.source
+        self._fingerprint = b""
+        """Of the last request; see `fingerprint`."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
@@ -79,10 +99,12 @@ class LocalBackend:
             raise InvalidRequest(
                 "a forced tool call is not available for local models yet; use 'auto' or 'none'", field="tool_choice"
             )
-        prompt, tokens = await self._prompt(request)
-        ticket = self.engine.submit(self._job(request, tokens))
-        parser = self.dialect.parser(tools=request.tools, opened=prompt.opened)
-        answer = Answer(parser, self._vocabulary, stops=request.stop, role_stops=prompt.stops, n_prompt=len(tokens))
+        logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
+        asked = await self._ask(request)
+        ticket = self.engine.submit(self._job(request, asked))
+        self._notice_system(request)
+        parser = self.dialect.parser(tools=request.tools, opened=asked.prompt.opened)
+        answer = Answer(parser, self._vocabulary, model=self.model, stops=request.stop, role_stops=asked.prompt.stops)
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
@@ -92,34 +114,32 @@ class LocalBackend:
                         return
         finally:
             self.engine.cancel(ticket)
-            self._encoder.remember(self._encoder.tail(prompt.pieces), answer.tokens)
+            self._encoder.remember(asked.encoded.tail, answer.tokens)
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
-        _, tokens = await self._prompt(request)
-        return len(tokens)
+        return len((await self._ask(request)).encoded.tokens)
 
     def _events(self, answer: Answer, batch: list[Step]) -> Iterator[Event]:
         for step in batch:
-            match step:
-                case int():
-                    yield from answer.take(step)
-                case Admitted(n_cached):
-                    answer.n_cached = n_cached
-                    yield Started(self.model, f"local:{self.model}", answer.usage)
-                case Prefill(done, total):
-                    yield Progress(done, total)
-                case Done():
-                    yield from answer.end(step)
+            yield from answer.take(step)
             if answer.ended:
                 return
 
-    async def _prompt(self, request: Request) -> tuple[Prompt, array[int]]:
+    async def _ask(self, request: Request) -> Asked:
         if sum(len(message.text) for message in request.messages) < LARGE_CHARS:
-            return self._make_prompt(request)
-        return await asyncio.to_thread(self._make_prompt, request)
+            return self._encode(request)
+        return await asyncio.to_thread(self._encode, request)
 
-    def _make_prompt(self, request: Request) -> tuple[Prompt, array[int]]:
+    def _encode(self, request: Request) -> Asked:
+        prompt = self._render(request)
+        encoded = self._encoder.encode(prompt.pieces, cuts(prompt.stretches))
+        if not encoded.tokens:
+            raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
+        found = spans(request.messages, prompt.stretches, encoded.edges, n_ctx=self.engine.n_ctx)
+        return Asked(prompt, encoded, found)
+
+    def _render(self, request: Request) -> Prompt:
         reasoning = request.reasoning
         if reasoning is None and self._options.thinking is False:
             reasoning = "off"
@@ -132,27 +152,45 @@ class LocalBackend:
         extra = request.extra.get("chat_template_kwargs", {})
         for name in _OWN_VARIABLES & extra.keys():
             raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
-        prompt = render(self._template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
-        tokens = self._encoder.encode(prompt.pieces)
-        if not tokens:
-            raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
-        return prompt, tokens
+        return render(self._template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
 
-    def _job(self, request: Request, tokens: array[int]) -> Job:
+    def _job(self, request: Request, asked: Asked) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""
-        options, n_ctx = self._options, self.engine.n_ctx
-        asked = request.max_tokens
-        if options.max_tokens is not None:
-            asked = min(asked or options.max_tokens, options.max_tokens)
-        reserve = options.reserve if options.reserve is not None else min(256, n_ctx // 16)
-        least = asked or reserve if options.strict_max_tokens else min(asked or reserve, reserve)
-        room = n_ctx - len(tokens)
-        if room < max(least, 1):
-            raise ContextFull(needed=len(tokens) + max(least, 1), limit=n_ctx, cache=self.engine.name)
-        sampling = request.sampling.over(self._options.sampling)
+        options, tokens = self._options, asked.encoded.tokens
+        sampling = request.sampling.over(options.sampling)
         for token, _ in sampling.logit_bias or ():
             self._check_token(token)
-        return Job(tokens, min(asked or room, room), sampling)
+        wanted = request.max_tokens
+        if options.max_tokens is not None:
+            wanted = min(wanted or options.max_tokens, options.max_tokens)
+        on_full = request.on_full or options.on_full
+        job = Job(tokens, 1, sampling, asked.spans, on_full, session=request.session)
+        room = room_for(
+            n_prompt=len(tokens),
+            n_kept=kept_tokens(job),
+            n_ctx=self.engine.n_ctx,
+            on_full=on_full,
+            asked=wanted,
+            reserve=options.reserve,
+            strict=options.strict_max_tokens,
+            cache=self.engine.name,
+        )
+        logger.debug(
+            "Generation limits: %d max tokens (protected: system=%d + user=%d + buffer=%d)",
+            room.max_tokens, *protected(request.messages, asked.spans), room.reserve,
+        )  # fmt: skip
+        return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
+
+    def _notice_system(self, request: Request) -> None:
+        """Warn when the system prompt or the tools are not those of the request before: all of the prompt is new."""
+        seen = fingerprint(request)
+        if self._fingerprint not in (b"", seen):
+            logger.warning(
+                "the system prompt or the tools on cache %r are not those of the last request: "
+                "what was cached for that one does not serve this one",
+                self.engine.name,
+            )
+        self._fingerprint = seen
 
     def _check_token(self, token: int) -> None:
         if not 0 <= token < self._vocabulary.n_vocab:
@@ -160,3 +198,22 @@ class LocalBackend:
                 f"token {token} is outside this model's vocabulary (0 to {self._vocabulary.n_vocab - 1})",
                 field="logit_bias",
             )
+
+
+def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:
+    """Tokens of what stands before the conversation, system prompt and tools, and tokens of the last user message."""
+    behind = [span for span in spans if span.label != "system"]
+    users = [span for span in behind if is_input(messages[span.message])]
+    n_system = behind[0].start if behind else max((span.stop for span in spans), default=0)
+    return n_system, users[-1].stop - users[-1].start if users else 0
+
+
+def fingerprint(request: Request) -> bytes:
+    """A hash of the system prompt and the tools: what all turns of a conversation begin with."""
+    leading = takewhile(lambda message: message.role == "system", request.messages)
+    tools = () if request.tool_choice == "none" else request.tools
+    said = (
+        [message.text for message in leading],
+        [(tool.name, tool.description, dict(tool.parameters)) for tool in tools],
+    )
+    return hashlib.blake2b(repr(said).encode("utf-8", "replace"), digest_size=16).digest()

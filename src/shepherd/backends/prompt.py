@@ -17,11 +17,25 @@ from __future__ import annotations
 import re
 import threading
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from shepherd.dialects import Piece
 from shepherd.engine.base import Special, Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt in tokens."""
+
+    tokens: array[int]
+    edges: Sequence[int]
+    """For each cut that was asked for, the index of the first token behind it. A cut within a token snaps to its end;
+    the BOS token is before every cut."""
+    tail: str
+    """The text behind the last control token: the chunk that generation continues."""
 
 
 class Encoder:
@@ -44,25 +58,34 @@ class Encoder:
         self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
         self._chunks = _Remembered(remember_chars)
 
-    def encode(self, pieces: Sequence[Piece]) -> array[int]:
-        """The prompt's tokens, with the BOS token that this vocabulary wants, once."""
+    def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = ()) -> Encoded:
+        """The prompt's tokens, with the BOS token that this vocabulary wants, once.
+
+        `cuts` are characters of the prompt, ascending, at which the caller wants to cut the tokens.
+        """
         tokens = array("i")
+        edges: list[int] = []
         bos = self._vocabulary.bos
         if bos is not None:
             tokens.append(bos)
-        for part in self._cut(pieces):
+        tail = ""
+        for part, start, stop in self._cut(pieces):
+            while len(edges) < len(cuts) and cuts[len(edges)] <= start:
+                edges.append(len(tokens))
             if isinstance(part, str):
-                tokens.extend(self._chunk(part))
-            elif not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
-                tokens.append(part.id)
-        return tokens
-
-    def tail(self, pieces: Sequence[Piece]) -> str:
-        """The text behind the last control token: the chunk that generation continues."""
-        last = ""
-        for part in self._cut(pieces):
-            last = part if isinstance(part, str) else ""
-        return last
+                chunk = self._chunk(part)
+                end = bisect_left(cuts, stop, lo=len(edges))
+                if end > len(edges):
+                    inner = [cut - start for cut in cuts[len(edges) : end]]
+                    edges += [len(tokens) + edge for edge in self._edges(part, chunk, inner)]
+                tokens.extend(chunk)
+                tail = part
+            else:
+                if not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
+                    tokens.append(part.id)
+                tail = ""
+        edges += [len(tokens)] * (len(cuts) - len(edges))
+        return Encoded(tokens, edges, tail)
 
     def remember(self, tail: str, generated: Iterable[int]) -> None:
         """Record what was generated behind a prompt that ended in `tail`."""
@@ -85,9 +108,31 @@ class Encoder:
         if raw and not self._forgeable.search(whole):
             self._chunks.put(whole, tokens)
 
-    def _cut(self, pieces: Sequence[Piece]) -> Iterator[str | Special]:
+    def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
+        """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
+
+        Counted from the end: a tokeniser may put a blank before the first word, and most cuts are near the end.
+        """
+        piece = self._vocabulary.piece
+        edges: list[int] = []
+        n_bytes = 0
+        """From the edge at `at` to the end."""
+        at, stop, behind = len(tokens), len(text), 0
+        for cut in reversed(cuts):
+            behind += len(text[cut:stop].encode("utf-8", "replace"))
+            stop = min(cut, stop)
+            while at and n_bytes + (size := len(piece(tokens[at - 1]))) <= behind:
+                n_bytes += size
+                at -= 1
+            edges.append(at)
+        return edges[::-1]
+
+    def _cut(self, pieces: Sequence[Piece]) -> Iterator[tuple[str | Special, int, int]]:
+        """The chunks and the protocol's tokens, each with the characters `[start, stop)` that it stands for."""
         chunk: list[str] = []
+        start = end = 0
         for piece in pieces:
+            offset, end = end, end + len(piece.text)
             if piece.origin is not None:
                 chunk.append(piece.text)
                 continue
@@ -100,14 +145,15 @@ class Encoder:
                 if special.strip_left:
                     text = text.rstrip()
                 if text:
-                    yield text
-                yield special
-                chunk = []
+                    yield text, start, offset + match.start()
                 if special.strip_right:
                     position += len(piece.text[position:]) - len(piece.text[position:].lstrip())
+                start = offset + position
+                yield special, offset + match.start(), start
+                chunk = []
             chunk.append(piece.text[position:])
         if text := "".join(chunk):
-            yield text
+            yield text, start, end
 
     def _chunk(self, text: str) -> array[int]:
         known = self._chunks.get(text)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from shepherd.backends.base import Backend
-from shepherd.core import Event, Request, UnknownModel
+from shepherd.core import Event, OnFull, Request, UnknownModel
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ class Route:
     """An exact model name."""
     endpoint: str | None = None
     """An exact path, such as `/v1/messages`."""
+    on_full: OnFull | None = None
+    """For requests that do not say."""
 
     def takes(self, model: str, endpoint: str) -> bool:
         name = model.casefold()
@@ -48,12 +50,18 @@ class Router:
 
     def choose(self, model: str, endpoint: str = "") -> str:
         """The name of the back end for `model`. Raises: `UnknownModel`."""
+        return self._find(model, endpoint).target
+
+    def _find(self, model: str, endpoint: str) -> Route:
         for route in self._routes:
             if route.takes(model, endpoint):
                 logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
-                return route.target
+                return route
         raise UnknownModel(model, known=tuple(route.model or route.match or "*" for route in self._routes))
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """See `Backend.stream`; `endpoint` is the path the request came in by."""
-        return self._backends[self.choose(request.model, endpoint)].stream(request)
+        route = self._find(request.model, endpoint)
+        if request.on_full is None and route.on_full is not None:
+            request = replace(request, on_full=route.on_full)
+        return self._backends[route.target].stream(request)

@@ -4,7 +4,7 @@ A model's own chat template turns messages into text (`Template`, `render`), kee
 become control tokens; a dialect, chosen by the template (`detect`), turns the model's text back into events.
 """
 
-from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt
+from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Stretch
 from shepherd.dialects.detection import detect, get, names, parse
 from shepherd.dialects.prompt import render
 from shepherd.dialects.template import Template
@@ -15,6 +15,7 @@ __all__ = [
     "Parser",
     "Piece",
     "Prompt",
+    "Stretch",
     "Template",
     "detect",
     "get",

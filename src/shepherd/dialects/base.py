@@ -29,6 +29,21 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a prompt that is one message: its header, text and trailer."""
+
+    start: int
+    stop: int
+    """Characters, half open."""
+    message: int
+    """Its index in the conversation."""
+    others: tuple[int, ...] = ()
+    """Further messages that stand in it and have lower indexes, ascending: the template has put them together."""
+    tools: bool = False
+    """Request data that is no message stands in it, too: tool definitions, as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """A whole conversation as the model will read it."""
 
@@ -38,6 +53,9 @@ class Prompt:
     """What the prompt has already written of the assistant's turn, its header aside: an open thought, a prefill."""
     stops: tuple[str, ...] = ()
     """Turn headers that the answer must never contain."""
+    stretches: tuple[Stretch, ...] = ()
+    """Where the messages stand; in order, without overlap. What no message owns, such as the head of the answer, and
+    messages that do not show, are in none."""
 
     @property
     def text(self) -> str:

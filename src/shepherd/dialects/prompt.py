@@ -10,6 +10,7 @@ from typing import Any
 
 from shepherd.core import Message, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
+from shepherd.dialects.frame import stretches
 from shepherd.dialects.template import NOTHING, Template
 
 
@@ -44,7 +45,7 @@ def render(
             pieces, opened = prefilled(*asked(messages[:-1]), messages[-1], len(messages) - 1, dialect)
     else:
         pieces, opened = asked(messages)
-    return Prompt(pieces, opened, dialect.stops)
+    return Prompt(pieces, opened, dialect.stops, stretches(pieces, messages, template.frame))
 
 
 def is_prefill(message: Message) -> bool:

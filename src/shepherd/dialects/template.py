@@ -22,6 +22,7 @@ from shepherd.core import ConfigError, EngineError, InvalidRequest, Message, Rea
 from shepherd.dialects.base import TOOLS, Piece
 from shepherd.dialects.conversation import Caps, Turn, shaped, tool_turns
 from shepherd.dialects.environment import PromptEnvironment, TemplateRefusal, to_json
+from shepherd.dialects.frame import Frame, framed
 from shepherd.dialects.provenance import Arguments, Sourced, pieces, sourced
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -86,6 +87,11 @@ class Template:
     def caps(self) -> Caps:
         """What the template takes; found out at the first use by rendering about ten tiny conversations."""
         return probed(self._run)
+
+    @functools.cached_property
+    def frame(self) -> Frame:
+        """What the template writes around messages; found out at the first use by rendering tiny conversations."""
+        return framed(lambda messages, tools: self.render(messages, tools=tools, add_generation_prompt=False))
 
     def _run(
         self,

@@ -1,0 +1,148 @@
+"""Which tokens of a prompt are which message, which messages leave the context together, and which never do. Pure.
+
+    system │ user  assistant │ user  call  result  assistant │ user │ call  result │ call  result
+    kept   │ a turn          │ a turn                        │ kept │ an exchange  │ the open one: kept
+
+What is old leaves by turns: a user's message and everything up to the next one. In the current turn the answered calls
+may leave, too, each with its results; the user's message and the newest exchange stay (C30, K18). System messages that
+come later are instructions like the first: they stay while they are few (`LATER_SYSTEMS`), beyond that the oldest go
+with their turns, or a client that adds one to every turn would fill the context with them for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from shepherd.core import BadCall, Message, ToolCall, ToolResult
+from shepherd.dialects import Stretch
+from shepherd.engine.base import Span
+
+LATER_SYSTEMS = 8
+"""System messages behind the first user message keep one part in this many of the context, together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What becomes of one message."""
+
+    turn: int
+    """The index of the first of the messages that leave together."""
+    keep: bool
+
+
+def places(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Place]:
+    """What becomes of each message.
+
+    `anchored` messages hold more than their own text, such as the tools, and stay. So that what is left makes sense,
+    the end of their turn stays with them: its last answer.
+    """
+    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    made = [Place(0, keep=True)] * n_leading
+    parted = [*parts_pairs(messages), False]
+    for start, stop in pairwise([*turn_starts(messages, n_leading, parted), len(messages)]):
+        is_current = stop == len(messages)
+        if not is_current and not any(at in anchored for at in range(start, stop)):
+            made += [Place(start, keep=False)] * (stop - start)
+            continue
+        groups = list(pairwise([start, *exchange_starts(messages, start, stop, parted), stop]))
+        kept = {0, len(groups) - 1}
+        if is_current and not has_calls(messages[slice(*groups[-1])]):
+            kept.add(len(groups) - 2)  # the last message is the beginning of the answer to it
+        for number, (first, end) in enumerate(groups):
+            made += [Place(first, keep=number in kept)] * (end - first)
+    return made
+
+
+def turn_starts(messages: Sequence[Message], n_leading: int, parted: Sequence[bool]) -> list[int]:
+    """Where each turn begins: at the first of the user's messages behind an answer, and the system's beside them."""
+    starts = [n_leading] if n_leading < len(messages) else []
+    at = n_leading
+    while at < len(messages):
+        end = at
+        while end < len(messages) and (is_input(messages[end]) or messages[end].role == "system"):
+            end += 1
+        if at > n_leading and not parted[at] and any(is_input(message) for message in messages[at:end]):
+            starts.append(at)
+        at = max(end, at + 1)
+    return starts
+
+
+def exchange_starts(messages: Sequence[Message], start: int, stop: int, parted: Sequence[bool]) -> list[int]:
+    """Where each answer of a turn begins, with the results of its calls; several answers in a row are one."""
+    return [
+        at
+        for at in range(start + 1, stop)
+        if messages[at].role == "assistant" and messages[at - 1].role != "assistant" and not parted[at]
+    ]
+
+
+def parts_pairs(messages: Sequence[Message]) -> list[bool]:
+    """For each message, whether a cut before it would part a call from its result."""
+    steps = [0] * (len(messages) + 1)
+    called: dict[str, int] = {}
+    for at, message in enumerate(messages):
+        for part in message.parts:
+            match part:
+                case ToolCall(id=call_id) | BadCall(id=call_id):
+                    called[call_id] = at
+                case ToolResult(call_id=call_id) if call_id in called:
+                    steps[called[call_id] + 1] += 1
+                    steps[at + 1] -= 1
+    return [depth > 0 for depth in accumulate(steps[:-1])]
+
+
+def is_input(message: Message) -> bool:
+    """Whether the user says something, rather than answering a call."""
+    return message.role == "user" and not any(isinstance(part, ToolResult) for part in message.parts)
+
+
+def has_calls(messages: Sequence[Message]) -> bool:
+    return any(isinstance(part, ToolCall | BadCall) for message in messages for part in message.parts)
+
+
+# -- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def cuts(stretches: Sequence[Stretch]) -> list[int]:
+    """The characters at which a prompt is to be cut: where each stretch begins and ends."""
+    return [at for stretch in stretches for at in (stretch.start, stretch.stop)]
+
+
+def spans(
+    messages: Sequence[Message], stretches: Sequence[Stretch], edges: Sequence[int], *, n_ctx: int
+) -> tuple[Span, ...]:
+    """The messages that show, as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
+    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    anchored = [
+        stretch.message
+        for stretch in stretches
+        if stretch.message >= n_leading and (stretch.tools or any(other < n_leading for other in stretch.others))
+    ]
+    where = places(messages, anchored=anchored)
+    made: list[Span] = []
+    lowest = list(accumulate((stretch.message for stretch in reversed(stretches)), min))[::-1]
+    turn = 0
+    for stretch, low, start, stop in zip(stretches, lowest, edges[::2], edges[1::2], strict=True):
+        place = where[stretch.message]
+        # Some templates write all system messages first: those are leading ones, wherever they came from.
+        early = low < stretch.message and messages[stretch.message].role == "system"
+        turn = turn if early else max(turn, place.turn)
+        keep = early or place.keep or any(where[other].keep for other in stretch.others)
+        made.append(Span(start, max(start, stop), stretch.message, turn, keep, messages[stretch.message].role))
+    return keeping_systems(made, stretches, n_ctx // LATER_SYSTEMS)
+
+
+def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: int) -> tuple[Span, ...]:
+    """The spans, with the newest system messages kept as far as all of them fit into `room` tokens."""
+    made = list(spans)
+    for at in range(len(made) - 1, -1, -1):
+        span = made[at]
+        if span.label != "system" or span.keep or stretches[at].others:
+            continue
+        room -= span.stop - span.start
+        if room < 0:
+            break
+        made[at] = replace(span, keep=True)
+    return tuple(made)

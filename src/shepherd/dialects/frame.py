@@ -1,0 +1,279 @@
+"""Where in a rendered conversation each message stands, its header and its trailer included.
+
+The text of a message is known by its origin; to whom the markup between two texts belongs is not. It is cut behind what
+the template writes at the end of a message, and before what it writes at the head of a user's (`Frame`, found out once
+per template with tiny conversations), so that a conversation from which whole turns are cut out is well formed still:
+
+    <|im_start|>user\\n Hello <|im_end|>\\n │ <|im_start|>assistant\\n Hi. <|im_end|>\\n │ <|im_start|>user\\n ...
+    header              text  trailer      cut
+
+Not here: which messages are a turn, and which tokens a stretch of text has become (`backends.turns`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from shepherd.core import EngineError, InvalidRequest, Message, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.dialects.base import TOOLS, Piece, Stretch
+
+Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
+"""What decides how a message ends. `asked` is a user message that is answered by a call: where all calls of an answer
+and their results stand in one assistant turn, the head of that turn belongs to the question."""
+
+Render = Callable[[Sequence[Message], Sequence[ToolSpec]], tuple[Piece, ...]]
+"""Renders a conversation, with tools, without asking for an answer."""
+
+TAG = re.compile(r"<[^<>\s]*>|\[[^\[\]\s]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a template writes around messages, as far as it is the same every time."""
+
+    header: str
+    """Before the text of a user message; empty when it is not known."""
+    trailers: Mapping[Kind, str]
+    """Behind the text of a message; none for what is not known."""
+
+    def end_of(self, message: Message, markup: str, start: int, before: Message | None) -> int | None:
+        """Where in the markup between it and `before` a message ends, looking from `start` on; None for nowhere."""
+        kind = kind_of(message)
+        trailer = self.trailers.get("asked" if kind == "user" and before is not None and before.calls else kind)
+        if trailer is None:
+            return None
+        if markup.startswith(trailer, start):
+            return start + len(trailer)
+        # The template may close a list of calls, or a thought, before it: the end of the end is the same.
+        tags = [tag.start() for tag in TAG.finditer(trailer)]
+        end = trailer[tags[-1] :] if tags else trailer
+        found = markup.find(end, start)
+        return found + len(end) if found >= 0 else None
+
+
+def kind_of(message: Message) -> Kind:
+    """What decides how a template ends this message."""
+    match message.role:
+        case "system":
+            return "system"
+        case "assistant":
+            return "call" if message.calls else "assistant"
+        case _:
+            has_results = any(isinstance(part, ToolResult) for part in message.parts)
+            return "result" if has_results and not message.text else "user"
+
+
+# -- cutting a conversation ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What stands before a text: between it and the text before, or from the beginning; or behind the last text."""
+
+    start: int
+    stop: int
+    """Characters of the prompt, half open."""
+    first: str
+    """The markup up to the first request data that is no message, such as tool definitions; else all of it."""
+    last: str
+    """The markup behind the last such data; else all of it."""
+
+    @property
+    def has_tools(self) -> bool:
+        return len(self.first) < self.stop - self.start
+
+
+def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame) -> tuple[Stretch, ...]:
+    """Where each message stands that shows at all; in order of the text, without overlap. What belongs to none, such
+    as the head of the next answer, is in no stretch.
+
+    Messages between whose texts there is no boundary share a stretch.
+    """
+    gaps, runs = divided(pieces)
+    shown = {origin for origin, _ in runs}
+    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    made: list[Stretch] = []
+    top = -1
+    for gap, (origin, stop) in zip(gaps, [*runs, (len(messages), -1)], strict=True):
+        # Messages without any text have a header and a trailer all the same, in most templates.
+        silent = [at for at in range(top + 1, origin) if at not in shown] if made else []
+        behind = [messages[at] for at in (*(stretch.message for stretch in made[-1:]), *silent)]
+        before = messages[origin] if origin < len(messages) else None
+        ends = boundaries(gap, behind, before, frame, leading=bool(made) and made[-1].message < n_leading)
+        if not made:
+            start = head(gap, before, frame) if before is not None else gap.stop
+        elif ends is not None:
+            made[-1] = replace(made[-1], stop=ends[0])
+            made += [Stretch(a, b, at) for at, (a, b) in zip(silent, pairwise(ends), strict=True) if a < b]
+            start = ends[-1]
+        elif before is None:
+            break
+        else:
+            joined = made.pop()
+            numbers = sorted({joined.message, *joined.others, origin})
+            made.append(replace(joined, stop=stop, message=numbers[-1], others=tuple(numbers[:-1])))
+            top = max(top, origin)
+            continue
+        if before is not None:
+            made.append(Stretch(start, stop, origin, tools=gap.has_tools and start < gap.stop - len(gap.last)))
+            top = max(top, origin)
+    return tuple(made)
+
+
+def divided(pieces: Sequence[Piece]) -> tuple[list[Gap], list[tuple[int, int]]]:
+    """What is between the messages' texts, and those texts as (message, end); a gap before each, one behind all."""
+    gaps: list[Gap] = []
+    runs: list[tuple[int, int]] = []
+    between: list[Piece] = []
+    start = at = 0
+    for piece in pieces:
+        at += len(piece.text)
+        if piece.origin is None or piece.origin == TOOLS:
+            between.append(piece)
+            continue
+        if runs and runs[-1][0] == piece.origin:
+            runs[-1] = (piece.origin, at)
+        else:
+            gaps.append(gap_of(between, start))
+            runs.append((piece.origin, at))
+        start, between = at, []
+    gaps.append(gap_of(between, start))
+    return gaps, runs
+
+
+def gap_of(between: Sequence[Piece], start: int) -> Gap:
+    """The gap of these pieces, which stand from `start` on."""
+    texts = [piece.text for piece in between]
+    data = [at for at, piece in enumerate(between) if piece.origin == TOOLS] or [len(between)]
+    last = "".join(texts[data[-1] + 1 :] if data[-1] < len(between) else texts)
+    return Gap(start, start + sum(map(len, texts)), "".join(texts[: data[0]]), last)
+
+
+def head(gap: Gap, message: Message, frame: Frame) -> int:
+    """Where the first message begins whose text follows this gap."""
+    if message.role == "system" or not frame.header:
+        return gap.start if message.role == "system" else gap.stop
+    # Not always right before the text: tools may stand between, or a user's message that says nothing.
+    if (found := gap.last.rfind(frame.header)) >= 0:
+        return gap.stop - len(gap.last) + found
+    return gap.start + found if (found := gap.first.rfind(frame.header)) >= 0 else gap.stop
+
+
+def boundaries(
+    gap: Gap, behind: Sequence[Message], before: Message | None, frame: Frame, *, leading: bool
+) -> list[int] | None:
+    """Where each message of `behind` ends in the gap; `before` begins at the last one. None when nothing ends there.
+
+    `leading`: the first of `behind` is one of the system messages at the front, and so is all request data in the gap.
+    """
+    ends: list[int] = []
+    for message in behind:
+        at = frame.end_of(message, gap.first, ends[-1] - gap.start if ends else 0, before)
+        if at is None:
+            break
+        ends.append(gap.start + at)
+    ends += [ends[-1]] * (len(behind) - len(ends)) if ends else []
+    if before is not None and kind_of(before) == "user" and frame.header:
+        if gap.last.endswith(frame.header) and (leading or not gap.has_tools):
+            start = gap.stop - len(frame.header)
+            return [*(min(end, start) for end in ends[:-1]), *[start] * (1 if ends else len(behind))]
+        if behind and behind[-1].role == "system":
+            # Not a user message's own header: either the tools stand behind it, or the system's text is in there.
+            found = gap.first.rfind(frame.header)
+            return [gap.start + found] * len(behind) if found >= 0 else None
+    return ends or None
+
+
+# -- finding out -----------------------------------------------------------------------------------------------------
+
+SYSTEM = Message.system("probesystem")
+USER = Message.user("probeuser")
+ANSWER = Message.assistant("probeanswer")
+TOOL = ToolSpec("probetool", "probes", {"type": "object", "properties": {"probekey": {"type": "string"}}})
+
+
+def exchange(number: int) -> tuple[Message, Message]:
+    """A call and its result."""
+    call = ToolCall(f"probe000{number}", TOOL.name, '{"probekey": "probevalue"}')
+    return Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("proberesult"),), call.name),))
+
+
+def framed(render: Render) -> Frame:
+    """What a template writes around messages, found out by rendering about eight tiny conversations."""
+
+    def behind(*messages: Message, tools: Sequence[ToolSpec] = ()) -> list[str]:
+        """What stands behind the text of each message; nothing for what the template refuses or leaves out."""
+        try:
+            pieces = render(messages, tools)
+        except (InvalidRequest, EngineError):
+            return []
+        gaps, runs = divided(pieces)
+        text = "".join(piece.text for piece in pieces)
+        found = {origin: text[gap.start : gap.stop] for (origin, _), gap in zip(runs, gaps[1:], strict=True)}
+        return [found[at] for at in range(len(messages))] if len(found) == len(messages) else []
+
+    def before(message: Message) -> str:
+        try:
+            pieces = render([message], ())
+        except (InvalidRequest, EngineError):
+            return ""
+        gaps, _ = divided(pieces)
+        return gaps[0].first
+
+    def between(inner: Sequence[str], at: int, alone: Sequence[str]) -> str:
+        """What a message ends with, whether it is the last one or not."""
+        return shared_start(alone[-1], inner[at]) if alone else ""
+
+    trailers: dict[Kind, str] = {}
+    header = ""
+    if talk := behind(USER, ANSWER, USER, ANSWER):
+        trailers["user"] = trailers["asked"] = trailers["result"] = between(talk, 0, behind(USER))
+        answered = between(talk, 1, behind(USER, ANSWER))
+        header = talk[1].removeprefix(answered)
+        # Some leave the last answer open; then a user's header is what stands before every user's text.
+        usual = shared_end(before(USER), talk[1])
+        if usual.strip() and len(usual) < len(header):
+            header = usual
+        trailers["assistant"] = trailers["call"] = talk[1].removesuffix(header)
+    if header and (led := behind(SYSTEM, USER)) and led[0].endswith(header):
+        trailers["system"] = led[0].removesuffix(header)
+
+    first, second = exchange(1), exchange(2)
+    if talk and (work := behind(USER, *first, *second, ANSWER, tools=[TOOL])):
+        trailers["call"] = between(work, 1, behind(USER, first[0], tools=[TOOL]))
+        asked = trailers["user"] if work[0].startswith(trailers["user"]) else ""
+        result = between(work, 2, behind(USER, *first, tools=[TOOL]))
+        if work[0].removeprefix(asked) != work[2].removeprefix(result):
+            call_header = shared_end(work[0], work[2])
+            asked, result = work[0].removesuffix(call_header), work[2].removesuffix(call_header)
+        trailers |= {"asked": asked, "result": result}
+    return Frame(header, trailers)
+
+
+def n_same(a: str, b: str) -> int:
+    """How many characters are the same at the beginning."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def shared_start(a: str, b: str) -> str:
+    """What both texts begin with, in whole tags."""
+    length = n_same(a, b)
+    cuts = (tag.start() for text in (a, b) for tag in TAG.finditer(text) if tag.start() < length < tag.end())
+    return a[: min(cuts, default=length)]
+
+
+def shared_end(a: str, b: str) -> str:
+    """What both texts end with, in whole tags."""
+    length = n_same(a[::-1], b[::-1])
+    cuts = (
+        len(text) - tag.end()
+        for text in (a, b)
+        for tag in TAG.finditer(text)
+        if tag.start() < len(text) - length < tag.end()
+    )
+    length = min(cuts, default=length)
+    return a[len(a) - length :]
