@@ -310,6 +310,65 @@ def test_a_cache_without_a_model_takes_the_only_one(load: Load) -> None:
         load("[models.a]\npath='a.gguf'\n[models.b]\npath='b.gguf'\n[caches.c]\nn_ctx=1")
 
 
+# The KV cache
+
+
+def test_what_is_not_said_of_the_kv_cache_has_its_default(load: Load) -> None:
+    made = load()
+    assert made.kv == config.KvConfig(
+        ram_bytes=1_073_741_824,
+        disk=False,
+        disk_bytes=10_737_418_240,
+        folder=None,
+        reuse_tail=False,
+        swa_full=True,
+        low_water=0.75,
+        n_positions=None,
+    )
+    (only,) = made.caches
+    assert (only.sequences, only.queue) == (4, 64)
+    # Not said: a conversation of our own evicts, a client that resends its history gets an error.
+    assert only.overflow is None
+
+
+KV = """
+[caches.main]
+sequences = 64
+queue = 10000
+[kv]
+ram_bytes = 0
+disk = true
+disk_bytes = 1
+folder = "warm"
+reuse_tail = true
+swa_full = false
+low_water = 0.1
+n_positions = 1
+"""
+
+
+def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -> None:
+    made = load(KV)
+    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1)
+    assert made.caches == (config.CacheConfig("main", "lamb", sequences=64, queue=10_000),)
+    assert made.warnings == ()
+
+
+def test_a_stronger_layer_changes_one_key_of_the_kv_cache(load: Load, tmp_path: Path) -> None:
+    made = load("[kv]\nlow_water = 0.5", user='[kv]\nlow_water = 0.9\ndisk = true\nfolder = "~/warm"')
+    assert made.kv == config.KvConfig(low_water=0.5, disk=True, folder=str(tmp_path / "home/warm"))
+
+
+@pytest.mark.parametrize("layer", ["file", "cache", "flags"])
+def test_eviction_that_is_asked_for_reaches_the_cache(load: Load, layer: str) -> None:
+    made = {
+        "file": lambda: load('overflow = "evict"'),
+        "cache": lambda: load('[caches.main]\noverflow = "evict"'),
+        "flags": lambda: load(flags={"overflow": "evict"}),
+    }[layer]()
+    assert [each.overflow for each in made.caches] == ["evict"]
+
+
 # Providers and keys
 
 
@@ -486,7 +545,26 @@ REFUSED = [
     ("model = ''", r'model: got "", expected a text that is not empty'),
     ("[models.a]\ncache_type_k = 'q6'", r"models\.a\.cache_type_k: .*one of f32, f16"),
     ("[models.a]\ngpu_layers = 1", r"models\.a: says no path: give a file"),
-    ("[caches.c]\nsequences = 0", r"caches\.c\.sequences: got 0, expected a whole number from 1 to 256"),
+    ("[caches.c]\nsequences = 0", r"caches\.c\.sequences: got 0, expected a whole number from 1 to 64"),
+    ("[caches.c]\nsequences = 65", r"caches\.c\.sequences: got 65, expected a whole number from 1 to 64"),
+    ("[caches.c]\nqueue = 0", r"caches\.c\.queue: got 0, expected a whole number from 1 to 10000"),
+    ("[caches.c]\nqueue = 1.5", r"caches\.c\.queue: got 1\.5, expected a whole number"),
+    ("[caches.c]\noverflow = 'evct'", r'caches\.c\.overflow: got "evct", expected one of error, evict'),
+    ("kv = true", r"kv: got true, expected a table"),
+    ("[kv]\nram_bytes = -1", r"kv\.ram_bytes: got -1, expected a whole number from 0 to"),
+    ("[kv]\nram_bytes = '1 GiB'", r'kv\.ram_bytes: got "1 GiB", expected a whole number'),
+    ("[kv]\nram_bytes = 1e9", r"kv\.ram_bytes: got 1000000000\.0, expected a whole number"),
+    ("[kv]\ndisk = 1", r"kv\.disk: got 1, expected true or false"),
+    ("[kv]\ndisk_bytes = 0", r"kv\.disk_bytes: got 0, expected a whole number from 1 to"),
+    ("[kv]\nfolder = ''", r'kv\.folder: got "", expected a path'),
+    ("[kv]\nfolder = true", r"kv\.folder: got true, expected a path"),
+    ("[kv]\nreuse_tail = 'yes'", r'kv\.reuse_tail: got "yes", expected true or false'),
+    ("[kv]\nswa_full = 0", r"kv\.swa_full: got 0, expected true or false"),
+    ("[kv]\nlow_water = 0.05", r"kv\.low_water: got 0\.05, expected a number from 0\.1 to 0\.95"),
+    ("[kv]\nlow_water = 1", r"kv\.low_water: got 1, expected a number from 0\.1 to 0\.95"),
+    ("[kv]\nlow_water = '75%'", r'kv\.low_water: got "75%", expected a number'),
+    ("[kv]\nn_positions = 0", r"kv\.n_positions: got 0, expected a whole number from 1 to"),
+    ("[kv]\nn_positions = true", r"kv\.n_positions: got true"),
     ("[rag]\nmax_size_bytes = 1\n[memory]\nmax_size_bytes = 2", r"said twice, as rag\.max_size_bytes and as memory\."),
     ("[providers.p]\nmodel = 'x'", r"providers\.p\.type: says no type; expected one of openai"),
     ("[providers.p]\ntype = 'openai_compat'", r"providers\.p\.base_url: .*needs its address"),
@@ -564,6 +642,7 @@ def test_a_wrong_variable_or_flag_is_called_by_its_name(
         ("contxt_size = 1", "unknown key 'contxt_size'; did you mean 'context_size'?"),
         ("[server]\nprot = 1", "unknown key 'server.prot'; did you mean 'port'?"),
         ("[models.a]\npath = 'a'\nquux = 1", "unknown key 'models.a.quux'; it is ignored"),
+        ("[kv]\nlow_watr = 0.5", "unknown key 'kv.low_watr'; did you mean 'low_water'?"),
         (TWO + "cach = 'main'", "unknown key 'routes[1].cach'; did you mean 'cache'?"),
         (TWO.replace('match = "*"\n', 'match = "q*"\n'), 'no route has match = "*"'),
         (TWO.replace('"*haiku*"', '"*"'), "routes[1] can never be reached, because routes[0] takes its requests first"),
@@ -633,7 +712,7 @@ def test_sampling_has_a_key_for_every_field_that_a_file_can_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", TWO, CLOUD, 'system = "a\\u007f\\"\\n"', *(text for form, text in EXAMPLES if form == "toml")]
+    "text", ["", TWO, CLOUD, KV, 'system = "a\\u007f\\"\\n"', *(text for form, text in EXAMPLES if form == "toml")]
 )
 def test_what_is_shown_loads_as_the_same_configuration(tmp_path: Path, text: str) -> None:
     shown = tmp_path / "shown" / "shepherd.toml"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from shepherd.server.app import Service, create_app, serve
 
 
 class Home:
@@ -75,6 +80,49 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, shared_cache: Path) -> Home:
     return Home(tmp_path, shared_cache)
+
+
+@contextlib.contextmanager
+def listen(service: Service, port: int = 0, **options: Any) -> Iterator[int]:
+    """The port of a server in a thread of its own."""
+    ports: list[int] = []
+    ready = threading.Event()
+    stopping: list[Callable[[], object]] = []
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        stopping.append(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        def on_ready(port: int) -> None:
+            ports.append(port)
+            ready.set()
+
+        await serve(create_app(service, **options), host="127.0.0.1", port=port, on_ready=on_ready)
+
+    def main() -> None:
+        try:
+            asyncio.run(run())
+        except asyncio.CancelledError:
+            pass
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    ready.wait()
+    try:
+        yield ports[0]
+    finally:
+        stopping[0]()
+        thread.join()
+
+
+@pytest.fixture
+def listening() -> Callable[..., contextlib.AbstractContextManager[int]]:
+    """`with listening(service, ...) as port:` - a server in this process, for commands that ask one."""
+    return listen
 
 
 @pytest.fixture(autouse=True)

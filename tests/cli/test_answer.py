@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.answer import EVENT_NAMES, JsonAnswer, PlainAnswer, call_line
+from shepherd.cli.answer import EVENT_NAMES, JsonAnswer, PlainAnswer, call_line, eviction_line
+from shepherd.cli.render import Meter
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -52,7 +53,40 @@ def test_the_plain_answer_hides_reasoning_and_puts_calls_in_lines_of_their_own()
         answer.feed(event)
     answer.close()
     assert "".join(out) == "a\n[Tool Call: f()]\n"
-    assert notices == ["[NOTICE: 2 messages evicted from context (9 tokens)]\n"]
+    assert notices == ["[2 messages (9 tokens) left the context; the conversation goes on]\n"]
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Evicted(6, 412), "[6 messages (412 tokens) left the context; the conversation goes on]"),
+        (Evicted(1, 1), "[1 message (1 token) left the context; the conversation goes on]"),
+    ],
+)
+def test_an_eviction_is_told_in_one_line(event: Evicted, line: str) -> None:
+    assert eviction_line(event) == line
+
+
+def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() -> None:
+    both: list[str] = []
+    answer = PlainAnswer(both.append, both.append)
+    for event in (TextDelta("a"), Evicted(2, 9), TextDelta("b"), Evicted(1, 3), TextDelta("c"), Finished("end")):
+        answer.feed(event)
+    answer.close()
+    assert "".join(both) == "abc\n[3 messages (12 tokens) left the context; the conversation goes on]\n"
+
+
+def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
+    meter = Meter()
+    for event in (
+        Started("m", usage=Usage(input=60)),
+        Evicted(1, 40),  # before: not in the prompt's count any more
+        TextDelta("a"),
+        Evicted(2, 30),
+        Finished("end", Usage(input=10, cache_read=50, output=35)),
+    ):
+        meter.feed(event)
+    assert meter.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
 
 
 @pytest.mark.parametrize(

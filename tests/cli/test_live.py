@@ -47,6 +47,8 @@ class Terminal:
         self.column = 0
         self.n_rewritten = 0
         """Lines erased so far: what flickers."""
+        self.raw = ""
+        """All that was written, codes included."""
 
     @property
     def top(self) -> int:
@@ -54,6 +56,7 @@ class Terminal:
         return max(0, len(self.rows) - self.height)
 
     def write(self, text: str) -> int:
+        self.raw += text
         position = 0
         while position < len(text):
             character = text[position]
@@ -281,7 +284,8 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
         Finished("end"),
     )
     assert shown == [
-        "[NOTICE: 2 messages evicted from context (100 tokens)]",
+        "[2 messages (100 tokens) left the context; the conversation",
+        "goes on]",
         "",
         "Hm, let me see.",
         "",
@@ -291,6 +295,23 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
         "",
         "Done.",
     ]
+
+
+def test_what_leaves_in_the_middle_of_a_part_is_told_once_behind_it() -> None:
+    events = (TextDelta("```\ncode\n"), Evicted(2, 9), TextDelta("more\n"), Evicted(1, 3), TextDelta("```\n\nText."))
+    line = "[3 messages (12 tokens) left the context; the conversation goes on]"
+    undisturbed = Painter(width=80).finish(*(event for event in events if isinstance(event, TextDelta)))
+    assert Painter(width=80).finish(*events) == [*undisturbed, "", line]
+    before_a_call = Painter(width=80).finish(
+        TextDelta("a"), Evicted(3, 12), CallStarted("1", "f"), CallDelta("{}"), CallEnded(ToolCall("1", "f", "{}"))
+    )
+    assert before_a_call == ["a", "", line, "", "[Tool Call: f()]"]
+
+
+def test_an_eviction_is_told_in_dim_letters() -> None:
+    painter = Painter(width=80)
+    painter.finish(Evicted(3, 12))
+    assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation goes on]\x1b[0m" in painter.terminal.raw
 
 
 def test_hidden_thinking_shows_that_it_goes_on_and_then_nothing() -> None:

@@ -15,7 +15,7 @@ from shepherd.cli.options import SECTIONS, SHARED
 
 HEAVY = (
     "asyncio", "rich", "prompt_toolkit", "fastapi", "starlette", "uvicorn", "llama_cpp", "jinja2", "markdown_it",
-    "psutil", "platformdirs", "shepherd.config", "shepherd.app", "shepherd.core",
+    "psutil", "platformdirs", "httpx2", "prometheus_client", "shepherd.config", "shepherd.app", "shepherd.core",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_help_lists_every_command_and_every_option() -> None:
     text = shepherd("--help").output
-    for word in ("chat", "serve", "models", "config", "doctor", "completion", *SECTIONS):
+    for word in ("chat", "serve", "top", "models", "config", "doctor", "completion", *SECTIONS):
         assert word in text
     for flag in (*(flag for option in SHARED for flag in option.opts), "--prompt", "--json", "--version"):
         assert flag in text
@@ -61,7 +61,9 @@ def test_help_has_colours_on_a_terminal_only() -> None:
     assert "\x1b" not in shepherd("--help").output
 
 
-@pytest.mark.parametrize("command", ["chat", "serve", "doctor", "models", "models list", "models info", "config show"])
+@pytest.mark.parametrize(
+    "command", ["chat", "serve", "top", "doctor", "models", "models list", "models info", "config show"]
+)
 def test_every_command_has_a_help_page(command: str) -> None:
     result = shepherd(*command.split(), "--help")
     assert result.exit_code == 0
@@ -218,6 +220,8 @@ def test_completion_prints_a_script(shell: str) -> None:
         ("shepherd --cache-type-k q", "q8_0"),
         ("shepherd models ", "info"),
         ("shepherd completion ", "fish"),
+        ("shepherd to", "top"),
+        ("shepherd top --", "--once"),
     ],
 )
 def test_completion_knows_commands_options_and_models(home: Path, words: str, offered: str) -> None:

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shepherd.backends.base import Health
+from shepherd.engine.stats import CacheStats
+from shepherd.server.fake import ScriptedService, saying
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from tests.cli.conftest import Home
+
+    Listening = Callable[..., AbstractContextManager[int]]
 
 pytestmark = pytest.mark.model
 
@@ -157,3 +166,46 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home) -> N
     person.waits_for("2 messages")
     assert person.waits_for_the_end() == 0
     assert person.echoes_and_lines()
+
+
+# -- shepherd top -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["q", "\x03"])
+def test_top_is_left_by_a_key_and_the_terminal_is_in_order(home: Home, listening: Listening, key: str) -> None:
+    with listening(ScriptedService(saying("Hi"))) as port:
+        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
+        person.waits_for(r"main .* 17/4096 cells")
+        person.waits_for("q quits")
+        person.types("x")
+        person.types(key)
+        assert person.waits_for_the_end() == 0
+    assert person.echoes_and_lines()
+    assert "Traceback" not in person.seen
+
+
+def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(home: Home, listening: Listening) -> None:
+    service = ScriptedService(saying("Hi"))
+    with listening(service) as port:
+        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
+        person.waits_for("17/4096 cells")
+        service.caches["main"] = CacheStats(4096, used=18, generated_tokens=1000)
+        person.waits_for("18/4096 cells")
+        person.waits_for(r"decode \d+")
+    away = person.waits_for(r"no server answers at (.|\n)*trying\s+again")
+    assert "18/4096 cells" in away
+    service.caches["main"] = CacheStats(4096, used=19)
+    with listening(service, port=port):
+        person.waits_for("19/4096 cells")
+        person.sends(signal.SIGTERM)
+        assert person.waits_for_the_end() == 143
+    assert person.echoes_and_lines()
+
+
+def test_top_waits_for_a_model_that_is_loading(home: Home, listening: Listening) -> None:
+    loading = Health("loading", "llamacpp", "m.gguf")
+    with listening(ScriptedService(saying("Hi"), health=loading, stats={})) as port:
+        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
+        person.waits_for("still loading.*trying again")
+        person.types("q")
+        assert person.waits_for_the_end() == 0

@@ -1,9 +1,10 @@
 """The paths over a real port: shapes of answers and errors, keys, hosts, broken bodies."""
 
+import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -22,6 +23,7 @@ from shepherd.core import (
     Evicted,
     Finished,
     Message,
+    Progress,
     RateLimited,
     Request,
     Sampling,
@@ -83,10 +85,37 @@ async def test_the_service_is_told_the_request_and_the_canonical_endpoint() -> N
     assert service.endpoints == [CHAT, CHAT]
 
 
-async def test_evicted_messages_are_told_in_a_header() -> None:
-    service = ScriptedService(playing(Started("m"), Evicted(2, 99), Evicted(1, 9), TextDelta("a"), Finished("end")))
-    async with client_of(service) as client:
-        assert (await client.post(CHAT, json=BODY)).headers["x-shepherd-evicted"] == "3"
+@pytest.mark.parametrize("stream", [False, True])
+async def test_evicted_messages_are_told_in_a_header_and_in_the_log(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="shepherd.server")
+    events = (Started("m"), Evicted(2, 99), Progress(1, 2), Evicted(1, 9), TextDelta("a"), Finished("end"))
+    async with client_of(ScriptedService(playing(*events))) as client:
+        answer = await client.post(CHAT, json={**BODY, "stream": stream})
+    assert answer.headers["x-shepherd-evicted"] == "3"
+    assert " evicted=3 " in caplog.text
+
+
+async def test_what_leaves_after_the_head_of_a_stream_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="shepherd.server")
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        await asyncio.sleep(0.01)
+        yield TextDelta("a")
+        yield Evicted(4, 50)
+        yield TextDelta("b")
+        yield Finished("end")
+
+    async with client_of(ScriptedService(script)) as client:
+        answer = await client.post(CHAT, json={**BODY, "stream": True})
+    assert "x-shepherd-evicted" not in answer.headers
+    assert " evicted=4 " in caplog.text
+
+
+async def test_without_an_eviction_there_is_no_header(client: httpx2.AsyncClient) -> None:
+    assert "x-shepherd-evicted" not in (await client.post(CHAT, json=BODY)).headers
 
 
 # ---- what is told without generating
@@ -133,7 +162,7 @@ async def test_health_tells_backend_model_and_caches(client: httpx2.AsyncClient,
 
 async def test_while_the_model_is_loading_everything_says_so() -> None:
     loading = Health("loading", "llamacpp", "fake.gguf", detail="the model is still loading")
-    service = ScriptedService(playing(EngineDown("the model is still loading; try again")), health=loading)
+    service = ScriptedService(playing(EngineDown("the model is still loading; try again")), health=loading, stats={})
     async with client_of(service) as client:
         health = await client.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "loading")
@@ -142,6 +171,8 @@ async def test_while_the_model_is_loading_everything_says_so() -> None:
             await client.post(CHAT, json=BODY),
             await client.get("/v1/models"),
             await client.get("/v1/models/a"),
+            await client.get("/v1/caches"),
+            await client.delete("/v1/caches/main"),
         ):
             assert answer.status_code == 503
             assert answer.headers["retry-after"] == "5"
@@ -149,7 +180,8 @@ async def test_while_the_model_is_loading_everything_says_so() -> None:
 
 
 async def test_the_root_names_the_endpoints(client: httpx2.AsyncClient) -> None:
-    assert "POST /v1/chat/completions" in (await client.get("/")).json()["endpoints"]
+    endpoints = (await client.get("/")).json()["endpoints"]
+    assert {"POST /v1/chat/completions", "GET /v1/caches", "DELETE /v1/caches/{name}", "GET /metrics"} <= {*endpoints}
     head = await client.head("/")
     assert (head.status_code, head.content) == (200, b"")
 
@@ -169,6 +201,10 @@ async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClien
         ("POST", "/v1/v1/chat/completions", 404, "already ends in /v1"),
         ("GET", CHAT, 405, "does not take GET"),
         ("DELETE", "/v1/models", 405, "does not take DELETE"),
+        ("DELETE", "/v1/caches", 405, "does not take DELETE"),
+        ("POST", "/v1/caches", 405, "does not take POST"),
+        ("GET", "/v1/caches/main", 405, "does not take GET"),
+        ("POST", "/metrics", 405, "does not take POST"),
         ("POST", "/health", 405, "does not take POST"),
     ],
 )
@@ -283,6 +319,23 @@ async def test_a_bug_outside_of_an_exchange_is_a_500_in_the_usual_shape() -> Non
     assert "secret" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "header"), [(1.2, "2"), (0, "0"), (-3.0, "0"), (None, None), (float("inf"), None), (float("nan"), None)]
+)
+async def test_a_full_queue_is_a_429_that_says_when_to_come_back(seconds: float | None, header: str | None) -> None:
+    error = RateLimited("64 requests are waiting for cache 'main'; try later", backend="main", retry_after_s=seconds)
+    async with client_of(ScriptedService(playing(error))) as client:
+        answer = await client.post(CHAT, json=BODY)
+    assert answer.status_code == 429
+    assert answer.headers.get("retry-after") == header
+    assert answer.json()["error"] == {
+        "message": "64 requests are waiting for cache 'main'; try later",
+        "type": "rate_limit_error",
+        "param": None,
+        "code": "429",
+    }
+
+
 # ---- broken bodies
 
 
@@ -382,12 +435,12 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
     lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     assert len(lines) == 2
     assert re.fullmatch(
-        r"id-1 openai-chat model=a\?b\? backend=local:m in=7 cached=4 out=9 first_ms=[\d.]+ tokens_per_s=[\d.]+ "
-        r"status=200 stop=length",
+        r"id-1 openai-chat model=a\?b\? backend=local:m in=7 cached=4 out=9 evicted=0 first_ms=[\d.]+ "
+        r"tokens_per_s=[\d.]+ status=200 stop=length",
         lines[0],
     )
     assert re.fullmatch(
-        r"id-2 openai-chat model=- backend=- in=0 cached=0 out=0 first_ms=- tokens_per_s=- status=400 "
+        r"id-2 openai-chat model=- backend=- in=0 cached=0 out=0 evicted=0 first_ms=- tokens_per_s=- status=400 "
         r"stop=invalid_request field=temperature",
         lines[1],
     )

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from shepherd.core import Event, Finished, Progress, Request, Started, TextDelta
-from shepherd.server.app import Limits
+from shepherd.server.app import Limits, create_app
 from shepherd.server.fake import Script, ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -239,6 +239,20 @@ async def test_when_the_server_stops_a_running_answer_ends_with_an_error(listeni
     assert answer.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 503")
     assert b"the server is stopping" in answer
     assert service.n_running == 0
+
+
+async def test_a_server_that_stops_before_the_head_of_a_stream_answers_with_a_status() -> None:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        app.state.live.stop()
+        await asyncio.Event().wait()
+
+    app = create_app(ScriptedService(script))
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.post(CHAT, json=body_of(stream=True))
+    assert answer.status_code == 503
+    assert "the server is stopping" in answer.json()["error"]["message"]
 
 
 async def test_requests_on_one_connection_follow_each_other(listening: Listening) -> None:

@@ -143,6 +143,16 @@ async def test_openai_raises_its_own_error_for_each_of_ours(
             await client.chat.completions.create(**ASK)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_openai_is_told_when_to_ask_a_full_queue_again(listening: Listening, stream: bool) -> None:
+    full = RateLimited("64 requests are waiting", backend="main", retry_after_s=2.5)
+    async with connecting(listening, ScriptedService(playing(full))) as client:
+        with pytest.raises(openai.RateLimitError, match="64 requests are waiting") as caught:
+            await client.chat.completions.create(**ASK, stream=stream)
+    assert caught.value.response.headers["retry-after"] == "3"
+    assert caught.value.type == "rate_limit_error"
+
+
 async def read(client: openai.AsyncOpenAI, texts: list[str]) -> None:
     async for chunk in await client.chat.completions.create(**ASK, stream=True):
         texts.append(chunk.choices[0].delta.content or "")

@@ -85,7 +85,24 @@ def call_line(call: ToolCall | BadCall) -> str:
 
 def eviction_line(event: Evicted) -> str:
     """The notice that old turns have left the context."""
-    return f"[NOTICE: {event.messages} messages evicted from context ({event.tokens} tokens)]"
+    messages = f"{event.messages} message{'' if event.messages == 1 else 's'}"
+    tokens = f"{event.tokens} token{'' if event.tokens == 1 else 's'}"
+    return f"[{messages} ({tokens}) left the context; the conversation goes on]"
+
+
+class Evictions:
+    """What left the context during one part of an answer: one line behind it, instead of several in the middle."""
+
+    def __init__(self) -> None:
+        self._sum = Evicted(0, 0)
+
+    def add(self, event: Evicted) -> None:
+        self._sum = Evicted(self._sum.messages + event.messages, self._sum.tokens + event.tokens)
+
+    def take(self) -> str:
+        """The line, once; empty when nothing has left."""
+        found, self._sum = self._sum, Evicted(0, 0)
+        return eviction_line(found) if found.tokens or found.messages else ""
 
 
 class PlainAnswer:
@@ -97,6 +114,7 @@ class PlainAnswer:
         self._notices = notices
         self._safe = safe
         self._at_start = True
+        self._evictions = Evictions()
 
     def feed(self, event: Event) -> None:
         match event:
@@ -105,7 +123,8 @@ class PlainAnswer:
             case CallEnded(call=call):
                 self._put(f"{'' if self._at_start else chr(10)}{call_line(call)}\n")
             case Evicted():
-                self._notices(eviction_line(event) + "\n")
+                self._evictions.add(event)
+                self._tell_evictions()
             case _:
                 pass
 
@@ -115,6 +134,12 @@ class PlainAnswer:
     def close(self) -> None:
         if not self._at_start:
             self._put("\n")
+        self._tell_evictions()
+
+    def _tell_evictions(self) -> None:
+        # Both may be on one terminal: a notice does not begin in the middle of a line.
+        if self._at_start and (line := self._evictions.take()):
+            self._notices(line + "\n")
 
     def _put(self, text: str) -> None:
         if text:

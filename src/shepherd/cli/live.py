@@ -14,7 +14,7 @@ from typing import Literal
 from rich.text import Text
 
 from shepherd.cli import markdown
-from shepherd.cli.answer import bar, call_line, clean, eviction_line
+from shepherd.cli.answer import Evictions, bar, call_line, clean
 from shepherd.cli.screen import Screen
 from shepherd.core import (
     CallDelta,
@@ -52,6 +52,8 @@ class MarkdownAnswer:
         """Lines to be written for good in the next picture."""
         self._gap = False
         """Something stands above, so that the next block needs an empty line before it."""
+        self._evictions = Evictions()
+        """Told where a part ends: a paragraph or a code block goes on undisturbed."""
         self._progress: Progress | None = None
         self._n_thoughts = 0
         self._is_stale = False
@@ -71,8 +73,9 @@ class MarkdownAnswer:
                 self._settle()
                 self._add(self._styled(clean(call_line(call)), "cyan"))
             case Evicted():
-                self._settle()
-                self._add(self._styled(eviction_line(event), "yellow"))
+                self._evictions.add(event)
+                if not self._kind:
+                    self._tell_evictions()
             case Progress():
                 self._progress = event if not self._kind else None
             case Started() | CallStarted() | CallDelta() | Finished():
@@ -108,6 +111,11 @@ class MarkdownAnswer:
             self._add(self._thought(self._pending.strip("\n")))
         self._pending = ""
         self._kind = ""
+        self._tell_evictions()
+
+    def _tell_evictions(self) -> None:
+        if line := self._evictions.take():
+            self._add(self._styled(line, "dim"))
 
     def _add(self, lines: list[str]) -> None:
         if lines:

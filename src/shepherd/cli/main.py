@@ -256,6 +256,24 @@ def config_path(ctx: click.Context, /, **_shared: Any) -> None:
     start.show_paths(_options(ctx, None))
 
 
+@cli.command(
+    params=[
+        click.Option(["--url"], metavar="URL", help="The server; by default the configured one on this machine."),
+        click.Option(["--once"], is_flag=True, help="Look once and leave, as it always does in a pipe."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one object per second, for programs."),
+    ]
+)
+@click.pass_context
+def top(ctx: click.Context, /, url: str | None, once: bool, as_json: bool, **_shared: Any) -> None:
+    """Watch what a running server's caches and conversations are doing.
+
+    A server that asks for a key gets the one of --api-key. The key q leaves.
+    """
+    from shepherd.cli import top as watching
+
+    sys.exit(watching.run(_options(ctx, None), address=url, once=once, as_json=as_json))
+
+
 @cli.command(params=[_JSON], shown=("Server",))
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:

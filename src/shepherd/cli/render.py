@@ -16,7 +16,7 @@ import click
 
 from shepherd.cli.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
 from shepherd.cli.screen import Screen
-from shepherd.core import Event, Finished, ReasoningDelta, ShepherdError, Started, StopReason, TextDelta, Usage
+from shepherd.core import Event, Evicted, Finished, ReasoningDelta, ShepherdError, Started, StopReason, TextDelta, Usage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,6 +158,7 @@ class Meter:
         self._began = time.monotonic()
         self._first = self._last = 0.0
         self._usage = Usage()
+        self._n_evicted = 0
         self._reason: StopReason = "end"
 
     def feed(self, event: Event) -> None:
@@ -170,6 +171,8 @@ class Meter:
                 self._last = time.monotonic()
             case TextDelta() | ReasoningDelta():
                 self._first = self._first or time.monotonic()
+            case Evicted(tokens=n_tokens) if self._first:
+                self._n_evicted += n_tokens  # those before are not in the prompt's count
 
     def line(self, n_ctx: int) -> str:
         """Speed, cache and context of the answer; empty when it did not finish."""
@@ -183,7 +186,7 @@ class Meter:
         if self._first:
             parts.append(f"first {self._first - self._began:.2f} s")
         parts.append(f"{usage.prompt - usage.cache_read} new + {usage.cache_read} cached")
-        parts.append(context_line(usage.total, n_ctx))
+        parts.append(context_line(usage.total - self._n_evicted, n_ctx))
         if self._reason == "length":
             parts.append("cut off by the limit")
         return " · ".join(parts)
@@ -224,18 +227,24 @@ def colours_wanted(stream: Any = None) -> bool:
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they need to be; in a pipe nothing is cut off."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     terminal = is_terminal(sys.stdout)
-    console = Console(file=sys.stdout, force_terminal=terminal, highlight=False, width=None if terminal else 10_000)
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
-    console.print(table)
+    result_console().print(table)
+
+
+def result_console() -> Console:
+    """Standard output for results that rich draws; in a pipe nothing is cut off."""
+    from rich.console import Console
+
+    terminal = is_terminal(sys.stdout)
+    return Console(file=sys.stdout, force_terminal=terminal, highlight=False, width=None if terminal else 10_000)
 
 
 def show_tools() -> None:

@@ -81,7 +81,7 @@ def _banner(app: App, address: str) -> list[str]:
         *render.banner(app.facts(), shepherd.__version__),
         "Endpoints:",
         *(f"  POST {address}{path}" for path in paths),
-        *(f"  GET  {address}{path}" for path in ("/v1/models", "/health", "/docs")),
+        *(f"  GET  {address}{path}" for path in ("/v1/models", "/v1/caches", "/health", "/metrics", "/docs")),
         f"Listening on: {address}",
     ]
 

@@ -96,7 +96,7 @@ def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
     return Kind(f"a whole number from {low} to {high}", accept, int)
 
 
-def _number(low: float, high: float) -> Kind:
+def number(low: float, high: float) -> Kind:
     def accept(value: Any, place: Place) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return float(_check(is_number and low <= value <= high, value))
@@ -148,15 +148,17 @@ BASE_URL = replace(URL, accept=_base_url)
 TOKENS = whole(0)
 AUTO = whole(0, auto=0)
 SIZE = whole(1, 2**63 - 1)
+ROOM = whole(0, 2**63 - 1)
+"""Bytes that may be used; 0 = none at all."""
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))
 SAMPLING = Table(
     {
-        **dict.fromkeys(("temperature", "repetition_penalty", "dry_multiplier", "dry_base"), _number(0, 100)),
-        **dict.fromkeys(("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"), _number(0, 1)),
-        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_n_sigma"), _number(-100, 100)),
-        **dict.fromkeys(("mirostat_tau", "mirostat_eta"), _number(0, 100)),
+        **dict.fromkeys(("temperature", "repetition_penalty", "dry_multiplier", "dry_base"), number(0, 100)),
+        **dict.fromkeys(("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"), number(0, 1)),
+        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_n_sigma"), number(-100, 100)),
+        **dict.fromkeys(("mirostat_tau", "mirostat_eta"), number(0, 100)),
         **dict.fromkeys(("top_k", "dry_allowed_length"), TOKENS),
         **dict.fromkeys(("repeat_last_n", "dry_penalty_last_n"), whole(-1)),
         "dry_sequence_breakers": TEXTS,

@@ -24,6 +24,7 @@ from shepherd.config.kind import (
     OVERFLOW,
     PATH,
     PATHS,
+    ROOM,
     SAMPLING,
     SECRET,
     SECRETS,
@@ -38,6 +39,7 @@ from shepherd.config.kind import (
     Table,
     key,
     keys_of,
+    number,
     one_of,
     whole,
 )
@@ -82,8 +84,12 @@ class CacheConfig:
     model: str = key(TEXT, "")
     n_ctx: int = key(TOKENS, 0)
     """0 = as much as the model was trained for and the memory holds."""
-    sequences: int = key(whole(1, 256), 1)
+    sequences: int = key(whole(1, 64), 4)
+    """Conversations that are computed at the same time."""
+    queue: int = key(whole(1, 10_000), 64)
+    """Requests that may wait for their turn; further ones are refused."""
     overflow: OnFull | None = key(OVERFLOW)
+    """None = the one who holds the history decides: `evict` for our own conversations, `error` for HTTP clients."""
     cache_type_k: str | None = key(CACHE_TYPE)
     cache_type_v: str | None = key(CACHE_TYPE)
     description: str = key(ANY_TEXT, "")
@@ -131,6 +137,27 @@ class RouteConfig:
     @property
     def takes_all(self) -> bool:
         return self.match == "*" and self.model is None and self.endpoint is None
+
+
+@dataclass(frozen=True, slots=True)
+class KvConfig:
+    """What all caches do with their cells: what is kept beside them, and how conversations make room."""
+
+    ram_bytes: int = key(ROOM, 2**30)
+    """Host memory for conversations that have left their cells to others."""
+    disk: bool = key(FLAG, False)
+    """Keep them on disk as well, also across a restart."""
+    disk_bytes: int = key(SIZE, 10 * 2**30)
+    folder: str | None = key(PATH)
+    """None = in the user's cache folder."""
+    reuse_tail: bool = key(FLAG, False)
+    """Keep what stands behind an edit in the middle, although it was computed with the old text in view."""
+    swa_full: bool = key(FLAG, True)
+    """Sliding-window layers keep every token: more memory, but conversations can be rolled back and evicted."""
+    low_water: float = key(number(0.1, 0.95), 0.75)
+    """The part of its room that a conversation still fills after an eviction."""
+    n_positions: int | None = key(whole(1))
+    """Positions before a conversation is computed anew; None = as many as the model was trained for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +224,7 @@ class Config:
     caches: tuple[CacheConfig, ...] = key(Table(keys_of(CacheConfig), "named"), ())
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
+    kv: KvConfig = key(Table(keys_of(KvConfig)), KvConfig())
     memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
     tools: ToolsConfig = key(Table(keys_of(ToolsConfig)), ToolsConfig())
     server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())

@@ -1,6 +1,6 @@
 """The FastAPI application: paths, the order of the layers around them, and what is told without generating.
 
-    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ router ─▶ Exchange (generates) | models | health | root
+    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ router ─▶ Exchange (generates) | models | caches | health | ...
 
 Not here: how a request is answered (`exchange`), how a port is opened (`listen`).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -19,14 +19,18 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.backends.base import Health, ModelCard
-from shepherd.core import EngineDown, InvalidRequest, UnknownModel
+from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.engine.stats import CacheStats
 from shepherd.server.auth import LOCAL_ORIGIN, Guard
+from shepherd.server.body import json_bytes
+from shepherd.server.caches import encode_caches
 from shepherd.server.exchange import REQUEST_ID, Answers, Exchange, Limits, Live, retry_headers
 from shepherd.server.listen import loop_factory, serve
+from shepherd.server.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.surfaces import SURFACES, Surface, codec_of
 from shepherd.wire.openai_shapes import encode_model, encode_models
 
@@ -34,11 +38,22 @@ __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 
 
 class Service(Answers, Protocol):
-    """What the server needs of the program behind it. All of it is called on the event loop and returns at once."""
+    """What the server needs of the program behind it. Called on the event loop; what is not awaited returns at once."""
 
     def models(self) -> Sequence[ModelCard]: ...
 
     def health(self) -> Health: ...
+
+    def stats(self) -> Mapping[str, CacheStats]:
+        """By name, the figures of every cache that is open."""
+        ...
+
+    async def clear(self, name: str) -> None:
+        """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
+
+        Raises: `EngineDown`.
+        """
+        ...
 
 
 def run_server(
@@ -71,9 +86,11 @@ def create_app(
         redirect_slashes=False,
     )
     live = app.state.live = Live()
+    metrics = Metrics(service.stats)
     for surface in SURFACES:
-        _add_surface(app, surface, partial(Exchange, surface, service, limits, live))
+        _add_surface(app, surface, partial(Exchange, surface, service, limits, live, metrics))
     _add_telling_paths(app, service)
+    _add_cache_paths(app, service, metrics)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
@@ -126,31 +143,32 @@ def _add_telling_paths(app: FastAPI, service: Service) -> None:
         }
         if found.detail:
             body["detail"] = found.detail
-        return JSONResponse(body, 200 if found.status == "ok" else 503)
+        return _json(body, 200 if found.status == "ok" else 503)
 
     async def models(request: HTTPRequest) -> Response:
         """The models that can be named in a request."""
         cards = service.models()
         if not cards and service.health().status == "loading":
             # An empty list would be believed and remembered.
-            return _error_response(request, EngineDown("the model is still loading; try again in a moment"))
-        return JSONResponse(encode_models([_model_body(card) for card in cards]))
+            return _error_response(request, _still_loading())
+        return _json(encode_models([_model_body(card) for card in cards]))
 
     async def model(request: HTTPRequest, model_id: str) -> Response:
         """One model."""
         cards = service.models()
         for card in cards:
             if card.id == model_id:
-                return JSONResponse(_model_body(card))
+                return _json(_model_body(card))
         if not cards and service.health().status == "loading":
-            return _error_response(request, EngineDown("the model is still loading; try again in a moment"))
+            return _error_response(request, _still_loading())
         return _error_response(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
 
     async def root() -> Response:
         """What is here."""
         endpoints = [f"POST {path}" for surface in SURFACES for path in surface.paths[:1]]
-        endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /health", "GET /docs"]
-        return JSONResponse({"name": "shepherd", "version": app.version, "endpoints": endpoints})
+        endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
+        endpoints += ["GET /health", "GET /metrics", "GET /docs"]
+        return _json({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
     for path, handler in (
         ("/health", health),
@@ -158,10 +176,57 @@ def _add_telling_paths(app: FastAPI, service: Service) -> None:
         ("/v1/models/{model_id:path}", model),
         ("/", root),
     ):
-        app.add_api_route(path, handler, methods=["GET"])
-        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
+        _add_reading(app, path, handler)
     for path, handler in (("/v1/health", health), ("/models", models)):
         app.add_api_route(path, handler, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    async def caches(request: HTTPRequest) -> Response:
+        """What every cache holds, and what it has done since the start."""
+        stats = service.stats()
+        if not stats and service.health().status == "loading":
+            return _error_response(request, _still_loading())
+        models = {name: cache.model for name, cache in service.health().caches.items()}
+        return _json(encode_caches(stats, models))
+
+    async def clear(request: HTTPRequest, name: str) -> Response:
+        """Forget what a cache holds; answers in the making go on."""
+        known = service.stats()
+        if not known and service.health().status == "loading":
+            return _error_response(request, _still_loading())
+        if name not in known:
+            message = f"there is no cache {name[:80]!r}; known: {', '.join(known) or 'none'}"
+            return _error_response(request, InvalidRequest(message, status=404))
+        try:
+            await service.clear(name)
+        except ShepherdError as error:
+            return _error_response(request, error)
+        return _json({"cache": name, "cleared": True})
+
+    async def measure() -> Response:
+        """Figures for Prometheus."""
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    _add_reading(app, "/v1/caches", caches)
+    app.add_api_route("/v1/caches/{name:path}", clear, methods=["DELETE"])
+    _add_reading(app, "/metrics", measure, PlainTextResponse)
+
+
+def _add_reading(
+    app: FastAPI, path: str, handler: Callable[..., Awaitable[Response]], kind: type[Response] = JSONResponse
+) -> None:
+    """`kind` is for `/docs` only."""
+    app.add_api_route(path, handler, methods=["GET"], response_class=kind)
+    app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(json_bytes(body), status, media_type="application/json")
+
+
+def _still_loading() -> EngineDown:
+    return EngineDown("the model is still loading; try again in a moment")
 
 
 def _model_body(card: ModelCard) -> dict[str, Any]:
@@ -170,7 +235,7 @@ def _model_body(card: ModelCard) -> dict[str, Any]:
 
 def _error_response(request: HTTPRequest, error: Exception) -> Response:
     status, body = codec_of(request.scope["path"]).encode_error(error)
-    response = JSONResponse(body, status)
+    response = _json(body, status)
     response.raw_headers.extend(retry_headers(error))
     return response
 

@@ -63,12 +63,17 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
     return b"".join(chunks)
 
 
+def json_bytes(body: Any) -> bytes:
+    """`body` as it is sent."""
+    # Half a character in a model's output or a client's model name must not break the answer.
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 async def send_json(
     send: Send, status: int, body: Any, headers: Iterable[tuple[bytes, bytes]] = (), *, unread: Receive | None = None
 ) -> None:
     """Send one whole answer. With `unread`, listen to the rest of the request for a while, then hang up."""
-    # Half a character in a model's output or a client's model name must not break the answer.
-    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    content = json_bytes(body)
     raw: RawHeaders = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(content)).encode()),

@@ -4,9 +4,11 @@
                                  ▲                                      │
                                  └──────────── cancel ◀── it goes away ─┘
 
-The status line waits for the first event, so that a prompt that does not fit is a real 400. Three things then run at
-the same time: the pump takes events as fast as they come, the sender writes what the client can read, the watcher waits
-for the client to go away. Not here: what the bytes mean (`wire`), who answers (the service).
+The status line waits for the first event, so that a prompt that does not fit is a real 400 and a full queue a real 429.
+Three things then run at the same time: the pump takes events as fast as they come, the sender writes what the client
+can read, the watcher waits for the client to go away.
+
+Not here: what the bytes mean (`wire`), who answers (the service).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from shepherd.core import (
     ShepherdError,
 )
 from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
+from shepherd.server.metrics import Metrics
 from shepherd.server.outbox import ClientTooSlow, Outbox
 from shepherd.server.record import Record
 from shepherd.server.surfaces import Surface
@@ -96,12 +99,13 @@ class Exchange(Response):
 
     background = None
 
-    def __init__(self, surface: Surface, service: Answers, limits: Limits, live: Live) -> None:
+    def __init__(self, surface: Surface, service: Answers, limits: Limits, live: Live, metrics: Metrics) -> None:
         self._surface = surface
         self._codec = surface.codec
         self._service = service
         self._limits = limits
         self._live = live
+        self._metrics = metrics
         self._encoder: Encoder | None = None
         """There from the first event on."""
 
@@ -115,6 +119,7 @@ class Exchange(Response):
             record.reason = "client gone"
         finally:
             record.write()
+            self._metrics.count(record)
 
     async def _read(self, scope: Scope, receive: Receive, send: Send, record: Record) -> Decoded[Any] | None:
         """What the client asks; `None` when that has been refused."""
@@ -174,24 +179,24 @@ class Exchange(Response):
                 await self._fail(error, send, record, patience_s=self._limits.stall_s)
 
     async def _send_reply(self, reply: Reply, encoder: Encoder, send: Send, record: Record) -> None:
-        headers = _facts(record)
-        if reply.evicted:
-            headers.append((b"x-shepherd-evicted", str(reply.evicted).encode()))
         body = encoder.encode_reply(reply)
         record.status = 200
         record.complete = True
-        await _within(self._limits.stall_s, send_json(send, 200, body, headers))
+        await _within(self._limits.stall_s, send_json(send, 200, body, _facts(record)))
 
     async def _send_stream(
         self, first: Event, events: AsyncIterator[Event], encoder: Encoder, send: Send, record: Record
     ) -> None:
-        record.status = 200
-        headers = [*_STREAM_HEADERS, *_facts(record)]
-        await _within(self._limits.stall_s, send({"type": "http.response.start", "status": 200, "headers": headers}))
         outbox = Outbox(self._limits.max_unread_bytes)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pump(first, events, encoder, outbox, record))
+                # One turn for the pump: the head tells what the events that are there already say, evictions above all.
+                await asyncio.sleep(0)
+                headers = [*_STREAM_HEADERS, *_facts(record)]
+                record.status = 200
+                head = {"type": "http.response.start", "status": 200, "headers": headers}
+                await _within(self._limits.stall_s, send(head))
                 while (fragment := await outbox.take(self._limits.ping_s)) is not None:
                     await self._send_fragment(fragment or PING, send)
         except* ClientTooSlow as group:
@@ -293,8 +298,8 @@ def _note(error: Exception, record: Record) -> None:
 def retry_headers(error: Exception) -> RawHeaders:
     """When to come back, for the errors that pass."""
     match error:
-        case RateLimited(retry_after_s=float() | int() as seconds):
-            return [(b"retry-after", str(math.ceil(seconds)).encode())]
+        case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
+            return [(b"retry-after", str(max(0, math.ceil(seconds))).encode())]
         case EngineDown():
             return [(b"retry-after", str(LOADING_RETRY_S).encode())]
         case _:
@@ -302,7 +307,9 @@ def retry_headers(error: Exception) -> RawHeaders:
 
 
 def _facts(record: Record) -> RawHeaders:
-    return [(b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())]
+    """What is known of the answer before its first byte."""
+    backend = (b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())
+    return [backend, (b"x-shepherd-evicted", str(record.evicted).encode())] if record.evicted else [backend]
 
 
 _STREAM_HEADERS: RawHeaders = [

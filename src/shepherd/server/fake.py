@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
+from shepherd.engine.stats import CacheStats
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 
@@ -15,8 +17,13 @@ Script = Callable[[Request], AsyncGenerator[Event, None]]
 class ScriptedService:
     """Plays `script` for every request, and remembers what it was asked and how far it came."""
 
-    def __init__(self, script: Script, *, health: Health | None = None) -> None:
+    def __init__(
+        self, script: Script, *, health: Health | None = None, stats: Mapping[str, CacheStats] | None = None
+    ) -> None:
         self._script = script
+        self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
+        """What `stats` tells; a test may change it."""
+        self.cleared: list[str] = []
         self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
         self.requests: list[Request] = []
         self.endpoints: list[str] = []
@@ -44,6 +51,13 @@ class ScriptedService:
 
     def health(self) -> Health:
         return self._health
+
+    def stats(self) -> Mapping[str, CacheStats]:
+        return self.caches
+
+    async def clear(self, name: str) -> None:
+        self.cleared.append(name)
+        self.caches[name] = replace(self.caches[name], used=0, sequences=())
 
 
 def playing(*events: Event | Exception) -> Script:

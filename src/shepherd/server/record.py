@@ -6,9 +6,11 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from shepherd.core import CallStarted, Event, Finished, ReasoningDelta, Started, TextDelta, Usage
+from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
 
 logger = logging.getLogger("shepherd.server")
+
+_FREQUENT = frozenset((TextDelta, ReasoningDelta, CallDelta))
 
 
 @dataclass(slots=True)
@@ -25,6 +27,8 @@ class Record:
     reason: str = "-"
     """The stop reason, or why there is none."""
     usage: Usage = field(default_factory=Usage)
+    evicted: int = 0
+    """Messages that have left the context for this answer."""
     finished: bool = False
     """`Finished` has come."""
     complete: bool = False
@@ -36,11 +40,13 @@ class Record:
 
     def see(self, event: Event) -> None:
         """Take note of `event`. Once per token: the frequent case comes first and is cheap."""
-        if self.first_s is not None and type(event) is not Finished:
+        if self.first_s is not None and type(event) in _FREQUENT:
             return
         match event:
             case TextDelta() | ReasoningDelta() | CallStarted():
-                self.first_s = time.perf_counter()
+                self.first_s = self.first_s or time.perf_counter()
+            case Evicted():
+                self.evicted += event.messages
             case Started():
                 self.backend = event.origin or event.model
                 self.usage = event.usage
@@ -59,9 +65,9 @@ class Record:
         seconds = 0.0 if self.first_s is None else now - self.first_s
         rate = f"{(self.usage.output - 1) / seconds:.1f}" if self.usage.output > 1 and seconds > 0 else "-"
         logger.info(
-            "%s %s model=%s backend=%s in=%d cached=%d out=%d first_ms=%s tokens_per_s=%s status=%d stop=%s",
+            "%s %s model=%s backend=%s in=%d cached=%d out=%d evicted=%d first_ms=%s tokens_per_s=%s status=%d stop=%s",
             self.id, self.surface, _shown(self.model), _shown(self.backend), self.usage.prompt, self.usage.cache_read,
-            self.usage.output, first_ms, rate, self.status, self.reason,
+            self.usage.output, self.evicted, first_ms, rate, self.status, self.reason,
         )  # fmt: skip
 
 

@@ -1,0 +1,359 @@
+"""`shepherd top`: what it makes of a server's figures, and what happens when there is no server to ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from shepherd.backends.base import CacheUsage, Health
+from shepherd.cli.main import cli
+from shepherd.cli.top import Sample, Server, Speed, Watch, board, hit_ratio, in_order, speed, told
+from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.engine.stats import CacheStats, SequenceStats
+from shepherd.server.caches import decode_caches, encode_caches
+from shepherd.server.fake import ScriptedService, saying
+
+Listening = Callable[..., AbstractContextManager[int]]
+
+LIVE = SequenceStats(4, "generate", "a-very-long-name-of-a-session", 600, 412, 550, 50, 33, 41.27, 0.0)
+FRESH = SequenceStats(0, "prefill", None, 100, 0, 0, 100, 0, 0.0, 0.0)
+RECENT = SequenceStats(2, "idle", "s2", 200, 0, 10, 20, 30, 250.4, 75.0)
+OLD = SequenceStats(1, "idle", "s1", 100, 0, 1, 2, 3, 0.0, 7300.0)
+MAIN = CacheStats(
+    1000,
+    used=950,
+    live=2,
+    waiting=1,
+    jobs=7,
+    cached_tokens=900,
+    prefilled_tokens=100,
+    generated_tokens=60,
+    evictions=3,
+    evicted_tokens=412,
+    ram_bytes=3 * 2**20,
+    disk_bytes=2048,
+    sequences=(OLD, RECENT, FRESH, LIVE),
+)
+
+
+def sample(at_s: float, **caches: CacheStats) -> Sample:
+    body = json.loads(json.dumps(encode_caches(caches, dict.fromkeys(caches, "lamb"))))
+    return Sample(at_s, body, decode_caches(body))
+
+
+def drawn(now: Sample, before: Sample | None = None, *, width: int = 120) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(board(now, before))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+# -- what is made of two samples --------------------------------------------------------------------------------------
+
+
+def test_a_speed_is_the_difference_of_two_counts_over_the_time_between_them() -> None:
+    later = replace(MAIN, prefilled_tokens=600, generated_tokens=160)
+    assert speed("main", sample(12.0, main=later), sample(10.0, main=MAIN)) == Speed(250.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        sample(9.0, other=MAIN),
+        sample(10.0, main=MAIN),
+        sample(9.0, main=replace(MAIN, prefilled_tokens=101)),
+        sample(9.0, main=replace(MAIN, generated_tokens=61)),
+        sample(9.0, main=replace(MAIN, jobs=8)),
+    ],
+    ids=["first look", "new cache", "no time", "restart", "restart", "restart"],
+)
+def test_a_speed_is_not_known_without_a_sample_to_compare_with(before: Sample | None) -> None:
+    assert speed("main", sample(10.0, main=MAIN), before) == Speed()
+
+
+COUNTS = st.integers(0, 10**6)
+
+
+@given(COUNTS, COUNTS, st.floats(0.01, 100))
+def test_a_speed_is_never_negative(old: int, new: int, seconds: float) -> None:
+    before = sample(0.0, main=CacheStats(9, prefilled_tokens=old, generated_tokens=old))
+    found = speed("main", sample(seconds, main=CacheStats(9, prefilled_tokens=new, generated_tokens=new)), before)
+    assert found == (Speed() if new < old else Speed((new - old) / seconds, (new - old) / seconds))
+
+
+def test_the_hit_ratio_is_that_of_all_prompt_tokens() -> None:
+    assert hit_ratio(MAIN) == 0.9
+    assert hit_ratio(CacheStats(10)) is None
+
+
+@given(st.permutations(MAIN.sequences))
+def test_live_sequences_come_first_then_those_used_last(sequences: list[SequenceStats]) -> None:
+    assert in_order(tuple(sequences)) == [FRESH, LIVE, RECENT, OLD]
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_board_shows_caches_and_their_sequences() -> None:
+    later = replace(MAIN, prefilled_tokens=600, generated_tokens=160)
+    lines = drawn(sample(12.0, main=later, fast=CacheStats(512)), sample(10.0, main=MAIN))
+    assert lines == [
+        "main  lamb  ▕███████████████████████░▏ 950/1000 cells (95%)",
+        "  prefill 250 tokens/s · decode 50.0 tokens/s · 2 live · 1 waiting",
+        "  hits 60.0% · 3 evictions (412 tokens) · RAM 3.0 MiB · disk 2.0 KiB",
+        " SEQ  STATE     SESSION         TOKENS  EVICTED  CACHED  NEW  GENERATED  TOKENS/S   IDLE",
+        "   0  prefill   -                  100        0       0  100          0         -",
+        "   4  generate  a-very-long-n…     600      412     550   50         33      41.3",
+        "   2  idle      s2                 200        0      10   20         30       250  1 min",
+        "   1  idle      s1                 100        0       1    2          3         -    2 h",
+        "",
+        "fast  lamb  ▕░░░░░░░░░░░░░░░░░░░░░░░░▏ 0/512 cells (0%)",
+        "  prefill - tokens/s · decode - tokens/s · 0 live · 0 waiting",
+        "  hits - · 0 evictions (0 tokens) · RAM 0 B · disk 0 B",
+        "  no conversation",
+    ]
+
+
+def test_a_server_without_caches_says_so() -> None:
+    assert drawn(sample(0.0)) == ["This server has no cache."]
+
+
+def test_names_from_outside_steer_neither_terminal_nor_markup() -> None:
+    nasty = "\x1b[2J[red]x\n\r\x9b"
+    stats = CacheStats(10, sequences=(replace(LIVE, session=nasty),))
+    text = "\n".join(drawn(sample(0.0, **{nasty: stats})))
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert text.count("[2J[red]x") == 2
+
+
+@given(st.builds(CacheStats, sequences=st.lists(st.builds(SequenceStats), max_size=3).map(tuple)), st.integers(20, 200))
+def test_any_figures_can_be_drawn_and_told(stats: CacheStats, width: int) -> None:
+    try:
+        now = sample(1.0, a=stats)
+    except ValueError:  # no figures at all: infinities, and numbers that no machine counts to
+        return
+    assert drawn(now, width=width)
+    assert told(now, None)["caches"]["a"]["n_ctx"] == stats.n_ctx
+
+
+def test_programs_are_told_what_the_server_said_and_the_speeds() -> None:
+    later = replace(MAIN, prefilled_tokens=600, generated_tokens=160)
+    now = sample(12.0, main=later)
+    found = told(now, sample(10.0, main=MAIN))
+    added = {"prefill_per_s": 250.0, "decode_per_s": 50.0, "hit_ratio": 0.6}
+    assert found == {"caches": {"main": {**now.body["caches"]["main"], **added}}}
+
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+def server_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> Server:
+    ticks = count()
+    client = httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://user:pass@h:1/")
+    return Server(client, clock=lambda: float(next(ticks)))
+
+
+def failing(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        raise error
+
+    return answer
+
+
+def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], httpx2.Response]:
+    return lambda request: httpx2.Response(status, content=content)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (failing(httpx2.ConnectError("no")), Unreachable, "no server answers at http://h:1; start one with 'shepherd"),
+        (failing(httpx2.ReadTimeout("slow")), TimedOut, "http://h:1 has not answered for 5 s"),
+        (failing(httpx2.RemoteProtocolError("\x1b[31mbad")), Unreachable, "http://h:1 cannot be asked: ␛[31mbad"),
+        (failing(httpx2.ReadError("")), Unreachable, "http://h:1 cannot be asked: ReadError"),
+        (replying(401), NotAllowed, "give its key with --api-key KEY"),
+        (replying(404), BadReply, "it is no Shepherd server, or an old one"),
+        (replying(307), ShepherdError, "answers /v1/caches with status 307"),
+        (replying(500, b"{}"), ShepherdError, "answers /v1/caches with status 500"),
+        (replying(503, b'{"error": {"message": "still loading\\u001b"}}'), EngineDown, "http://h:1: still loading␛"),
+        (replying(503, b"<html>"), EngineDown, "http://h:1: it is not ready"),
+        (replying(200, b"<html>"), BadReply, "is it a Shepherd server?"),
+        (replying(200, b"[" * 100_000), BadReply, "is it a Shepherd server?"),
+        (replying(200, b'{"caches": {"\\u001b": 3}}'), BadReply, "(caches.␛ is no object)"),
+        (replying(200, b"\xff\xfe"), BadReply, "is it a Shepherd server?"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_said_in_one_sentence(
+    answer: Callable[[httpx2.Request], httpx2.Response], kind: type[ShepherdError], said: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        server_of(answer).poll()
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "pass" not in caught.value.message
+    assert "\x1b" not in caught.value.message
+
+
+def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None:
+    def body(generated: int) -> bytes:
+        return json.dumps(encode_caches({"main": replace(MAIN, generated_tokens=generated)}, {})).encode()
+
+    replies: Iterator[Any] = iter(
+        [
+            httpx2.Response(200, content=body(100)),
+            httpx2.Response(200, content=body(130)),
+            httpx2.ConnectError("gone"),
+            httpx2.Response(200, content=body(140)),
+            httpx2.Response(200, content=body(150)),
+        ]
+    )
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        reply = next(replies)
+        if isinstance(reply, Exception):
+            raise reply
+        assert isinstance(reply, httpx2.Response)
+        return reply
+
+    watch = Watch(server_of(answer))
+    seen = []
+    for _ in range(5):
+        watch.look()
+        assert watch.now is not None
+        seen.append((watch.problem is None, speed("main", watch.now, watch.before).decode))
+        console = Console(width=150, color_system=None)
+        with console.capture() as capture:
+            console.print(watch.picture())
+        assert "main" in capture.get()
+        assert ("trying again" in capture.get()) == (watch.problem is not None)
+    assert seen == [(True, None), (True, 30.0), (False, None), (True, None), (True, 10.0)]
+
+
+def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_not() -> None:
+    with pytest.raises(Unreachable):
+        Watch(server_of(failing(httpx2.ConnectError("no")))).look()
+    watch = Watch(server_of(replying(503, b'{"error": {"message": "loading"}}')))
+    watch.look()
+    assert watch.now is None
+    assert watch.problem is not None
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, and the working folder at once."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("XDG_", "SHEPHERD_"))] + ["MODEL_PATH"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def shepherd(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="shepherd")
+
+
+def service_of(**stats: CacheStats) -> ScriptedService:
+    usage: Mapping[str, CacheUsage] = {
+        name: CacheUsage(cache.n_ctx, cache.used, "lamb") for name, cache in stats.items()
+    }
+    return ScriptedService(saying("Hi"), health=Health("ok", "llamacpp", "lamb.gguf", usage), stats=stats)
+
+
+def test_in_a_pipe_it_looks_once_and_nothing_is_cut_off(home: Path, listening: Listening) -> None:
+    with listening(service_of(main=MAIN)) as port:
+        for arguments in ([], ["--once"]):
+            result = shepherd("top", "--url", f"http://127.0.0.1:{port}/v1/", *arguments)
+            assert result.exit_code == 0, result.output
+            assert result.stdout.startswith("main  lamb  ▕")
+            assert "disk 2.0 KiB\n" in result.stdout
+            assert re.search(r"\n +4  generate  a-very-long-n…  +600 ", result.stdout)
+            assert "\x1b" not in result.stdout
+
+
+def test_one_object_per_look_for_programs(home: Path, listening: Listening) -> None:
+    with listening(service_of(main=MAIN)) as port:
+        result = shepherd("top", "--url", f"127.0.0.1:{port}", "--json", "--once")
+    (line,) = result.stdout.splitlines()
+    told = json.loads(line)
+    assert told["time"] > 1.7e9
+    assert told["caches"]["main"]["hit_ratio"] == 0.9
+    assert told["caches"]["main"]["prefill_per_s"] is None
+    assert [each["seq"] for each in told["caches"]["main"]["sequences"]] == [1, 2, 0, 4]
+
+
+def test_the_configured_server_is_asked_with_the_configured_key(home: Path, listening: Listening) -> None:
+    with listening(service_of(main=MAIN), api_keys=("hush",)) as port:
+        (home / "shepherd.toml").write_text(f'[server]\nhost = "0.0.0.0"\nport = {port}\napi_keys = ["hush"]\n')
+        assert shepherd("top").stdout.startswith("main  lamb")
+        (home / "shepherd.toml").write_text(f"[server]\nport = {port}\n")
+        assert shepherd("top", "--api-key", "hush").stdout.startswith("main  lamb")
+        refused = shepherd("top")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"shepherd: http://127.0.0.1:{port} does not let us look; give its key with --api-key KEY\n"
+    )
+
+
+def test_the_configured_key_goes_to_no_other_server(home: Path, listening: Listening) -> None:
+    (home / "shepherd.toml").write_text('[server]\napi_keys = ["hush"]\n')
+    with listening(service_of(main=MAIN), api_keys=("hush",)) as port:
+        address = f"http://127.0.0.1:{port}"
+        assert shepherd("top", "--url", address).exit_code == 1
+        assert shepherd("top", "--url", address, "--api-key", "hush").exit_code == 0
+        assert shepherd("--api-key", "hush", "top", "--url", address).exit_code == 0
+
+
+def test_no_server_is_one_sentence_and_status_1(home: Path) -> None:
+    result = shepherd("top", "--port", "1")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("shepherd: no server answers at http://127.0.0.1:1; start one with 'shepherd serve'")
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("[::]", "[::1]"), ("127.0.0.2", "127.0.0.2"), ("localhost",) * 2],
+)
+def test_a_server_that_listens_everywhere_is_asked_on_this_machine(home: Path, host: str, asked: str) -> None:
+    assert f"no server answers at http://{asked}:1;" in shepherd("top", "--host", host, "--port", "1").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--url", "ftp://h"],
+        ["--url", "http://"],
+        ["--url", ""],
+        ["--url", "http://h:port"],
+        ["--url", "http://[::1"],
+        ["--url", "a b"],
+        ["--port", "0"],
+        ["--interval", "3"],
+        ["http://127.0.0.1:8000"],
+    ],
+)
+def test_a_wrong_address_is_refused_with_status_2(home: Path, arguments: list[str]) -> None:
+    result = shepherd("top", *arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert "internal" not in result.output

@@ -1,0 +1,221 @@
+"""`GET /metrics`, read back by Prometheus' own parser."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from shepherd.core import (
+    CallStarted,
+    EngineError,
+    Event,
+    Evicted,
+    Finished,
+    RateLimited,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+)
+from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
+from shepherd.server.app import create_app
+from shepherd.server.fake import ScriptedService, playing, saying
+from shepherd.server.metrics import FIRST_TOKEN_BOUNDS_S, Metrics
+from shepherd.server.record import Record
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+
+Key = tuple[str, frozenset[tuple[str, str]]]
+
+
+def key(name: str, **labels: str) -> Key:
+    return name, frozenset(labels.items())
+
+
+def read(text: str) -> dict[Key, float]:
+    """Every sample by name and labels; each is there once."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    found = {key(sample.name, **sample.labels): sample.value for sample in samples}
+    assert len(found) == len(samples)
+    return found
+
+
+def rendered(stats: Mapping[str, CacheStats]) -> dict[Key, float]:
+    return read(Metrics(lambda: stats).render().decode())
+
+
+@asynccontextmanager
+async def scraping(service: ScriptedService) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(create_app(service))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+def histogram(*values: float) -> Histogram:
+    found = Histogram(EVICTION_BOUNDS_S)
+    for value in values:
+        found.observe(value)
+    return found
+
+
+MAIN = CacheStats(
+    4096,
+    used=1000,
+    live=2,
+    waiting=3,
+    jobs=9,
+    cached_tokens=700,
+    prefilled_tokens=300,
+    generated_tokens=50,
+    evictions=2,
+    evicted_messages=6,
+    evicted_tokens=412,
+    preemptions=1,
+    rebases=4,
+    dropped=5,
+    saved=4,
+    restored=3,
+    ram_bytes=2048,
+    disk_bytes=8192,
+    eviction_s=histogram(0.0002, 0.02),
+    sequences=(
+        SequenceStats(0, "generate", "s", 500, 0, 0, 0, 0, 0.0, 0.0),
+        SequenceStats(1, "prefill", None, 400, 0, 0, 0, 0, 0.0, 0.0),
+        SequenceStats(2, "idle", None, 100, 0, 0, 0, 0, 0.0, 7.0),
+    ),
+)
+FAST = CacheStats(512, cached_tokens=1, prefilled_tokens=2, generated_tokens=3, eviction_s=histogram(5.0), evictions=1)
+
+
+async def test_the_promised_metrics_are_there_with_their_labels() -> None:
+    async with scraping(ScriptedService(saying("Hi"), stats={"main": MAIN, "fast": FAST})) as client:
+        await client.post(CHAT, json=BODY)
+        answer = await client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = read(answer.text)
+    expected = {
+        key("shepherd_requests_total", surface="openai-chat", status="200"): 1,
+        key("shepherd_prompt_tokens_total", source="cached"): 701,
+        key("shepherd_prompt_tokens_total", source="prefilled"): 302,
+        key("shepherd_generated_tokens_total"): 53,
+        key("shepherd_evictions_total"): 3,
+        key("shepherd_evicted_messages_total"): 6,
+        key("shepherd_evicted_tokens_total"): 412,
+        key("shepherd_eviction_seconds_count"): 3,
+        key("shepherd_eviction_seconds_bucket", le="0.0003"): 1,
+        key("shepherd_eviction_seconds_bucket", le="0.03"): 2,
+        key("shepherd_eviction_seconds_bucket", le="1.0"): 2,
+        key("shepherd_eviction_seconds_bucket", le="+Inf"): 3,
+        key("shepherd_time_to_first_token_seconds_count"): 1,
+        key("shepherd_kv_cells", cache="main", state="used"): 1000,
+        key("shepherd_kv_cells", cache="main", state="free"): 3096,
+        key("shepherd_kv_cells", cache="fast", state="free"): 512,
+        key("shepherd_sequences", cache="main", state="generate"): 1,
+        key("shepherd_sequences", cache="main", state="idle"): 1,
+        key("shepherd_sequences", cache="fast", state="idle"): 0,
+        key("shepherd_live_jobs", cache="main"): 2,
+        key("shepherd_queue_depth", cache="main"): 3,
+        key("shepherd_jobs_total", cache="main"): 9,
+        key("shepherd_preemptions_total", cache="main"): 1,
+        key("shepherd_rebases_total", cache="main"): 4,
+        key("shepherd_sequences_dropped_total", cache="main"): 5,
+        key("shepherd_sequences_saved_total", cache="main"): 4,
+        key("shepherd_sequences_restored_total", cache="main"): 3,
+        key("shepherd_snapshot_bytes", cache="main", tier="ram"): 2048,
+        key("shepherd_snapshot_bytes", cache="main", tier="disk"): 8192,
+    }
+    assert {name: found[name] for name in expected} == {name: pytest.approx(value) for name, value in expected.items()}
+    assert found[key("shepherd_eviction_seconds_sum")] == pytest.approx(5.0202)
+
+
+async def test_before_anything_has_happened_the_sums_are_there_and_zero() -> None:
+    found = rendered({})
+    for name in ("shepherd_evictions_total", "shepherd_generated_tokens_total", "shepherd_eviction_seconds_count"):
+        assert found[key(name)] == 0
+    assert found[key("shepherd_prompt_tokens_total", source="cached")] == 0
+    assert not [name for name, _ in found if name == "shepherd_kv_cells"]
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "has_first"),
+    [
+        ((Started("m"), TextDelta("a"), Finished("end")), "200", True),
+        ((Started("m"), Finished("end")), "200", False),
+        ((RateLimited("full", backend="main", retry_after_s=1),), "429", False),
+        ((EngineError("broken"),), "500", False),
+        ((Started("m"), TextDelta("a"), EngineError("broken")), "500", True),
+    ],
+)
+async def test_every_request_is_counted_by_its_status(events: Any, status: str, has_first: bool) -> None:
+    async with scraping(ScriptedService(playing(*events))) as client:
+        await client.post(CHAT, json=BODY)
+        await client.post("/chat/completions", json=BODY)
+        found = read((await client.get("/metrics")).text)
+    counted = {labels: value for (name, labels), value in found.items() if name == "shepherd_requests_total"}
+    assert counted == {frozenset({("surface", "openai-chat"), ("status", status)}): 2}
+    assert found[key("shepherd_time_to_first_token_seconds_count")] == 2 * has_first
+
+
+async def test_a_request_that_could_not_be_read_is_counted_too() -> None:
+    async with scraping(ScriptedService(saying("Hi"))) as client:
+        await client.post(CHAT, content=b"{")
+        found = read((await client.get("/metrics")).text)
+    assert found[key("shepherd_requests_total", surface="openai-chat", status="400")] == 1
+
+
+def test_the_first_token_is_timed_from_the_arrival() -> None:
+    metrics = Metrics(dict)
+    for seconds in (0.004, 0.2, 500.0):
+        metrics.count(Record("id", "s", status=200, begun_s=10.0, first_s=10.0 + seconds))
+    found = read(metrics.render().decode())
+    name = "shepherd_time_to_first_token_seconds"
+    buckets = [found[key(f"{name}_bucket", le=str(bound))] for bound in (0.005, 0.1, 0.25, 120.0, "+Inf")]
+    assert buckets == [1, 1, 2, 2, 3]
+    assert found[key(f"{name}_sum")] == pytest.approx(500.204)
+
+
+@pytest.mark.parametrize("event", [TextDelta("b"), ReasoningDelta("b"), CallStarted("1", "f"), Evicted(1, 1)])
+def test_only_the_first_visible_thing_is_timed(event: Event) -> None:
+    record = Record("id", "s", first_s=11.0)
+    record.see(event)
+    assert record.first_s == 11.0
+
+
+TIMES = st.lists(st.floats(0, 1e4), max_size=20)
+
+
+@given(TIMES, TIMES)
+def test_the_buckets_of_all_caches_are_those_of_all_observations(first: list[float], second: list[float]) -> None:
+    stats = {"a": replace(MAIN, eviction_s=histogram(*first)), "b": replace(FAST, eviction_s=histogram(*second))}
+    found = rendered(stats)
+    for bound in EVICTION_BOUNDS_S:
+        naive = sum(value <= bound for value in (*first, *second))
+        assert found[key("shepherd_eviction_seconds_bucket", le=str(bound))] == naive
+    assert found[key("shepherd_eviction_seconds_bucket", le="+Inf")] == len(first) + len(second)
+    assert found[key("shepherd_eviction_seconds_count")] == len(first) + len(second)
+    assert found[key("shepherd_eviction_seconds_sum")] == pytest.approx(sum(first) + sum(second))
+
+
+@given(st.text(max_size=10))
+def test_any_name_of_a_cache_can_be_read_back(name: str) -> None:
+    assert rendered({name: MAIN})[key("shepherd_queue_depth", cache=name)] == 3
+
+
+def test_applications_count_for_themselves_and_nothing_is_left_behind() -> None:
+    before = {family.name for family in REGISTRY.collect()}
+    one, other = Metrics(dict), Metrics(dict)
+    one.count(Record("id", "s", status=200))
+    assert b"shepherd_requests_total{" in one.render()
+    assert b"shepherd_requests_total{" not in other.render()
+    assert {family.name for family in REGISTRY.collect()} == before
+
+
+def test_bounds_are_in_order() -> None:
+    assert list(FIRST_TOKEN_BOUNDS_S) == sorted(FIRST_TOKEN_BOUNDS_S)
