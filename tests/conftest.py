@@ -30,11 +30,19 @@ def weights(lamb: Path) -> Iterator[Weights]:
 
 
 @contextmanager
-def running_server(*arguments: str, **variables: str) -> Iterator[str]:
-    """The address of a really started server, for the length of the block; it must end by itself with status 0."""
+def running_server(*arguments: str, log: Path | None = None, **variables: str) -> Iterator[str]:
+    """The address of a really started server, for the length of the block; it must end by itself with status 0.
+
+    What it says on stderr goes to the file `log`.
+    """
     command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1", *arguments]
     environment = {**os.environ, **variables}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with (
+        open(log or os.devnull, "w") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr if log else None, text=True, env=environment
+        ) as process,
+    ):
         assert process.stdout is not None
         lines = []
         for line in process.stdout:
@@ -42,8 +50,10 @@ def running_server(*arguments: str, **variables: str) -> Iterator[str]:
             if line.startswith("Listening on: "):
                 break
         assert lines[-1].startswith("Listening on: "), "".join(lines)
-        yield lines[-1].removeprefix("Listening on: ").strip()
-        process.terminate()
+        try:
+            yield lines[-1].removeprefix("Listening on: ").strip()
+        finally:
+            process.terminate()
         assert process.wait(30) == 0
 
 

@@ -31,6 +31,9 @@ from shepherd.core import ConfigError, EngineDown, Event, Request
 from shepherd.dialects import Dialect, Template, detect, get
 from shepherd.engine import catalog, gguf
 from shepherd.engine.engine import Engine
+from shepherd.engine.pool import Tiers
+from shepherd.engine.stats import CacheStats
+from shepherd.engine.work import EngineOptions
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp import Weights
@@ -42,6 +45,11 @@ LARGEST_DEFAULT_CONTEXT = 131_072
 
 
 SWITCH_INTERVAL_S = 0.0002
+
+IDLE_SEQUENCES = 28
+"""Conversations that a cache can hold besides those that are computed, where one more costs nothing."""
+IDLE_STATES = 2
+"""The same where each one costs the memory of a whole state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +138,27 @@ class App:
         name = self._facts.path.name if self._facts else Path(model).name
         caches = {
             cache: CacheUsage(backend.engine.n_ctx, backend.engine.used, backend.model)
-            for cache, backend in self._backends.items()
+            for cache, backend in list(self._backends.items())
         }
         if self._failure:
             return Health("error", self.config.backend, name, caches, self._failure)
         if self._router is None:
             return Health("loading", self.config.backend, name, caches, "the model is still loading")
         return Health("ok", self.config.backend, name, caches)
+
+    def stats(self) -> dict[str, CacheStats]:
+        """By name, the figures of every cache that is open; cheap, from any thread."""
+        return {cache: backend.engine.stats() for cache, backend in list(self._backends.items())}
+
+    async def clear(self, name: str) -> None:
+        """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
+
+        Raises: `EngineDown`.
+        """
+        backend = self._backends.get(name)
+        if backend is None:
+            raise EngineDown("the cache was closed meanwhile")
+        await backend.engine.clear()
 
     def facts(self) -> Facts:
         """What is running by default. Raises: `EngineDown` before `load` is done."""
@@ -153,6 +175,8 @@ class App:
             n_ctx=facts.n_ctx,
             system=self.config.system if system is None else system,
             max_tokens=self.config.max_tokens,
+            on_full=self.config.caches[0].overflow or "evict",
+            archive=self.config.memory.enable_archival,
         )
 
     # loading, in its own thread
@@ -205,8 +229,13 @@ class App:
         weights = self._weights.get(model.name) or self._load_weights(model, header, use_extra_bufts, on_progress)
         on_progress(Loading("context", cache.name, 0.0))
         template, dialect = _protocol(model, weights)
+        # States, and the pools of narrow windows, are made for each sequence there may be.
+        is_dear = weights.is_recurrent or not self.config.kv.swa_full
         options = ContextOptions(
             n_ctx=n_ctx,
+            n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
+            n_outputs=cache.sequences,
+            swa_full=self.config.kv.swa_full,
             n_batch=model.n_batch,
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
@@ -214,7 +243,8 @@ class App:
             cache_type_k=type_k,
             cache_type_v=type_v,
         )
-        engine = Engine(LlamaRuntime(weights, options), name=cache.name, show=weights.piece)
+        runtime = LlamaRuntime(weights, options)
+        engine = Engine(runtime, name=cache.name, show=weights.piece, options=self._engine_options(cache))
         self._backends[cache.name] = LocalBackend(
             engine,
             weights,
@@ -227,6 +257,7 @@ class App:
                 max_tokens=self.config.max_tokens,
                 strict_max_tokens=self.config.strict_max_tokens,
                 thinking=self.config.thinking,
+                on_full=cache.overflow or "error",
             ),
         )
         if all(card.id != model.name for card in self._cards):
@@ -248,6 +279,18 @@ class App:
             cache.name, weights.path.name, engine.n_ctx, dialect.name,
         )  # fmt: skip
         on_progress(Loading("context", cache.name, 1.0))
+
+    def _engine_options(self, cache: CacheConfig) -> EngineOptions:
+        kv = self.config.kv
+        folder = Path(kv.folder).expanduser() if kv.folder else self._cache_folder / "conversations"
+        return EngineOptions(
+            sequences=cache.sequences,
+            queue=cache.queue,
+            low_water=kv.low_water,
+            n_positions=kv.n_positions,
+            reuse_tail=kv.reuse_tail,
+            tiers=Tiers(kv.ram_bytes, folder if kv.disk else None, kv.disk_bytes),
+        )
 
     def _load_weights(
         self,
@@ -317,11 +360,6 @@ def _refuse_what_cannot_run(config: Config) -> None:
 
 def _without_effect(config: Config) -> Iterator[str]:
     """What was asked for and is not there yet: said once, never ignored in silence."""
-    policies = [*(cache.overflow for cache in config.caches), *(rule.overflow for rule in config.routes)]
-    if "evict" in policies:
-        yield "eviction is not available yet: a conversation that fills its context ends with an error"
-    if any(cache.sequences > 1 for cache in config.caches):
-        yield "a cache serves one conversation at a time in this version: sequences is 1"
     if config.tools.enabled:
         yield f"no tools are available yet: {', '.join(config.tools.enabled)} cannot be enabled"
     if config.mcp_servers:
@@ -330,7 +368,7 @@ def _without_effect(config: Config) -> Iterator[str]:
 
 def _route(rule: configuration.RouteConfig) -> Route:
     assert rule.cache is not None
-    return Route(rule.cache, match=rule.match, model=rule.model, endpoint=rule.endpoint)
+    return Route(rule.cache, match=rule.match, model=rule.model, endpoint=rule.endpoint, on_full=rule.overflow)
 
 
 def _context_size(cache: CacheConfig, header: gguf.Header, type_k: str, type_v: str, *, loaded: bool) -> int:
