@@ -71,7 +71,9 @@ class Day:
     def __init__(self, seed: int, memory: Memory, tiers: Tiers, *, reuse_tail: bool = False) -> None:
         self.random = Random(seed)
         self.memory = memory
-        self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=N_CTX, n_seq=6, n_batch=16, memory=memory)
+        self.runtime = FakeRuntime(
+            model, frozenset({END}), n_ctx=N_CTX, n_seq=6, n_batch=16, memory=memory, pays_for_idle=seed % 3 == 0
+        )
         self.work = Work(
             self.runtime,
             EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),

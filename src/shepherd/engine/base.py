@@ -185,6 +185,8 @@ class Runtime(Protocol):
     n_batch: int
     """Tokens in one decode, at most."""
     memory: Memory
+    pays_for_idle: bool
+    """Whether a decode takes longer for every cell that holds a token, whoever it belongs to."""
 
     @property
     def fingerprint(self) -> str:

@@ -105,6 +105,7 @@ class FakeRuntime:
     memory: Memory = PLAIN
     faults: Faults = field(default_factory=Faults)
     fingerprint: str = "fake"
+    pays_for_idle: bool = False
 
     def __post_init__(self) -> None:
         self.cells: dict[int, int] = {}

@@ -101,7 +101,7 @@ def memory(facts: Facts) -> Memory:
         if rule.holds(facts) and not rule.takes <= taken:
             taken |= rule.takes
             reasons.append(rule.why)
-    windowed = _is_windowed(facts) and not facts.recurrent
+    windowed = _is_windowed(facts) and "hole" not in taken
     return Memory(
         hole="hole" not in taken,
         rollback="any" if "rollback" not in taken else "window" if windowed else "none",

@@ -40,7 +40,7 @@ class Run:
         return self.position + self.stop - self.start
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Resident:
     """One sequence. Changed by the ledger only."""
 
@@ -199,15 +199,17 @@ class Ledger:
         """The sequences that nobody is computing, least recently used first."""
         return sorted((resident for resident in self if not resident.live), key=lambda resident: resident.used_at)
 
-    def find(self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = ()) -> Match | None:
+    def find(
+        self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Sequence[Resident] = ()
+    ) -> Match | None:
         """The sequence that saves most of `prompt`, with at least one token left to decode (K5).
 
         Without `holes` nothing counts behind a sequence's first evicted token: the caller wants all of its prompt seen.
-        Where nothing can be shared, sequences in use do not count.
+        Where nothing can be shared, sequences in use do not count; those in `without` never do.
         """
         best: Match | None = None
         for resident in self:
-            if resident.aside or (resident.live and not self.memory.share):
+            if resident.aside or resident in without or (resident.live and not self.memory.share):
                 continue
             length = common_prefix(resident.tokens, prompt)
             match = self.usable(resident, min(length, len(prompt) - 1), holes=holes, spans=spans)

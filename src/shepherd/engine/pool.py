@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 WORTH_SAVING = 32
 """Tokens of an idle sequence that nothing else has: below, computing them again is as cheap as keeping them."""
+WORTH_TIDYING = 128
+"""Cells that only an idle sequence holds: below, they cost less than moving it."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 20.0
@@ -72,6 +74,9 @@ class Pool:
         self.token_s = 0.0
         """What computing a prompt token takes; tells what a snapshot is worth."""
         self._name = name
+        self._ram_bytes = tiers.ram_bytes
+        self._token_bytes = 0.0
+        """Of a saved state, per token."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
         self._keeps_on_disk = tiers.folder is not None
         self._on_disk: dict[int, int] = {}
@@ -250,6 +255,21 @@ class Pool:
                 self.drop(resident)
         return ledger.free >= n
 
+    def tidy(self) -> None:
+        """Move idle sequences into host memory at once, where their cells make every decode slower and RAM has room.
+
+        Saving and loading a thousand tokens takes some milliseconds; looking past their cells takes one, every time.
+        """
+        if not (self.runtime.pays_for_idle and self._has_tiers):
+            return
+        for resident in self.ledger.idle():
+            room = self._ram_bytes - self.snapshots.ram_bytes
+            if self.ledger.used - self.ledger.used_without([resident]) < WORTH_TIDYING:
+                continue
+            if resident.n_resident * self._token_bytes > room:
+                return
+            self.drop(resident)
+
     def drop(self, resident: Resident) -> None:
         """Give up an idle sequence, into the tiers if they take it."""
         self.counts.dropped += 1
@@ -282,6 +302,7 @@ class Pool:
         state = self.runtime.save(resident.id)
         if not state:
             return None
+        self._token_bytes = len(state) / max(1, resident.n_resident)
         return Snapshot(
             tokens=resident.tokens[:],
             runs=tuple((run.start, run.stop, run.position) for run in resident.runs),

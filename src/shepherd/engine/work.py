@@ -159,8 +159,9 @@ class Work:
         job, pool, holes = task.job, self.pool, task.job.on_full == "evict"
         reserve = max(1, min(job.reserve, task.n_left))
         promised = self._promised()
+        refused: list[Resident] = []
         while True:
-            match = self._ledger.find(task.tokens, holes=holes, spans=job.spans)
+            match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
             saved = match.saved if match else 0
             if any(self._in_common(task, other) > saved + WORTH_WAITING for other in self.running):
                 return "held up"  # most of this prompt is being computed by another one right now
@@ -195,6 +196,8 @@ class Work:
             try:
                 resident = pool.carry_out(planned, task.tokens, planned.n_new + reserve + promised)
             except Refused:
+                if planned.source is not None:
+                    refused.append(planned.source)
                 continue
             reasons.tell_match(self._name, task.tokens, job, match, planned, show=self._show)
             self._begin(task, resident, planned, time.perf_counter() - begun)
@@ -231,6 +234,7 @@ class Work:
             self._evicted(task, planned.leaving, planned.n_cached + planned.n_new, seconds)
         self._post.add(task.ticket)
         self._post.flush()
+        self.pool.tidy()
 
     def _checkpoints(self, task: Task, planned: Plan) -> list[int]:
         """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""

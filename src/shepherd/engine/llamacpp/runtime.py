@@ -109,6 +109,8 @@ class LlamaRuntime:
             can_shift=bool(C.llama_memory_can_shift(self._kv)),
         )
         self.memory: Memory = gate.memory(self._facts)
+        # Without flash attention, everything up to the highest cell in use is multiplied first and masked then.
+        self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
         self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
         """Per sequence, the others that may share cells with it."""

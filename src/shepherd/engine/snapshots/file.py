@@ -89,8 +89,8 @@ def open_folder(folder: Path) -> None:
 
 
 def listing(folder: Path) -> dict[str, int]:
-    """Bytes of each complete file, by key; what killed writers left is removed on the way. Raises: `OSError`."""
-    sizes = {}
+    """Bytes of each complete file, by key, oldest first; what killed writers left is removed. Raises: `OSError`."""
+    facts = []
     with os.scandir(folder) as files:
         for found in files:
             name = _NAME.fullmatch(found.name)
@@ -100,8 +100,9 @@ def listing(folder: Path) -> dict[str, int]:
                 _remove_leftover(found.path)
                 continue
             with suppress(FileNotFoundError):
-                sizes[name[1]] = found.stat(follow_symlinks=False).st_size
-    return sizes
+                fact = found.stat(follow_symlinks=False)
+                facts.append((fact.st_mtime_ns, name[1], fact.st_size))
+    return {key: size for _, key, size in sorted(facts)}
 
 
 def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes, int]:

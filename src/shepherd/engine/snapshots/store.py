@@ -412,8 +412,9 @@ class Snapshots:
             known = set(self._disk)
             for key in known - sizes.keys():
                 self._leave_disk(key)
-        for key in sizes.keys() - known:
-            self._adopt(key, sizes[key])
+        for key, size in sizes.items():
+            if key not in known:
+                self._adopt(key, size)
         with self._turn:
             leaving = self._disk.overflow()
             for key in leaving:
@@ -495,8 +496,8 @@ class Snapshots:
             leaving = []
             if is_written:
                 self._counts["written"] += 1
-                entry.on_disk = key in self._entries  # or cleared a moment ago
-                leaving = self._surplus(entry, is_new=True) if entry.on_disk else [key]
+                entry.on_disk = True
+                leaving = self._surplus(entry, is_new=True)
                 for other in leaving:
                     self._leave_disk(other, is_refused=True)
             else:
