@@ -8,6 +8,7 @@ Takes about ten minutes on two cores, once; the programs stay in the user's cach
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,10 @@ def _build(program: Path) -> None:
         _fetch(source)
     build = folder() / "build"
     subprocess.run(["cmake", "-S", source, "-B", build, *OPTIONS], check=True)
-    subprocess.run(["cmake", "--build", build, "--target", "llama-bench", "llama-server", "-j"], check=True)
+    subprocess.run(
+        ["cmake", "--build", build, "--target", "llama-bench", "llama-server", "-j", str(os.cpu_count() or 1)],
+        check=True,
+    )
     assert program.exists()
 
 

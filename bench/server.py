@@ -11,99 +11,50 @@ better.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import json
-import socket
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import machine
-from llama_tools import tool
 from rich.console import Console
-from rich.table import Table
-
-from engine import EMBEDDED
+from sides import EMBEDDED, Setup, Side, in_turn, running
+from verdict import Verdict
 
 YARDSTICK = Path(__file__).parent.parent.parent / "shared" / "tools" / "measure_server.py"
-START_S = 120.0
 
 N_CTX = 4096
-
-BETTER_IS_LESS = ("_ms", "turn")
-"""Measurements whose names contain one of these are times."""
-
-
-@contextlib.contextmanager
-def running(command: list[str], port: int) -> Iterator[None]:
-    """A server for the length of the block."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait(process, port)
-        yield
-    finally:
-        process.terminate()
-        process.wait(20)
+SEQUENCES = 8
+"""As many as the yardstick's clients at most."""
 
 
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise SystemExit(f"the server ended with status {process.returncode}")
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            if connection.getresponse().status == http.client.OK:
-                return
-        time.sleep(0.1)
-    raise SystemExit("the server did not start in time")
-
-
-def commands(model: Path, threads: int) -> dict[str, list[str]]:
-    """How each server is started, `{port}` to be filled in."""
-    common = ["--host", "127.0.0.1", "--port", "{port}"]
-    ours = [sys.executable, "-m", "shepherd", "serve", "--model", str(model), *common]
-    theirs = [str(tool("llama-server")), "-m", str(model), *common, "--jinja", "-fa", "off"]
-    return {
-        "shepherd": [*ours, "--context-size", str(N_CTX), "--threads", str(threads)],
-        # Its best setting for many clients: four slots over one pool are its default; eight serve eight clients at
-        # once.
-        "llama-server": [*theirs, "-c", str(N_CTX), "-np", "8", "-kvu", "-t", str(threads)],
-    }
-
-
-def measure(yardstick: Path, command: list[str], arguments: list[str]) -> dict[str, float]:
-    """One run of the yardstick over one freshly started server, flattened to named numbers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with running([part.format(port=port) for part in command], port):
+def measure(yardstick: Path, side: Side, setup: Setup, arguments: list[str]) -> dict[str, Any]:
+    """One run of the yardstick over one freshly started server: its report."""
+    with running(side, setup) as server:
         done = subprocess.run(
-            [sys.executable, yardstick, f"http://127.0.0.1:{port}", *arguments],
+            [sys.executable, yardstick, f"http://127.0.0.1:{server.port}", *arguments],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-    return flatten(json.loads(done.stdout.splitlines()[-1]))
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
-def flatten(report: dict[str, Any]) -> dict[str, float]:
-    """The yardstick's report as numbers by name."""
+def note(verdict: Verdict, side: Side, report: dict[str, Any]) -> None:
+    """Take the yardstick's report apart."""
     turns = [turn[0] * 1000 for turn in report["turns"]]
-    numbers = {"turn_1_ms": turns[0], "later_turns_ms": statistics.median(turns[1:])}
+    verdict.add("turn 1", side, turns[0])
+    verdict.add("later turns: median", side, statistics.median(turns[1:]))
     for name, value in report.items():
         if name.startswith("one_token"):
-            numbers[name] = value
+            verdict.add(name.removesuffix("_ms").replace("_", " "), side, value)
         elif name.startswith("clients_"):
-            numbers[f"{name}_tok_s"] = value["tok_s"]
-            numbers[f"{name}_ttft_ms"] = value["ttft_ms"]
+            clients = name.replace("_", " ")
+            verdict.add(f"{clients}: all tokens", side, value["tok_s"], unit="tokens/s", better="more")
+            verdict.add(f"{clients}: first token", side, value["ttft_ms"])
             if value["gap_p99_ms"] is not None:
-                numbers[f"{name}_gap_p99_ms"] = value["gap_p99_ms"]
-    return numbers
+                verdict.add(f"{clients}: gap, 99 %", side, value["gap_p99_ms"])
 
 
 def main() -> None:
@@ -116,28 +67,14 @@ def main() -> None:
     if not options.yardstick.exists():
         raise SystemExit(f"no yardstick at {options.yardstick}; name one with --yardstick")
     console = Console()
-    runs: dict[str, list[dict[str, float]]] = {"shepherd": [], "llama-server": []}
-    for turn in range(options.rounds):
-        for name, command in commands(EMBEDDED, options.threads).items():
-            console.print(f"round {turn + 1} of {options.rounds}: {name}")
-            runs[name].append(measure(options.yardstick, command, ["--sys", str(options.system_tokens)]))
-    results = []
-    table = Table("measured", "Shepherd", "llama-server", "ratio")
-    for name in runs["shepherd"][0]:
-        mine, theirs = ([run[name] for run in runs[who]] for who in runs)
-        pairs = zip(mine, theirs, strict=True)
-        is_time = any(mark in name for mark in BETTER_IS_LESS)
-        ratio = statistics.median(b / a if is_time else a / b for a, b in pairs)
-        row = {
-            "measured": name,
-            "shepherd": round(statistics.median(mine), 2),
-            "llama_server": round(statistics.median(theirs), 2),
-            "ratio": round(ratio, 3),
-        }
-        results.append(row)
-        table.add_row(*map(str, row.values()))
-    console.print(table)
-    path = machine.save(f"server-{options.threads}t", {"threads": options.threads, "results": results})
+    verdict = Verdict()
+    setup = Setup(EMBEDDED, N_CTX, options.threads, sequences=SEQUENCES)
+    for round_ in range(options.rounds):
+        for side in in_turn(round_):
+            console.print(f"round {round_ + 1} of {options.rounds}: {side}")
+            note(verdict, side, measure(options.yardstick, side, setup, ["--sys", str(options.system_tokens)]))
+    verdict.show(console, f"the common yardstick, embedded model, {options.threads} thread(s)")
+    path = machine.save(f"server-{options.threads}t", {"threads": options.threads, "results": verdict.results()})
     console.print(f"written to {path}")
 
 

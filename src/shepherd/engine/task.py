@@ -56,6 +56,12 @@ class Task:
         return self.ticket.job
 
     @property
+    def cells(self) -> Resident:
+        """Its sequence, which a running job always has."""
+        assert self.resident is not None
+        return self.resident
+
+    @property
     def n_left(self) -> int:
         """Tokens that it may still generate."""
         return self.job.max_tokens - self.n_generated

@@ -213,9 +213,7 @@ class Work:
         """Tokens that the prompt of a running job will soon have in common with this one."""
         if other.phase != "prefill" or not self._ledger.memory.share:
             return 0
-        if other.resident is None or any(other.resident.gaps()):
-            return 0
-        return common_prefix(task.tokens, other.tokens)
+        return 0 if any(other.cells.gaps()) else common_prefix(task.tokens, other.tokens)
 
     def _begin(self, task: Task, resident: Resident, planned: Plan, seconds: float) -> None:
         task.resident = resident
@@ -261,7 +259,7 @@ class Work:
         for task in list(self.running):
             if task.ticket.cancelled and task.phase != "closing":
                 self._end(task, Done("cancelled"))
-            elif self._limits.n_positions and task.resident and task.resident.end >= self._limits.n_positions:
+            elif self._limits.n_positions and task.cells.end >= self._limits.n_positions:
                 if task.phase == "closing":
                     self._retire(task)
                 else:
@@ -292,8 +290,7 @@ class Work:
             return batch, owners
         prompts: dict[int, Task] = {}
         for task in self.running:
-            resident = task.resident
-            assert resident is not None
+            resident = task.cells
             if task.phase == "prefill":
                 prompts[resident.id] = task
             else:
@@ -306,8 +303,7 @@ class Work:
         demands = [Demand(seq, task.n_todo) for seq, task in prompts.items()]
         for seq, n in share(demands, budget).items():
             task = prompts[seq]
-            resident = task.resident
-            assert resident is not None
+            resident = task.cells
             start, stop = task.todo[0]
             stop = min(stop, start + n)
             if start > len(resident):
@@ -320,8 +316,7 @@ class Work:
         """The decode went well: record it, and draw the next tokens."""
         n_prompt = n_answers = 0
         for index, (chunk, task) in enumerate(zip(batch, owners, strict=True)):
-            resident = task.resident
-            assert resident is not None
+            resident = task.cells
             n = len(chunk.tokens)
             self._ledger.extend(resident, chunk.tokens)
             task.advance(n)
@@ -401,8 +396,7 @@ class Work:
 
     def _put_aside(self, task: Task) -> None:
         """Make a job wait until older ones have ended. It goes on where it was: nobody sees more than a pause."""
-        resident = task.resident
-        assert resident is not None
+        resident = task.cells
         logger.info("cache %r is full: a job of %d tokens waits for older ones", self._name, len(task.tokens))
         self.running.remove(task)
         resident.live = False
@@ -414,8 +408,7 @@ class Work:
 
     def _shrink(self, task: Task) -> None:
         """A job that is alone fills the whole context: its oldest turns leave, or its answer ends."""
-        resident = task.resident
-        assert resident is not None
+        resident = task.cells
         begun = time.perf_counter()
         chosen: list[Leaving] | NoRoom = NoRoom(1, 0)
         if task.job.on_full == "evict":
@@ -433,8 +426,7 @@ class Work:
 
     def _start_over(self, task: Task, leaves: Sequence[tuple[int, int]]) -> None:
         """Rebase in the middle of a job: everything that stays is at the first positions again, and it goes on."""
-        resident = task.resident
-        assert resident is not None
+        resident = task.cells
         ledger, memory = self._ledger, self._ledger.memory
         gaps = [*resident.gaps(), *leaves]
         first = min((start for start, _ in gaps), default=len(resident))
@@ -468,8 +460,7 @@ class Work:
         self._runtime.interrupt(False)
         done: dict[int, int] = {}
         for chunk, task in zip(batch, owners, strict=True):
-            resident = task.resident
-            assert resident is not None
+            resident = task.cells
             held = self._runtime.held(chunk.seq)[1] + 1
             n = max(0, min(held - chunk.position, len(chunk.tokens)))
             if n == len(chunk.tokens) and chunk.logits:
@@ -556,7 +547,7 @@ class Work:
         clock = time.monotonic()
         counts, snapshots = self.pool.counts, self.pool.snapshots
         seconds = time.perf_counter()
-        owners = {task.resident.id: task for task in self.running if task.resident is not None}
+        owners = {task.cells.id: task for task in self.running}
         return CacheStats(
             n_ctx=self._n_ctx,
             used=self._ledger.used,
