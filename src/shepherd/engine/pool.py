@@ -228,7 +228,7 @@ class Pool:
     def settle(self, resident: Resident) -> None:
         """A job on it is over: compare, and let it idle. Raises: `LedgerError`; it has been forgotten then."""
         held = self.runtime.held(resident.id)
-        self._give_up_tail(resident)
+        self.give_up_tail(resident)
         resident.live = False
         resident.low = max(held[0], 0)
         self.ledger.touch(resident)
@@ -238,7 +238,8 @@ class Pool:
             self.apply(self.ledger.forget(resident))
             raise
 
-    def _give_up_tail(self, resident: Resident) -> None:
+    def give_up_tail(self, resident: Resident) -> None:
+        """What was set aside for `resident`, if anything, is not needed any more."""
         parked = self.parked.pop(resident.id, None)
         if parked is not None:
             self.apply(self.ledger.forget(parked))
@@ -283,7 +284,7 @@ class Pool:
                 self.snapshots.put(snapshot)
                 self.counts.saved += 1
         self._on_disk.pop(resident.id, None)
-        self._give_up_tail(resident)
+        self.give_up_tail(resident)
         self.apply(self.ledger.forget(resident))
 
     def _is_on_disk(self, resident: Resident) -> bool:

@@ -437,6 +437,8 @@ class Work:
             self.pool.close_gaps(resident)
             return
         logger.info("Computing %d tokens anew at the first positions", resident.n_resident)
+        self.pool.give_up_tail(resident)
+        task.tail = None
         pending = [(len(resident), len(task.tokens))]
         reach = ledger.usable(resident, first, holes=True).length
         try:
