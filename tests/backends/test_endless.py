@@ -64,7 +64,7 @@ async def session(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         engine, weights, template=template, dialect=detect(source), model="lamb", options=LocalOptions()
     )
     yield (
-        Session(backend, model="lamb", n_ctx=N_CTX, system=SYSTEM, max_tokens=12, on_full="evict"),
+        Session(backend, model="lamb", n_ctx=N_CTX, system=SYSTEM, max_tokens=8, on_full="evict"),
         auditor,
         engine,
     )
@@ -91,7 +91,7 @@ async def test_five_hundred_turns(session: tuple[Session, Auditor, Engine], capl
             if started.input > 80:
                 expensive.append((turn, started.input, evicted))
     stats = engine.stats()
-    assert auditor.n_steps > 3_000
+    assert auditor.n_steps > 2_500
     assert stats.evictions > 20
     assert stats.rebases >= 2, "positions have passed the trained length more than once"
     assert not expensive, "a turn costs its new tokens, whatever has left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -213,6 +214,33 @@ def test_a_conversation_that_went_on_supersedes_itself(old: Snapshot, extra: int
     assert not covers(evicted, old) or not old.runs
 
 
+HOLE: Runs = ((0, 5, 0), (10, 30, 10))
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "checkpoints", "is_covered"),
+    [
+        (HOLE, ((0, 5, 0), (10, 20, 10)), ((), ()), True),
+        (HOLE, ((0, 5, 0), (12, 14, 12), (16, 20, 16)), ((), ()), True),
+        (HOLE, ((0, 5, 0), (9, 20, 9)), ((), ()), False),  # holds one more
+        (((0, 5, 0), (10, 30, 5)), ((0, 5, 0), (10, 20, 10)), ((), ()), True),  # was rebased meanwhile
+        (((0, 5, 1), (10, 30, 10)), ((0, 5, 0),), ((), ()), False),  # but the beginning must stay where it was
+        (HOLE, ((0, 5, 0),), ((), (4,)), False),
+        (HOLE, ((0, 5, 0),), ((4,), (4,)), False),  # cannot stop at 20
+        (HOLE, ((0, 5, 0),), ((4, 20), (4,)), True),
+        (HOLE, ((0, 5, 0),), ((4, 20), ()), True),
+    ],
+)
+def test_superseding_in_numbers(
+    new: Runs, old: Runs, checkpoints: tuple[tuple[int, ...], tuple[int, ...]], is_covered: bool
+) -> None:
+    of_new, of_old = (tuple((length, b"") for length in lengths) for lengths in checkpoints)
+    longer = replace(snap(range(30), new), checkpoints=of_new)
+    assert covers(longer, replace(snap(range(20), old), checkpoints=of_old)) == is_covered
+    assert not covers(longer, replace(snap([*range(19), 0], old), checkpoints=of_old))
+    assert not covers(longer, replace(snap(range(31), old), checkpoints=of_old))
+
+
 def test_reach_in_numbers() -> None:
     evicted = snap(range(200), ((0, 40, 0), (90, 200, 90)))
     assert reach(evicted, 150, holes=True, exact=False) == (150, 100)
@@ -244,11 +272,13 @@ def test_ram_is_preferred_to_disk_among_equals(tmp_path: Path) -> None:
 # -- what is worth keeping -----------------------------------------------------------------------------------------
 
 shelf_steps = st.lists(
-    st.tuples(st.sampled_from(["place", "touch", "remove"]), st.integers(0, 9), st.integers(1, 40), st.integers(1, 9)),
+    st.tuples(st.sampled_from(["place", "touch", "remove"]), st.integers(0, 19), st.integers(9, 50), st.integers(1, 9)),
+    min_size=20,
     max_size=60,
 )
 
 
+@settings(max_examples=300)
 @given(shelf_steps)
 def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, int]]) -> None:
     shelf, clock = Shelf(100), 0.0
@@ -445,6 +475,8 @@ def test_one_snapshot_larger_than_ram_passes_through_it(tmp_path: Path) -> None:
         assert store.take(keys[0]) is None
         assert store.take(keys[1]) == snap(range(100, 110), size=200)
         assert store.ram_bytes == 0
+        store.put(snap(range(10)))  # is there already
+        assert (store.ram_bytes, store.tally.on_disk, store.tally.dropped) == (0, 2, 0)
     with opened(ram=0) as nowhere:
         nowhere.put(snap(range(10)))
         assert (nowhere.ram_bytes, nowhere.tally.in_ram, nowhere.tally.dropped) == (0, 0, 1)
@@ -636,14 +668,15 @@ def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (store.take(found.key), store.ram_bytes, len(files(tmp_path))) == (None, 0, 0)
 
 
-def test_put_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(tmp_path) as store:
+@pytest.mark.parametrize("ram", [0, MB])
+def test_put_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ram: int) -> None:
+    with opened(tmp_path, ram=ram) as store:
         store.put(snap(range(10)))
         assert store.flush(30)
         found = found_in(store, range(10))
         assert found is not None
-        taken = store.take(found.key)
-        assert taken is not None
+        taken = snap(range(10))
+        store.take(found.key)
         gate = Gate(json.loads)
         monkeypatch.setattr(json, "loads", gate)
         store.fetch(found.key)
@@ -823,6 +856,36 @@ def test_a_leftover_of_a_dead_process_is_removed_and_a_file_being_written_is_not
 
     assert file.write(tmp_path, "b" * 32, head, snapshot, look)
     assert set(looks) == {(0, 1)}
+    assert restore(tmp_path, range(10)) == snapshot
+
+
+@pytest.mark.parametrize("is_removed_first", [False, True])
+def test_a_file_that_was_taken_for_a_leftover_too_early_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed_first: bool
+) -> None:
+    """Another process looks between the making of a file and its locking, which are two calls."""
+    real, cleaners = fcntl.flock, iter([True, True, False])
+
+    def flock(descriptor: int, operation: int) -> None:
+        if not next(cleaners):
+            real(descriptor, operation)
+            return
+        (part,) = tmp_path.glob("*.part")
+        with part.open() as cleaner:
+            real(cleaner, operation)
+            try:
+                if is_removed_first:
+                    part.unlink()
+                    real(cleaner, fcntl.LOCK_UN)
+                real(descriptor, operation)
+            finally:
+                part.unlink(missing_ok=True)
+
+    snapshot = snap(range(10))
+    head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert file.write(tmp_path, "b" * 32, head, snapshot, lambda: True)
+    monkeypatch.undo()
     assert restore(tmp_path, range(10)) == snapshot
 
 
@@ -1035,9 +1098,8 @@ store.close()
         subprocess.Popen([sys.executable, "-c", PREAMBLE + program, str(tmp_path)], stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    for process in both:
-        _, errors = process.communicate(timeout=120)
-        assert (process.returncode, errors) == (0, "")
+    errors = [process.communicate(timeout=120)[1] for process in both]
+    assert [(process.returncode, error) for process, error in zip(both, errors, strict=True)] == [(0, "")] * 2
     assert run("print(check(folder))").stderr == ""
 
 
