@@ -29,7 +29,7 @@ MODELS = [
     ("Qwen2-VL", replace(PLAIN, architecture="qwen2vl", rope="mrope", can_shift=False),
      Memory(True, "any", True, False, False, n_positions=4096, why="M-RoPE")),
     ("Gemma 3", replace(PLAIN, architecture="gemma3", n_swa=1024),
-     Memory(True, "any", True, True, False, n_positions=4096, why="plain attention")),
+     Memory(True, "any", True, True, False, 1024, 4096, "plain attention")),
     ("Gemma 3 with small windows", replace(PLAIN, architecture="gemma3", n_swa=1024, swa_full=False, can_shift=False),
      Memory(True, "window", False, False, True, 1024, 4096, "cells behind the sliding window are gone")),
     ("Mamba", replace(PLAIN, architecture="mamba", rope="none", recurrent=True),

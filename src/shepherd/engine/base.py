@@ -158,7 +158,8 @@ class Memory:
     checkpoint: bool
     """What cannot be rolled back can be saved and put back (`save(partial=True)`)."""
     window: int = 0
-    """Tokens that the sliding-window layers look back on, for `rollback == "window"`."""
+    """Tokens that sliding-window layers look back on; 0 = there are none. Such layers may give up what is behind their
+    window even where rollback is `any`: an operation that needs it is then refused."""
     n_positions: int = 0
     """Positions that the model was trained for; 0 = no limit."""
     why: str = ""

@@ -108,7 +108,7 @@ def memory(facts: Facts) -> Memory:
         share="share" not in taken,
         shift="shift" not in taken,
         checkpoint=facts.recurrent or windowed,
-        window=facts.n_swa if windowed else 0,
+        window=0 if facts.recurrent else facts.n_swa,
         n_positions=0 if facts.rope == "none" and facts.recurrent else facts.n_ctx_train,
         why="; ".join(reasons) or "plain attention",
     )

@@ -377,7 +377,8 @@ class Ledger:
         """Compare with the positions that the runtime really holds. Raises: `LedgerError`."""
         expected = (resident.runs[0].position, resident.end - 1) if resident.runs else (-1, -1)
         # Sliding windows and recurrent states forget their first positions by themselves.
-        low_fits = held[0] == expected[0] if self.memory.rollback == "any" else expected[0] <= held[0] <= expected[1]
+        keeps_all = self.memory.rollback == "any" and not self.memory.window
+        low_fits = held[0] == expected[0] if keeps_all else expected[0] <= held[0] <= expected[1]
         if held[1] != expected[1] or not (low_fits or not resident.runs):
             raise LedgerError(
                 f"sequence {resident.id}: the ledger has positions {expected[0]} to {expected[1]}, "
