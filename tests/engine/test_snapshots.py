@@ -647,6 +647,7 @@ def test_cleared_while_it_is_written(tmp_path: Path, gate: Gate, calls_before: i
         assert store.flush(30)
         assert found_in(store, range(10)) is None
         assert (store.tally.on_disk, len(os.listdir(tmp_path)), store.ram_bytes) == (1, 1, 140)
+        assert store.tally.written == 1 + calls_before  # given up as soon as that was possible
 
 
 def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ class Day:
         self.sent: list[Sent] = []
 
     def pass_by(self, n_actions: int) -> None:
-        actions = {self.ask: 8, self.go_on: 20, self.cancel: 3, self.compute: 30, self.rest: 8, self.break_loading: 1}
+        actions = {self.ask: 8, self.go_on: 20, self.cancel: 3, self.compute: 30, self.rest: 8, self.break_something: 1}
         for action in self.random.choices(list(actions), list(actions.values()), k=n_actions):
             action()
             self.everything_agrees()
@@ -154,8 +154,9 @@ class Day:
         if not self.work.running:
             self.work.idle()
 
-    def break_loading(self) -> None:
+    def break_something(self) -> None:
         self.runtime.faults.can_load = self.random.random() < 0.7
+        self.runtime.faults.can_remove = self.random.random() < 0.7
 
     # -- what must hold
 

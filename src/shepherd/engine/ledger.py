@@ -14,6 +14,7 @@ and compares (`check`). Counts, positions and "what is cached" are derived from 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -207,29 +208,52 @@ class Ledger:
         Without `holes` nothing counts behind a sequence's first evicted token: the caller wants all of its prompt seen.
         Where nothing can be shared, sequences in use do not count; those in `without` never do.
         """
+        kept = [span for span in spans if span.keep]
         best: Match | None = None
         for resident in self:
             if resident.aside or resident in without or (resident.live and not self.memory.share):
                 continue
             length = common_prefix(resident.tokens, prompt)
-            match = self.usable(resident, min(length, len(prompt) - 1), holes=holes, spans=spans)
+            length = min(length, len(prompt) - 1)
+            if best is not None and length < best.saved:
+                continue
+            match = self.usable(resident, length, holes=holes, kept=kept, spans=spans)
             if match.saved and (best is None or _rank(match) > _rank(best)):
                 best = match
         return best
 
-    def usable(self, resident: Resident, length: int, *, holes: bool, spans: Sequence[Span] = ()) -> Match:
-        """What of the first `length` tokens, which are the same in a prompt with these `spans`, can be gone on from."""
+    def usable(
+        self,
+        resident: Resident,
+        length: int,
+        *,
+        holes: bool,
+        kept: Sequence[Span] = (),
+        spans: Sequence[Span] = (),
+    ) -> Match:
+        """What of the first `length` tokens, which are the same in a prompt, can be gone on from.
+
+        Of that prompt's `spans`, those in `kept` must be there as a whole, and so must the one that `length` cuts.
+        """
         if not holes:
             length = min(length, resident.n_whole)
         while True:
             reach = resident.reach(length, self.memory)
-            # What must stay has to be there; what has lost tokens is either gone as a whole or computed as a whole.
-            cut = [(s.start, min(s.stop, reach)) for s in spans if s.start < reach and (s.keep or reach < s.stop)]
-            split = [start for start, stop in cut if resident.n_resident_in(start, stop) < stop - start]
-            if reach == length and not split:
+            lost = self._first_lost(resident, reach, kept, spans) if reach > resident.n_whole else reach
+            if reach == length == lost:
                 break
-            length = split[0] if split else reach
+            length = min(reach, lost)
         return Match(resident, length, resident.n_resident_in(0, length))
+
+    def _first_lost(self, resident: Resident, reach: int, kept: Sequence[Span], spans: Sequence[Span]) -> int:
+        """Where the first span begins that has lost tokens and must not; `reach` if none has."""
+        at = bisect_left(spans, reach, key=lambda span: span.stop)
+        cut = [span for span in spans[at : at + 1] if span.start < reach]
+        for span in [*(span for span in kept if span.start < reach), *cut]:
+            stop = min(span.stop, reach)
+            if resident.n_resident_in(span.start, stop) < stop - span.start:
+                return span.start
+        return reach
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

@@ -100,14 +100,14 @@ def plan(
     if source is not None and match is not None:
         if leaves and not ledger.memory.hole:
             # This memory keeps what it has read: go back to before the first word that leaves.
-            length = ledger.usable(source, min(length, leaves[0][0]), holes=True, spans=job.spans).length
+            length = ledger.usable(source, min(length, leaves[0][0]), holes=True).length
         end = source.position_of(length) + len(tokens) - length + reserve
         if limits.n_positions and end > limits.n_positions:
             first = min([start for start, _ in [*gone, *leaves] if start < length], default=length)
             if ledger.memory.shift and not (source.live or ledger.is_shared(source, source.position_of(first))):
                 close_gaps = True
             else:
-                length = ledger.usable(source, min(length, first), holes=True, spans=job.spans).length
+                length = ledger.usable(source, min(length, first), holes=True).length
     tail = None
     if source is not None and not leaves and not close_gaps and not source.live and length:
         tail = find_tail(source, tokens, length, ledger.memory)
@@ -165,7 +165,9 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
 
 def leave(spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int) -> list[Leaving] | NoRoom:
     """The turns that must leave, where the ranges in `gone` have left before."""
-    return choose(spans, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish)
+    # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
+    staying = [span for span in spans if not (span.keep or any(a <= span.start and span.stop <= b for a, b in gone))]
+    return choose(staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish)
 
 
 def kept_tokens(job: Job) -> int:

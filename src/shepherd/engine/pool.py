@@ -11,7 +11,6 @@ both sides, never half believed.
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 from shepherd.core import EngineError
 from shepherd.engine.base import Chunk, Op, Runtime
 from shepherd.engine.ledger import Ledger, LedgerError, Resident, common_prefix
-from shepherd.engine.plan import Plan, Tail
+from shepherd.engine.plan import Plan, Range, Tail
 from shepherd.engine.scheduler import CHUNK
 from shepherd.engine.snapshots import Found, Snapshot, Snapshots
 
@@ -60,7 +59,7 @@ class Counts:
 
 
 class Refused(Exception):
-    """The runtime did not do what the ledger had planned; the sequence has been forgotten."""
+    """A plan could not be carried out; the sequence that it failed on has been forgotten, if it failed half way."""
 
 
 class Pool:
@@ -93,7 +92,7 @@ class Pool:
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, tokens: array[int], n_free: int) -> Resident:
+    def carry_out(self, plan: Plan, n_free: int) -> Resident:
         """The sequence for a plan, cut, thinned out and with `n_free` cells free for it.
 
         Raises: `Refused` when the runtime could not; try another plan.
@@ -105,8 +104,7 @@ class Pool:
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
-        leaves = [range_ for turn in plan.leaving for range_ in turn.ranges]
-        self._do(resident, self.ledger.evict(resident, leaves))
+        self.evict(resident, [range_ for turn in plan.leaving for range_ in turn.ranges])
         if plan.close_gaps:
             self.close_gaps(resident)
         self.make_room(n_free)
@@ -117,7 +115,9 @@ class Pool:
         if source is None:
             self._need_id(None)
             return self.ledger.new()
-        if plan.tail is not None and self._can_fork(source):
+        if plan.tail is not None:
+            if not self._can_fork(source):
+                raise Refused
             return self._part(source, plan.tail, length)
         is_over = length >= source.n_prompt - 1 or plan.close_gaps
         if not source.live and (is_over or not self._can_fork(source)):
@@ -162,6 +162,10 @@ class Pool:
                 return
             if resident is not keep:
                 self.drop(resident)
+
+    def evict(self, resident: Resident, ranges: Sequence[Range]) -> None:
+        """Take logical ranges out. Raises: `Refused`."""
+        self._do(resident, self.ledger.evict(resident, ranges))
 
     def rewind(self, resident: Resident, length: int) -> None:
         """Cut a sequence back to logical index `length`, by a checkpoint where it must be. Raises: `Refused`."""

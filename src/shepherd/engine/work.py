@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 WORTH_LOADING = 32
 """Tokens that a snapshot must have more than the cells do, to be brought back."""
+MAX_REFUSED = 3
+"""Plans that may fail for one job before it is computed without anything cached."""
 WORTH_WAITING = 16
 """Tokens that a prompt which is being computed must share, to be waited for."""
 
@@ -161,11 +163,13 @@ class Work:
         promised = self._promised()
         refused: list[Resident] = []
         while True:
-            match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
+            match = found = None
+            if len(refused) < MAX_REFUSED:
+                match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
+                found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
             saved = match.saved if match else 0
             if any(self._in_common(task, other) > saved + WORTH_WAITING for other in self.running):
                 return "held up"  # most of this prompt is being computed by another one right now
-            found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
             if found is not None and found.saved > saved + WORTH_LOADING and found.key not in task.tried:
                 if not found.in_ram:
                     if found.key not in task.asked:
@@ -194,7 +198,7 @@ class Work:
             if self.running and planned.n_cells + reserve + promised > self._n_ctx:
                 return "no room"
             try:
-                resident = pool.carry_out(planned, task.tokens, planned.n_new + reserve + promised)
+                resident = pool.carry_out(planned, planned.n_new + reserve + promised)
             except Refused:
                 if planned.source is not None:
                     refused.append(planned.source)
@@ -336,8 +340,12 @@ class Work:
         task.n_done += n
         self._totals["prefilled_tokens"] += n
         if task.tail is not None and len(resident) == task.tail.at:
-            self.pool.splice(resident, task.tail)
-            task.tail = None
+            tail, task.tail = task.tail, None
+            try:
+                self.pool.splice(resident, tail)
+            except Refused:
+                self._try_again(task)
+                return
         if task.todo and self._ledger.memory.checkpoint:
             self.pool.checkpoint(resident)
         if n < task.n_new:
@@ -398,12 +406,9 @@ class Work:
         """Make a job wait until older ones have ended. It goes on where it was: nobody sees more than a pause."""
         resident = task.cells
         logger.info("cache %r is full: a job of %d tokens waits for older ones", self._name, len(task.tokens))
-        self.running.remove(task)
         resident.live = False
         self.pool.park(resident)
-        task.resident, task.phase = None, "waiting"
-        task.todo.clear()
-        self.waiting.appendleft(task)
+        self._try_again(task)
         self._totals["preemptions"] += 1
 
     def _shrink(self, task: Task) -> None:
@@ -419,7 +424,11 @@ class Work:
             return
         ranges = [range_ for turn in chosen for range_ in turn.ranges]
         if self._ledger.memory.hole:
-            self.pool.apply(self._ledger.evict(resident, ranges))
+            try:
+                self.pool.evict(resident, ranges)
+            except Refused:
+                self._try_again(task)
+                return
         else:
             self._start_over(task, ranges)
         self._evicted(task, chosen, resident.n_resident, time.perf_counter() - begun)
@@ -434,7 +443,10 @@ class Work:
             self._end(task, Done("length"))  # every position is taken by a token that stays
             return
         if not leaves and memory.shift and not ledger.is_shared(resident, resident.position_of(first)):
-            self.pool.close_gaps(resident)
+            try:
+                self.pool.close_gaps(resident)
+            except Refused:
+                self._try_again(task)
             return
         logger.info("Computing %d tokens anew at the first positions", resident.n_resident)
         self.pool.give_up_tail(resident)
@@ -454,6 +466,13 @@ class Work:
         task.compute(remaining(len(resident), len(task.tokens), without))
         task.phase = "prefill"
         task.n_done, task.n_new = 0, task.n_todo
+
+    def _try_again(self, task: Task) -> None:
+        """Let a job begin anew whose sequence is gone: it keeps the tokens that it has."""
+        self.running.remove(task)
+        task.resident, task.phase = None, "waiting"
+        task.todo.clear()
+        self.waiting.appendleft(task)
 
     # -- when things go wrong ------------------------------------------------------------------------------------------
 

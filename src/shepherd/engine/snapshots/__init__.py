@@ -4,7 +4,7 @@
 lies on disk; `store` joins them and owns the only thread here.
 """
 
-from shepherd.engine.snapshots.snapshot import Found, Snapshot
-from shepherd.engine.snapshots.store import Snapshots, Tally
+from shepherd.engine.snapshots.snapshot import Found, Snapshot, Tally
+from shepherd.engine.snapshots.store import Snapshots
 
 __all__ = ["Found", "Snapshot", "Snapshots", "Tally"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import struct
 import sys
 from array import array
@@ -63,7 +64,7 @@ class Head:
     """Bytes of the state and of each checkpoint."""
     uses: int
     clock: float
-    """Of the disk's shelf when it was written."""
+    """Of the disk's shelf. Both as of the writing: what was taken since is forgotten with the process."""
 
     @property
     def size_bytes(self) -> int:
@@ -129,9 +130,9 @@ def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Ca
 
     False when `is_wanted` said so in between; then, and after an error, there is nothing. Raises: `OSError`.
     """
-    part = folder / f"{key}.part"
+    part, target = _create(folder)
     try:
-        with _create(part) as target:
+        with target:
             digest = blake2b(digest_size=_DIGEST)
             for chunk in _chunks(head, *_parts(snapshot)):
                 if not is_wanted():
@@ -233,16 +234,24 @@ def _chunks(*parts: bytes) -> Iterator[memoryview]:
             yield view[start : start + _CHUNK]
 
 
-def _create(part: Path) -> FileIO:
-    """A new file, locked."""
+def _create(folder: Path) -> tuple[Path, FileIO]:
+    """A new file to write to, locked. The name is new, too: one that was taken for a leftover may still be removed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
+        part = folder / f"{secrets.token_hex(16)}.part"
         target = FileIO(os.open(part, flags, 0o600), "wb")
-        with suppress(OSError):  # no locks in this file system, or the case below
+        try:
             _lock(target.fileno())
-        if os.fstat(target.fileno()).st_nlink:
-            return target
-        target.close()  # between the two calls another process found it not locked and removed it
+        except BlockingIOError:
+            is_ours = False  # another process is about to remove it: it looked before we had locked
+        except OSError:
+            is_ours = True  # no locks in this file system: no leftover is removed, either
+        else:
+            is_ours = os.fstat(target.fileno()).st_nlink > 0  # or it has been
+        if is_ours:
+            return part, target
+        target.close()
+        part.unlink(missing_ok=True)
 
 
 def _write(target: FileIO, chunk: memoryview) -> None:
@@ -260,12 +269,17 @@ def _sync(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Say that this file has a living writer. Raises: `OSError` when it has one already."""
+    """Say that this file has a living writer. Raises: `BlockingIOError` when it has one already, `OSError`."""
     if sys.platform != "win32":  # there, an open file cannot be removed, which says the same
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _remove_leftover(name: str) -> None:
-    with suppress(OSError), open(name, "rb") as stream:  # an error: being written, or gone
-        _lock(stream.fileno())
-        Path(name).unlink()
+    """Remove a file that nobody writes any more."""
+    with suppress(OSError):  # it is being written, or gone
+        if sys.platform == "win32":
+            Path(name).unlink()
+        else:
+            with open(name, "rb") as stream:
+                _lock(stream.fileno())
+                Path(name).unlink()

@@ -73,6 +73,23 @@ class Found:
     """Cells that loading it takes, before the tokens behind `length` are removed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What there is, and what happened since the start."""
+
+    in_ram: int
+    """Snapshots."""
+    on_disk: int
+    """Snapshots of this fingerprint."""
+    taken: int
+    written: int
+    fetched: int
+    dropped: int
+    """Left RAM for want of room, or never came in, and are not on disk."""
+    damaged: int
+    """Files found that cannot be used."""
+
+
 def reach(snapshot: Snapshot, common: int, *, holes: bool, exact: bool) -> tuple[int, int]:
     """`Found.length` and `Found.saved` for a prompt that shares the first `common` tokens; (0, 0) is of no use.
 

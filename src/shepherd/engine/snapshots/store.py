@@ -27,7 +27,7 @@ from typing import Literal
 from shepherd.engine.ledger import common_prefix
 from shepherd.engine.snapshots import file
 from shepherd.engine.snapshots.shelf import Shelf
-from shepherd.engine.snapshots.snapshot import Found, Snapshot, covers, reach
+from shepherd.engine.snapshots.snapshot import Found, Snapshot, Tally, covers, reach
 
 log = logging.getLogger(__name__)
 
@@ -56,23 +56,6 @@ class _Entry:
     @property
     def value(self) -> float:
         return self.uses * self.outline.cost_s / self.size
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What there is, and what happened since the start."""
-
-    in_ram: int
-    """Snapshots."""
-    on_disk: int
-    """Snapshots of this fingerprint."""
-    taken: int
-    written: int
-    fetched: int
-    dropped: int
-    """Left RAM for want of room, or never came in, and are not on disk."""
-    damaged: int
-    """Files found that cannot be used."""
 
 
 class Snapshots:
@@ -135,22 +118,23 @@ class Snapshots:
         Files are known once the folder has been read, some milliseconds after the start. O(snapshots), about a
         microsecond for each that does not match.
         """
-        if not prompt:
-            return None
         best: Found | None = None
         best_rank = (1, False, -inf)
-        head = prompt[:1]  # what a better one must begin with
+        head = prompt[:2]
         with self._turn:
             for entry in reversed(self._entries.values()):
-                in_ram, tokens, n = entry.snapshot is not None, entry.outline.tokens, len(head)
-                if n > len(tokens) or tokens[n - 1] != head[-1] or not (in_ram or entry.on_disk) or tokens[:n] != head:
+                tokens, in_ram = entry.outline.tokens, entry.snapshot is not None
+                n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
+                if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
+                    continue
+                if not (in_ram or entry.on_disk):
                     continue
                 common = common_prefix(tokens, prompt)
                 length, saved = reach(entry.outline, common, holes=holes, exact=exact)
                 if (saved, in_ram, -entry.size) > best_rank:
                     best_rank = saved, in_ram, -entry.size
                     best = Found(entry.key, length, saved, in_ram, entry.outline.n_resident)
-                    head = prompt[:saved]
+                    head = prompt[: saved + 1]
         return best
 
     def take(self, key: str) -> Snapshot | None:
@@ -281,8 +265,8 @@ class Snapshots:
 
     def _enter_ram(self, entry: _Entry, way: Literal["in", "out"]) -> bool:
         """Make room for an entry's bytes; False when it has to go itself."""
-        if entry.key in self._ram or entry in self._passing.values():
-            return True  # being read just now
+        if entry.key in self._ram:
+            return True  # it is being read just now
         if entry.size <= self._ram.cap:
             self._ram.place(entry.key, entry.size, entry.value)
             for key in self._ram.overflow(entry.key, self._rank):
@@ -290,7 +274,7 @@ class Snapshots:
                 self._drop(self._entries[key])
             return entry.key in self._ram
         other = self._passing.get(way)
-        if way == "out" and (not self._can_write or (other and not other.on_disk)):
+        if way == "out" and (other or entry.on_disk or not self._can_write):
             self._drop(entry)
             return False
         if other:
@@ -459,11 +443,11 @@ class Snapshots:
         """
         leaving = []
         for other in self._entries.values():
-            if other is entry or not other.on_disk:
+            if other is entry or not other.on_disk or not covers(entry.outline, other.outline):
                 continue
             if other.outline == entry.outline:
                 leaving.append(max(other.key, entry.key))
-            elif is_new and covers(entry.outline, other.outline):
+            elif is_new:
                 leaving.append(other.key)
         return leaving
 
@@ -490,6 +474,8 @@ class Snapshots:
                 self._delete(leaving)
                 head, _ = file.pack(snapshot, self._owner, uses, clock)
                 is_written = file.write(self._folder, key, head, snapshot, partial(self._is_wanted, key))
+        except FileNotFoundError:  # somebody emptied the folder: the next write makes it anew
+            pass
         except OSError as error:
             self._give_up(error)
         with self._turn:
