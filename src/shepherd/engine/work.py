@@ -330,7 +330,10 @@ class Work:
             else:
                 n_answers += 1
             if task.phase == "closing":
-                self._closed(task)
+                # The end tag is in the cache too, so that the next prompt extends it (K1).
+                tag = self._show(task.tokens[-1]).decode("utf-8", "replace")
+                logger.debug("Added closing tag to KV cache: %s", tag)
+                self._retire(task)
             elif chunk.logits:
                 self._draw(task, index)
         self._pace.observe(seconds, n_prompt=n_prompt, n_running=n_answers)
@@ -376,12 +379,6 @@ class Work:
             self._end(task, Done("length"))
         else:
             task.add(token)
-
-    def _closed(self, task: Task) -> None:
-        """The end tag is in the cache too, so that the next prompt extends it (K1)."""
-        tag = self._show(task.tokens[-1]).decode("utf-8", "replace")
-        logger.debug("Added closing tag to KV cache: %s", tag)
-        self._retire(task)
 
     # -- running out of room -------------------------------------------------------------------------------------------
 
