@@ -208,7 +208,7 @@ class Engine:
                     self._publish(now=True)
                     done.set_result(None)
                 case _Look():
-                    pass
+                    self._work.n_ready += 1
 
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, now and then."""

@@ -325,14 +325,13 @@ class Pool:
 
         `n_free` are the cells that must stay free besides.
         """
+        if self.ledger.used_if(None, ()) + found.n_resident + n_free > self.ledger.n_cells:
+            return False
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
             return True
-        n_cells = sum(stop - start for start, stop, _ in snapshot.runs)
         self._need_id(None)
-        if not self.ledger.has_free_id or not self.make_room(n_cells + n_free):
-            self.snapshots.put(snapshot)
-            return False
+        self.make_room(found.n_resident + n_free)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)

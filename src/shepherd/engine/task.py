@@ -37,8 +37,8 @@ class Task:
     """It has had its `Admitted` step; a task that was put aside is not admitted twice."""
     alone: bool = False
     """To be computed by itself: a decode that it was part of has failed."""
-    asked: set[str] = field(default_factory=set)
-    """Snapshots that are being read from disk for it."""
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Snapshots that are read from disk for it: when it was asked last, and how many times."""
     tried: set[str] = field(default_factory=set)
     """Snapshots that have been brought back for it."""
     n_cached: int = 0

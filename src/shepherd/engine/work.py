@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, Evicted
@@ -25,7 +25,8 @@ from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident, commo
 from shepherd.engine.plan import Limits, Plan, leave, plan, remaining
 from shepherd.engine.pool import Pool, Refused, Tiers
 from shepherd.engine.scheduler import Demand, Pace, share
-from shepherd.engine.stats import CacheStats, SequenceStats, eviction_histogram
+from shepherd.engine.stats import CacheStats
+from shepherd.engine.tally import Tally
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Post, Ticket
 
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 WORTH_LOADING = 32
 """Tokens that a snapshot must have more than the cells do, to be brought back."""
+MAX_FETCHES = 8
+"""Times that a snapshot is read for one job: it may leave RAM again before its turn comes."""
 MAX_REFUSED = 3
 """Plans that may fail for one job before it is computed without anything cached."""
 WORTH_WAITING = 16
@@ -75,6 +78,8 @@ class Work:
         """In order of admission."""
         self.sole: Ticket | None = None
         """The only running ticket: a decode may be interrupted for it."""
+        self.n_ready = 0
+        """Times that a snapshot has come from disk."""
         self.job_s = 0.0
         """What a job takes, on average."""
         self.pool = Pool(runtime, options.tiers, name=name, on_ready=on_ready)
@@ -90,10 +95,7 @@ class Work:
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
         self._pace = Pace()
         self._post = Post()
-        self._last: dict[int, tuple[SequenceStats, int, float]] = {}
-        """Sequence -> how its last job ended, its rank then, and when that was."""
-        self._totals = dict.fromkeys(_TOTALS, 0)
-        self._eviction_s = eviction_histogram()
+        self.tally = Tally()
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
@@ -171,15 +173,13 @@ class Work:
             if any(self._in_common(task, other) > saved + WORTH_WAITING for other in self.running):
                 return "held up"  # most of this prompt is being computed by another one right now
             if found is not None and found.saved > saved + WORTH_LOADING and found.key not in task.tried:
-                if not found.in_ram:
-                    if found.key not in task.asked:
-                        task.asked.add(found.key)
-                        pool.snapshots.fetch(found.key)
+                if found.in_ram:
+                    if not pool.restore(found, promised):
+                        return "no room"
+                    task.tried.add(found.key)
+                    continue
+                if self._fetch(task, found.key):
                     return "held up"
-                if not pool.restore(found, promised):
-                    return "no room"
-                task.tried.add(found.key)
-                continue
             begun = time.perf_counter()
             planned = plan(
                 self._ledger,
@@ -207,6 +207,14 @@ class Work:
             self._begin(task, resident, planned, time.perf_counter() - begun)
             return "started"
 
+    def _fetch(self, task: Task, key: str) -> bool:
+        """Have a snapshot read from disk; False when that has been in vain too often."""
+        asked_at, times = task.asked.get(key, (-1, 0))
+        if asked_at != self.n_ready:  # something has come since, and this one did not, or has left again
+            task.asked[key] = self.n_ready, times + 1
+            self.pool.snapshots.fetch(key)
+        return times < MAX_FETCHES
+
     def _promised(self) -> int:
         """Cells that running jobs still need for their prompts and reserves."""
         return sum(
@@ -230,7 +238,8 @@ class Work:
         if not task.admitted:
             task.admitted = True
             task.started_s = time.perf_counter()
-            self._count(jobs=1, cached_tokens=planned.n_cached)
+            self.tally.jobs += 1
+            self.tally.cached_tokens += planned.n_cached
             task.ticket.post(Admitted(planned.n_cached, planned.n_new))
         if planned.leaving:
             self._evicted(task, planned.leaving, planned.n_cached + planned.n_new, seconds)
@@ -249,8 +258,7 @@ class Work:
     def _evicted(self, task: Task, leaving: Sequence[Leaving], n_kept: int, seconds: float) -> None:
         messages, tokens = sum(turn.messages for turn in leaving), sum(turn.tokens for turn in leaving)
         task.evicted_tokens += tokens
-        self._count(evictions=1, evicted_messages=messages, evicted_tokens=tokens)
-        self._eviction_s.observe(seconds)
+        self.tally.evicted(messages, tokens, seconds)
         reasons.tell_eviction(leaving, n_kept)
         task.ticket.post(Evicted(messages, tokens))
 
@@ -341,7 +349,7 @@ class Work:
 
     def _prefilled(self, task: Task, resident: Resident, n: int) -> None:
         task.n_done += n
-        self._totals["prefilled_tokens"] += n
+        self.tally.prefilled_tokens += n
         if task.tail is not None and len(resident) == task.tail.at:
             tail, task.tail = task.tail, None
             try:
@@ -373,7 +381,7 @@ class Work:
             task.add(token)
             return
         task.n_generated += 1
-        self._totals["generated_tokens"] += 1
+        self.tally.generated_tokens += 1
         task.ticket.post(token)
         if task.n_left == 0:
             self._end(task, Done("length"))
@@ -406,7 +414,7 @@ class Work:
         resident.live = False
         self.pool.park(resident)
         self._try_again(task)
-        self._totals["preemptions"] += 1
+        self.tally.preemptions += 1
 
     def _shrink(self, task: Task) -> None:
         """A job that is alone fills the whole context: its oldest turns leave, or its answer ends."""
@@ -542,7 +550,7 @@ class Work:
             self.pool.settle(resident)
         except LedgerError as error:
             logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
-        self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
+        self.tally.retired(task, resident)
         self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
 
     def _finish(self, task: Task, done: Done | None = None) -> None:
@@ -554,45 +562,6 @@ class Work:
             task.sampler.close()
             task.sampler = None
 
-    # -- telling -------------------------------------------------------------------------------------------------------
-
-    def _count(self, **more: int) -> None:
-        for name, n in more.items():
-            self._totals[name] += n
-
     def stats(self) -> CacheStats:
         """A snapshot for displays."""
-        clock = time.monotonic()
-        counts, snapshots = self.pool.counts, self.pool.snapshots
-        seconds = time.perf_counter()
-        owners = {task.cells.id: task for task in self.running}
-        return CacheStats(
-            n_ctx=self._n_ctx,
-            used=self._ledger.used,
-            live=len(self.running),
-            waiting=len(self.waiting),
-            dropped=counts.dropped,
-            saved=counts.saved,
-            restored=counts.restored,
-            rebases=counts.rebases,
-            ram_bytes=snapshots.ram_bytes,
-            disk_bytes=snapshots.disk_bytes,
-            eviction_s=self._eviction_s,
-            sequences=tuple(
-                owners[resident.id].stats(resident, seconds) if resident.id in owners else self._idling(resident, clock)
-                for resident in self._ledger
-            ),
-            **self._totals,
-        )
-
-    def _idling(self, resident: Resident, clock: float) -> SequenceStats:
-        last, rank, since = self._last.get(resident.id, (None, 0, 0.0))
-        if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
-            last, since = Task.at_rest(resident), clock
-        return replace(last, state="idle", tokens=resident.n_resident, idle_s=clock - since)
-
-
-_TOTALS = (
-    "jobs", "cached_tokens", "prefilled_tokens", "generated_tokens",
-    "evictions", "evicted_messages", "evicted_tokens", "preemptions",
-)  # fmt: skip
+        return self.tally.stats(self.pool, self.running, n_waiting=len(self.waiting))
