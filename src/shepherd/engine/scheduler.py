@@ -15,7 +15,7 @@ CHUNK = 512
 """Prompt tokens per decode when nobody waits for tokens: the grain of progress and cancellation."""
 SMALLEST = 16
 """Prompt tokens per decode at least: smaller ones cost almost as much."""
-GAP_S = 0.05
+GAP_S = 0.025
 """What prompts may add to the time between two tokens of a running answer, at least,"""
 GAP_STEPS = 2.0
 """or this many times what a decode takes without them: on a slow model they must get on, too."""
