@@ -275,8 +275,8 @@ class App:
                 cache=cache.name,
             )
         logger.info(
-            "cache %r: %s, %d tokens, dialect %r (from the chat template)",
-            cache.name, weights.path.name, engine.n_ctx, dialect.name,
+            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %r (from the chat template)",
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, dialect.name,
         )  # fmt: skip
         on_progress(Loading("context", cache.name, 1.0))
 
@@ -289,7 +289,7 @@ class App:
             low_water=kv.low_water,
             n_positions=kv.n_positions,
             reuse_tail=kv.reuse_tail,
-            tiers=Tiers(kv.ram_bytes, folder if kv.disk else None, kv.disk_bytes),
+            tiers=Tiers(kv.ram_bytes // len(self.config.caches), folder if kv.disk else None, kv.disk_bytes),
         )
 
     def _load_weights(
