@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Step, Vocabulary
+from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from shepherd.engine.pool import Tiers
@@ -360,3 +360,19 @@ async def test_the_closing_tag_is_logged(make: Make, caplog: pytest.LogCaptureFi
         await steps(engine.submit(job("0123456789")))
         await wait_until(lambda: held(runtime)[-1] == END and "closing tag" in caplog.text)
     assert "Added closing tag to KV cache: " in caplog.text
+
+
+async def test_conversations_that_can_share_nothing_do_not_cost_each_other_their_past(make: Make) -> None:
+    engine, _ = make(memory=RECURRENT, n_batch=64, options=EngineOptions(tiers=Tiers(1 << 20)))
+    system = "s" * 50
+    spans = (Span(0, 50, 0, 0, keep=True), Span(50, 90, 1, 1, keep=True))
+
+    async def turn(text: str) -> Admitted:
+        got = await steps(engine.submit(Job(array("i", list((text + "HH").encode())), 3, Sampling(), spans)))
+        assert isinstance(got[0], Admitted)
+        return got[0]
+
+    one, two = system + "1" * 40, system + "2" * 40
+    assert (await turn(one)).n_new == 92
+    assert (await turn(two)).n_new == 42, "the system prompt is taken from its checkpoint"
+    assert (await turn(one + "more")).n_new == 6, "and the first conversation is back from memory"

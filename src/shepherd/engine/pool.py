@@ -121,7 +121,9 @@ class Pool:
             return self._part(source, plan.tail, length)
         is_over = length >= source.n_prompt - 1 or plan.close_gaps
         if not source.live and (is_over or not self._can_fork(source)):
-            # Nobody comes back to an answer that was rewritten: its tail goes.
+            # Nobody comes back to an answer that was rewritten. What branched off earlier may be another conversation.
+            if not is_over and self._is_worth_saving(source):
+                self._save(source)
             self.rewind(source, length)
             return source
         if not self.ledger.has_free_id:
@@ -282,14 +284,20 @@ class Pool:
 
     def park(self, resident: Resident) -> None:
         """Move a sequence out of the cells, into the tiers if it is worth it."""
-        if self._has_tiers and self._lost_without(resident, self.ledger) >= WORTH_SAVING:
-            snapshot = self._snapshot(resident)
-            if snapshot is not None:
-                self.snapshots.put(snapshot)
-                self.counts.saved += 1
+        if self._is_worth_saving(resident):
+            self._save(resident)
         self._on_disk.pop(resident.id, None)
         self.give_up_tail(resident)
         self.apply(self.ledger.forget(resident))
+
+    def _is_worth_saving(self, resident: Resident) -> bool:
+        return self._has_tiers and self._lost_without(resident, self.ledger) >= WORTH_SAVING
+
+    def _save(self, resident: Resident) -> None:
+        snapshot = self._snapshot(resident)
+        if snapshot is not None:
+            self.snapshots.put(snapshot)
+            self.counts.saved += 1
 
     def _is_on_disk(self, resident: Resident) -> bool:
         return self._on_disk.get(resident.id) == resident.used_at
@@ -360,10 +368,7 @@ class Pool:
                 >= WORTH_SAVING
             ):
                 self._on_disk[resident.id] = resident.used_at
-                snapshot = self._snapshot(resident)
-                if snapshot is not None:
-                    self.snapshots.put(snapshot)
-                    self.counts.saved += 1
+                self._save(resident)
                 return True
         return False
 
