@@ -18,7 +18,10 @@ SMALLEST = 16
 GAP_S = 0.025
 """What prompts may add to the time between two tokens of a running answer, at least,"""
 GAP_STEPS = 2.0
-"""or this many times what a decode takes without them: on a slow model they must get on, too."""
+"""or this many times what a decode takes without them: on a slow model they must get on, too. More where more prompts
+wait than answers run, in proportion: many are not to wait for few,"""
+LONGEST_GAP_S = 0.4
+"""but then no longer than this."""
 
 
 class Demand(NamedTuple):
@@ -69,13 +72,15 @@ class Pace:
             own = seconds - (self.decode_s if n_running else 0.0)
             self.token_s = _mixed(self.token_s, max(own, seconds * 0.1) / n_prompt)
 
-    def budget(self, *, n_running: int) -> int:
-        """Prompt tokens for the next decode."""
+    def budget(self, *, n_prompts: int, n_running: int) -> int:
+        """Prompt tokens for the next decode of `n_running` answers, where `n_prompts` wait to be read."""
         if n_running == 0:
             return CHUNK
         if self.token_s == 0.0:
             return 4 * SMALLEST
-        return max(SMALLEST, min(CHUNK, int(max(GAP_S, GAP_STEPS * self.decode_s) / self.token_s)))
+        fair_s = GAP_STEPS * self.decode_s
+        gap_s = max(GAP_S, fair_s, min(LONGEST_GAP_S, fair_s * n_prompts / n_running))
+        return max(SMALLEST, min(CHUNK, int(gap_s / self.token_s)))
 
 
 def _mixed(old: float, new: float) -> float:

@@ -310,7 +310,8 @@ class Work:
                 batch.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
                 owners.append(task)
         n_answers = len(batch)
-        budget = min(self._pace.budget(n_running=n_answers), self._runtime.n_batch - n_answers)
+        budget = self._pace.budget(n_prompts=len(prompts), n_running=n_answers)
+        budget = min(budget, self._runtime.n_batch - n_answers)
         budget = min(budget, self._ledger.free - n_answers)
         demands = [Demand(seq, task.n_todo) for seq, task in prompts.items()]
         for seq, n in share(demands, budget).items():
