@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 WORTH_SAVING = 32
 """Tokens of an idle sequence that nothing else has: below, computing them again is as cheap as keeping them."""
-WORTH_TIDYING = 128
-"""Cells that only an idle sequence holds: below, they cost less than moving it."""
+WORTH_TIDYING = 256
+"""Cells that only idle sequences hold: below, they cost less than moving them. llama.cpp looks at cells by so many."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 20.0
@@ -269,11 +269,11 @@ class Pool:
         """
         if not (self.runtime.pays_for_idle and self._has_tiers):
             return
-        for resident in self.ledger.idle():
-            room = self._ram_bytes - self.snapshots.ram_bytes
-            if self.ledger.used - self.ledger.used_without([resident]) < WORTH_TIDYING:
-                continue
-            if resident.n_resident * self._token_bytes > room:
+        idle = self.ledger.idle()
+        if self.ledger.used - self.ledger.used_without(idle) < WORTH_TIDYING:
+            return
+        for resident in idle:
+            if resident.n_resident * self._token_bytes > self._ram_bytes - self.snapshots.ram_bytes:
                 return
             self.drop(resident)
 
