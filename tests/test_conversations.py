@@ -33,6 +33,12 @@ CLIENT = httpx2.Client(timeout=120)
 """Making one takes longer than many an answer."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _close_the_client() -> Iterator[None]:
+    yield
+    CLIENT.close()
+
+
 @dataclass
 class Answer:
     text: str

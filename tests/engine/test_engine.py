@@ -157,9 +157,12 @@ async def test_a_job_that_can_never_run_is_refused(make: Make, text: str, max_to
 
 
 async def test_jobs_run_side_by_side_and_keep_apart(make: Make) -> None:
-    engine, runtime = make(n_batch=64)
+    gate = threading.Semaphore(0)
+    engine, runtime = make(Faults(gate=gate), n_batch=64)
     texts = ["a" * 3, "b" * 7, "c" * 11]
-    got = await asyncio.gather(*(steps(engine.submit(job(text, 4))) for text in texts))
+    tickets = [engine.submit(job(text, 4)) for text in texts]
+    gate.release(100)
+    got = await asyncio.gather(*(steps(ticket) for ticket in tickets))
     assert [tokens(g) for g in got] == [[n, n + 1, n + 2, n + 3] for n in (3, 7, 11)]
     assert max(len(batch) for batch in runtime.batches) == 3, "three answers in one decode"
 
