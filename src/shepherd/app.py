@@ -282,7 +282,7 @@ class App:
 
     def _engine_options(self, cache: CacheConfig) -> EngineOptions:
         kv = self.config.kv
-        folder = Path(kv.folder).expanduser() if kv.folder else self._cache_folder / "conversations"
+        folder = Path(kv.folder) if kv.folder else self._cache_folder / "conversations"
         return EngineOptions(
             sequences=cache.sequences,
             queue=cache.queue,

@@ -38,7 +38,7 @@ def places(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> li
     `anchored` messages hold more than their own text, such as the tools, and stay. So that what is left makes sense,
     the end of their turn stays with them: its last answer.
     """
-    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    n_leading = leading_systems(messages)
     made = [Place(0, keep=True)] * n_leading
     parted = [*parts_pairs(messages), False]
     for start, stop in pairwise([*turn_starts(messages, n_leading, parted), len(messages)]):
@@ -53,6 +53,11 @@ def places(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> li
         for number, (first, end) in enumerate(groups):
             made += [Place(first, keep=number in kept)] * (end - first)
     return made
+
+
+def leading_systems(messages: Sequence[Message]) -> int:
+    """How many system messages stand before all others."""
+    return next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 def turn_starts(messages: Sequence[Message], n_leading: int, parted: Sequence[bool]) -> list[int]:
@@ -114,7 +119,7 @@ def spans(
     messages: Sequence[Message], stretches: Sequence[Stretch], edges: Sequence[int], *, n_ctx: int
 ) -> tuple[Span, ...]:
     """The messages that show, as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
-    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    n_leading = leading_systems(messages)
     anchored = [
         stretch.message
         for stretch in stretches

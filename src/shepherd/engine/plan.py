@@ -34,6 +34,11 @@ class Limits:
     n_positions: int
     """Positions that may be used; 0 = no limit."""
 
+    @property
+    def n_low(self) -> int:
+        """Tokens that are left after an eviction, as nearly as whole turns allow."""
+        return int(self.n_ctx * self.low_water)
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -91,13 +96,13 @@ def plan(
     needed = len(tokens) - _size(gone) + reserve
     leaving: list[Leaving] = []
     if needed > limits.n_ctx:
-        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=needed - _low(limits))
+        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=needed - limits.n_low)
         if isinstance(chosen, NoRoom) or job.on_full != "evict":
             return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
         leaving = chosen
     leaves = [range_ for turn in leaving for range_ in turn.ranges]
     close_gaps = False
-    if source is not None and match is not None:
+    if source is not None:
         if leaves and not ledger.memory.hole:
             # This memory keeps what it has read: go back to before the first word that leaves.
             length = ledger.usable(source, min(length, leaves[0][0]), holes=True).length
@@ -166,7 +171,7 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
 def leave(spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int) -> list[Leaving] | NoRoom:
     """The turns that must leave, where the ranges in `gone` have left before."""
     # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
-    staying = [span for span in spans if not (span.keep or any(a <= span.start and span.stop <= b for a, b in gone))]
+    staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
     return choose(staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish)
 
 
@@ -187,10 +192,6 @@ def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
     if start < stop:
         left.append((start, stop))
     return left
-
-
-def _low(limits: Limits) -> int:
-    return int(limits.n_ctx * limits.low_water)
 
 
 def _size(ranges: Sequence[Range]) -> int:

@@ -49,7 +49,6 @@ class Task:
     started_s: float = 0.0
     first_s: float = 0.0
     """When its first token came."""
-    evicted_tokens: int = 0
 
     @property
     def job(self) -> Job:

@@ -257,7 +257,6 @@ class Work:
 
     def _evicted(self, task: Task, leaving: Sequence[Leaving], n_kept: int, seconds: float) -> None:
         messages, tokens = sum(turn.messages for turn in leaving), sum(turn.tokens for turn in leaving)
-        task.evicted_tokens += tokens
         self.tally.evicted(messages, tokens, seconds)
         reasons.tell_eviction(leaving, n_kept)
         task.ticket.post(Evicted(messages, tokens))
@@ -423,7 +422,7 @@ class Work:
         begun = time.perf_counter()
         chosen: list[Leaving] | NoRoom = NoRoom(1, 0)
         if task.job.on_full == "evict":
-            wish = int(self._n_ctx * (1 - self._options.low_water))
+            wish = self._n_ctx - self._limits.n_low
             chosen = leave(task.job.spans, list(resident.gaps()), excess=1, wish=wish)
         if isinstance(chosen, NoRoom):
             self._end(task, Done("length"))
@@ -444,10 +443,10 @@ class Work:
         resident = task.cells
         ledger, memory = self._ledger, self._ledger.memory
         gaps = [*resident.gaps(), *leaves]
-        first = min((start for start, _ in gaps), default=len(resident))
         if not gaps:
             self._end(task, Done("length"))  # every position is taken by a token that stays
             return
+        first = min(start for start, _ in gaps)
         if not leaves and memory.shift and not ledger.is_shared(resident, resident.position_of(first)):
             try:
                 self.pool.close_gaps(resident)
@@ -457,7 +456,7 @@ class Work:
         logger.info("Computing %d tokens anew at the first positions", resident.n_resident)
         self.pool.give_up_tail(resident)
         task.tail = None
-        pending = [(len(resident), len(task.tokens))]
+        n_computed = len(resident)
         reach = ledger.usable(resident, first, holes=True).length
         try:
             if reach:
@@ -468,7 +467,7 @@ class Work:
             resident = task.resident = ledger.new()
             resident.live = True
         self.pool.counts.rebases += 1
-        without = [gap for gap in gaps if gap[0] < pending[0][0]]
+        without = [gap for gap in gaps if gap[0] < n_computed]
         task.compute(remaining(len(resident), len(task.tokens), without))
         task.phase = "prefill"
         task.n_done, task.n_new = 0, task.n_todo
@@ -485,7 +484,6 @@ class Work:
     def _resume(self, batch: Sequence[Chunk], owners: Sequence[Task]) -> None:
         """A decode was interrupted: follow what the library really holds; jobs that nobody cancelled go on."""
         self._runtime.interrupt(False)
-        done: dict[int, int] = {}
         for chunk, task in zip(batch, owners, strict=True):
             resident = task.cells
             held = self._runtime.held(chunk.seq)[1] + 1
@@ -500,7 +498,6 @@ class Work:
                 self._ledger.extend(resident, chunk.tokens[:n])
                 task.advance(n)
                 task.n_done += n
-            done[chunk.seq] = n
 
     def _refused(self, batch: Sequence[Chunk]) -> None:
         """The library has no room although the ledger counts some: give it all that idles, then the youngest job's."""
@@ -519,19 +516,16 @@ class Work:
         """A computation failed: no cell can be believed. A job that was alone fails, others begin again."""
         logger.warning("a job failed on cache %r, which was cleared: %s", self._name, error)
         self.pool.forget_all()
-        failed = self.running if len(self.running) == 1 else []
-        for task in reversed(self.running):
-            task.resident = None
-            if task.phase == "closing":
-                self._finish(task)
-            elif task in failed:
+        was_alone = len(self.running) == 1
+        for task in reversed(list(self.running)):
+            if task.phase != "closing" and not was_alone:
+                task.alone = True
+                self._try_again(task)
+                continue
+            if task.phase != "closing":
                 task.ticket.fail(error)
-                self._finish(task)
-            else:
-                task.phase, task.alone = "waiting", True
-                task.todo.clear()
-                self.waiting.appendleft(task)
-        self.running.clear()
+            self.running.remove(task)
+            self._finish(task)
         self._post.flush()
 
     # -- the end of a job ----------------------------------------------------------------------------------------------
