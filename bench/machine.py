@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,9 +32,12 @@ def facts() -> dict[str, str]:
     }
 
 
-def save(name: str, result: dict[str, Any]) -> Path:
-    """Write a result beside its machine's facts, dated; the path."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}-{datetime.now(UTC):%Y-%m-%d}.json"
+def save(name: str, result: dict[str, Any], *, quick: bool = False) -> Path:
+    """Write a result beside its machine's facts, dated; the path. A `quick` one goes to a new folder instead."""
+    if quick:
+        path = Path(tempfile.mkdtemp(prefix="shepherd-bench-")) / f"{name}.json"
+    else:
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{name}-{datetime.now(UTC):%Y-%m-%d}.json"
     path.write_text(json.dumps({"machine": facts(), **result}, indent=2) + "\n")
     return path

@@ -24,7 +24,6 @@ import argparse
 import itertools
 import json
 import sys
-import tempfile
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -445,11 +444,7 @@ def main() -> None:
     result = {"bench": "quality", **measure(said.model, size, console)}
     show(console, result)
     name = f"quality-{result['model']}"
-    if said.quick:
-        path = Path(tempfile.mkdtemp(prefix="shepherd-bench-")) / f"{name}.json"
-        path.write_text(json.dumps(result, indent=2) + "\n")
-    else:
-        path = machine.save(name, result)
+    path = machine.save(name, result, quick=said.quick)
     console.print(f"{time.monotonic() - started:.0f} s; written to {path} and {plot.draw(path)}")
 
 

@@ -7,11 +7,9 @@ Above 1 = Shepherd is better.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -149,9 +147,5 @@ def run(bench: str, doc: str | None, rounds: Mapping[str, int], measure: Measure
             **measure(model, model_path(model), options, console),
         }  # fmt: skip
         name = f"{bench}-{options.threads}t-{model}"
-        if options.quick:
-            path = Path(tempfile.mkdtemp(prefix="shepherd-bench-")) / f"{name}.json"
-            path.write_text(json.dumps(result, indent=2) + "\n")
-        else:
-            path = machine.save(name, result)
+        path = machine.save(name, result, quick=options.quick)
         console.print(f"{time.monotonic() - started:.0f} s; written to {path} and {plot.draw(path)}")

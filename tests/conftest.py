@@ -71,6 +71,31 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def two_caches() -> str:
+    """A configuration in TOML: a small cache for background requests beside the main one, of one model."""
+    return """
+[models.lamb]
+path = "embedded"
+[caches.main]
+model = "lamb"
+n_ctx = 2048
+[caches.fast]
+model = "lamb"
+n_ctx = 512
+sequences = 1
+[[routes]]
+match = "*haiku*"
+cache = "fast"
+[[routes]]
+match = "claude-*"
+cache = "main"
+[[routes]]
+match = "lamb"
+cache = "main"
+"""
+
+
+@pytest.fixture(scope="session")
 def conformance() -> Path:
     """The folder of real templates and outputs; tests that need it are skipped where it is absent."""
     folder = Path(os.environ.get("CONFORMANCE_DIR", ROOT.parent / "shared" / "conformance"))

@@ -203,27 +203,10 @@ def test_10_the_first_request_does_not_warn(start_server: StartServer, tmp_path:
 # 19. Background requests do not disturb
 
 
-ROUTED = """
-[models.lamb]
-path = "embedded"
-[caches.main]
-model = "lamb"
-n_ctx = 2048
-[caches.fast]
-model = "lamb"
-n_ctx = 512
-sequences = 1
-[[routes]]
-match = "*haiku*"
-cache = "fast"
-[[routes]]
-match = "lamb"
-cache = "main"
-"""
-
-
-def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "routed.toml").write_text(ROUTED)
+def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(
+    start_server: StartServer, tmp_path: Path, two_caches: str
+) -> None:
+    (tmp_path / "routed.toml").write_text(two_caches)
     with start_server("--config", str(tmp_path / "routed.toml"), log=tmp_path / "log") as address:
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
         history.append(said("assistant", ask(address, history).text))
@@ -244,9 +227,9 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(start_server
 # 20. Parallel clients
 
 
-def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Path) -> None:
+def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Path, two_caches: str) -> None:
     """A soak: eight clients, two caches, cells for a few of them only; every answer is compared with a lonely one's."""
-    (tmp_path / "small.toml").write_text(ROUTED.replace("n_ctx = 2048", "n_ctx = 700"))
+    (tmp_path / "small.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 700"))
     generator = random.Random(20)
     scripts = {name: [text.format(name) for text in [SAID[1], *generator.sample(SAID, 3), SAID[-1]]] for name in NAMES}
 
@@ -289,8 +272,10 @@ def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Pa
         assert all(healthy), "whatever goes on"
 
 
-def test_20_a_request_that_fills_the_pool_harms_nobody(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(ROUTED.replace("n_ctx = 2048", "n_ctx = 600"))
+def test_20_a_request_that_fills_the_pool_harms_nobody(
+    start_server: StartServer, tmp_path: Path, two_caches: str
+) -> None:
+    (tmp_path / "small.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 600"))
     with start_server("--config", str(tmp_path / "small.toml")) as address:
         short: Messages = [
             said("user", "My name is Ada."),
@@ -313,8 +298,8 @@ def test_20_a_request_that_fills_the_pool_harms_nobody(start_server: StartServer
         assert caches(address)["main"]["preemptions"] > 0
 
 
-def test_20_a_full_queue_is_a_429_with_retry_after(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "tiny.toml").write_text(ROUTED.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1"))
+def test_20_a_full_queue_is_a_429_with_retry_after(start_server: StartServer, tmp_path: Path, two_caches: str) -> None:
+    (tmp_path / "tiny.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1"))
     with start_server("--config", str(tmp_path / "tiny.toml")) as address:
         body = {"model": "lamb", "messages": [said("user", "Hello!")], "ignore_eos": True, "max_tokens": 1500}
 

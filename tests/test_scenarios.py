@@ -400,26 +400,10 @@ def test_17_a_history_with_malformed_arguments_is_answered(server: str) -> None:
 # 19 (in part). Background requests do not disturb
 
 
-ROUTED = """
-[models.lamb]
-path = "embedded"
-[caches.main]
-model = "lamb"
-n_ctx = 2048
-[caches.fast]
-model = "lamb"
-n_ctx = 512
-[[routes]]
-match = "*haiku*"
-cache = "fast"
-[[routes]]
-match = "claude-*"
-cache = "main"
-"""
-
-
-def test_19_background_requests_have_a_cache_of_their_own(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "routed.toml").write_text(ROUTED)
+def test_19_background_requests_have_a_cache_of_their_own(
+    start_server: StartServer, tmp_path: Path, two_caches: str
+) -> None:
+    (tmp_path / "routed.toml").write_text(two_caches)
     with start_server("--config", str(tmp_path / "routed.toml")) as address:
 
         def cached(model: str, text: str) -> int:
