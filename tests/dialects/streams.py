@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shepherd.core import CallStarted, Event, Message, ReasoningDelta, TextDelta, ToolSpec, fold
 from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
-from shepherd.dialects.hermes import HERMES
+from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.tags import TagDialect
 
 

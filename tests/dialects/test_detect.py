@@ -9,7 +9,7 @@ from tests.dialects.conformance import ABSENT, templates
 
 from shepherd.core import Message, Reasoning, Text
 from shepherd.dialects import detect, get, names, parse
-from shepherd.dialects.detection import DIALECTS
+from shepherd.dialects.families import DIALECTS
 
 HERMES_TEMPLATES = {
     "Bielik-11B-v3.0-Instruct",

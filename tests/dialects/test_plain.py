@@ -9,7 +9,7 @@ from tests.dialects.streams import cuts, events_of, message_of
 
 from shepherd.core import Reasoning, Text
 from shepherd.dialects import detect, parse
-from shepherd.dialects.plain import PLAIN
+from shepherd.dialects.families.plain import PLAIN
 
 
 @settings(max_examples=100, deadline=None)

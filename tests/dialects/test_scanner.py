@@ -14,7 +14,7 @@ from tests.dialects.streams import cuts, events_of, message_of
 
 from shepherd.core import CallEnded, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
 from shepherd.dialects.base import Keep
-from shepherd.dialects.hermes import HERMES
+from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.scanner import new_call_id
 
 FRAGMENTS = (

@@ -50,7 +50,7 @@ from shepherd.core.messages import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.core.request import OnFull, ReasoningLevel, Request, Sampling, ToolChoice
+from shepherd.core.request import Grammar, OnFull, ReasoningLevel, Request, Sampling, ToolChoice
 
 __all__ = [
     "Assembler",
@@ -67,6 +67,7 @@ __all__ = [
     "Event",
     "Evicted",
     "Finished",
+    "Grammar",
     "Image",
     "InvalidRequest",
     "Message",

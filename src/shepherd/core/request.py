@@ -55,6 +55,14 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the visible answer must look like, in a client's own words."""
+
+    kind: Literal["gbnf", "regex", "lark"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One turn to be generated: the whole conversation, its tools, and how to answer."""
 
@@ -67,6 +75,10 @@ class Request:
     stop: tuple[str, ...] = ()
     reasoning: ReasoningLevel | None = None
     schema: Mapping[str, Any] | None = None
+    """JSON Schema that the visible answer must satisfy; at most one of `schema` and `grammar` is said."""
+    grammar: Grammar | None = None
+    parallel_calls: bool | None = None
+    """False: at most one call in this answer."""
     on_full: OnFull | None = None
     session: str | None = None
     """A stable key of the conversation, where the client has one."""

@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from shepherd.core import Message, ToolSpec, fold
 from shepherd.core.events import Event, Finished, Started
 from shepherd.dialects.base import Dialect, Keep
-from shepherd.dialects.hermes import HERMES
-from shepherd.dialects.plain import PLAIN
-
-DIALECTS: tuple[Dialect, ...] = (HERMES,)
-"""At most one of them signs a template; `PLAIN` takes what none does."""
+from shepherd.dialects.families import DIALECTS, PLAIN
 
 
 def detect(template: str) -> Dialect:
@@ -58,10 +54,19 @@ def parse(
 
     `prefill` is what the prompt had written of the assistant's turn; the turn's header may stand before it.
     """
-    header = TURN_HEADER.match(prefill)
-    parser = (get(dialect) if isinstance(dialect, str) else dialect).parser(tools=tools, reasoning=reasoning)
+    spoken = get(dialect) if isinstance(dialect, str) else dialect
+    parser = spoken.parser(tools=tools, reasoning=reasoning)
     events: list[Event] = [Started("parse")]
-    events += parser.feed(prefill[header.end() if header else 0 :])
+    events += parser.feed(without_header(prefill, spoken))
     events += parser.feed(raw)
     events += parser.close()
     return Message("assistant", fold([*events, Finished("end")]).message.parts)
+
+
+def without_header(prefill: str, dialect: Dialect) -> str:
+    """The prefill from where the assistant's turn begins to say something: behind its header, or at an opener in it."""
+    header = TURN_HEADER.match(prefill)
+    if header is None:
+        return prefill
+    openers = (at for opener in dialect.openers if (at := header[0].find(opener)) >= 0)
+    return prefill[min(openers, default=header.end()) :]

@@ -1,24 +1,31 @@
 """What a family writes around its thoughts and calls, as data, and how markers are found in a stream.
 
-Not here: what to do on meeting one (`scanner`), where a call's inside ends (`body`).
+Not here: what to do on meeting one (`scanner`), where a call's inside ends (`bodies`), how a call is spelt for a
+sampler that must not go astray (`spelling`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.call import Fault, Found
+from shepherd.dialects.spelling import Spelling
+
+Where = Literal["line", "start", "anywhere", "never"]
+"""Where an opener counts, and is no text that speaks of it: at the start of a line, and in the middle of one if the
+block's inside follows; only where nothing visible stands before it, in the answer or since the last block; everywhere;
+nowhere."""
 
 
 class Markers:
     """A set of markers, ready to be looked for in a stream. Immutable."""
 
     def __init__(self, markers: Iterable[str]) -> None:
-        ordered = sorted(set(markers), key=len, reverse=True)
+        ordered = sorted(set(markers) - {""}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
         self._prefixes = frozenset(marker[:length] for marker in ordered for length in range(1, len(marker)))
         self._longest = max(map(len, self._prefixes), default=0)
@@ -41,6 +48,18 @@ class Markers:
         return 0
 
 
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """The markup around reasoning."""
+
+    opener: str
+    """Empty when only a header opens it (`Body.then`)."""
+    closers: tuple[str, ...]
+    """Most usual first."""
+    spoken: bool = False
+    """Its opener is the beginning of the thought, and reported with it."""
+
+
 class Body(Protocol):
     """The inside of one block as it streams in, from behind its opener to behind its closer. One per block."""
 
@@ -48,6 +67,11 @@ class Body(Protocol):
     """Nothing more belongs to this block."""
     closed: bool
     """It ended with its closer, not because something else came."""
+    declined: str
+    """What turned out to be text after all, its opener included; reported as such when the block has ended. Decided as
+    early as can be: until then it is held back."""
+    then: Thought | None
+    """What the block has opened: the text behind it is this thought. `None`: visible text."""
 
     def feed(self, text: str, at: int, final: bool) -> int:
         """How far into `text` the block has been taken in from `at` on; short of the end while more is needed.
@@ -64,28 +88,52 @@ class Body(Protocol):
 class MakeBody(Protocol):
     """How a block's inside is read: a constructor."""
 
-    def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body: ...
+    def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
+        """`openers` are all markers that open something in this dialect: a block that lacks its closer ends there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The markup around calls."""
+    """The markup around calls, or a header that says what follows."""
 
     opener: str
     closers: tuple[str, ...]
     body: MakeBody
-    starts: str = "{["
-    """With one of these next, blanks aside, the opener counts in the middle of a line too."""
+    where: Where = "line"
+    """In text."""
+    within: Where = "line"
+    """In a thought that has not been closed; models forget to."""
+    starts: str = r"[{\[]"
+    """A regular expression of one character: what a block's inside begins with, blanks aside."""
+    tight: bool = False
+    """No blanks may stand between the opener and the inside, for the opener to count in the middle of a line."""
+    spelling: Spelling | None = None
+    """How to write a call in this block; `None` where the family has a better one."""
+
+
+def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """Nothing."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
     """Everything that a family writes and that is not text."""
 
-    thoughts: tuple[tuple[str, str], ...] = ()
-    """The pairs of tags around reasoning, most usual first."""
+    thoughts: tuple[Thought, ...] = ()
+    """Most usual first."""
     blocks: tuple[Block, ...] = ()
+    """Most usual first; no two with the same opener."""
+    skips: tuple[str, ...] = ()
+    """Markers that say nothing, dropped wherever they stand in text: the tags around a visible answer, turn ends."""
+    answer: tuple[str, str] = ("", "")
+    """What stands before and behind a visible answer, behind thoughts; for constrained output."""
+    declared: Callable[[Sequence[ToolSpec]], tuple[Block, ...]] = field(default=no_blocks)
+    """Further blocks that exist only for the tools of a request: those that no tag declares to be calls."""
 
     @property
     def openers(self) -> tuple[str, ...]:
-        return (*(opener for opener, _ in self.thoughts), *(block.opener for block in self.blocks))
+        """Every marker that opens a thought or a block, `declared` ones aside."""
+        named = (*(thought.opener for thought in self.thoughts), *(block.opener for block in self.blocks))
+        return tuple(opener for opener in named if opener)

@@ -4,7 +4,7 @@ It always knows where it is, and looks only for what may come there:
 
     text      openers of thoughts and calls, stray closers
     thought   its closer, and a call that starts a line, because models forget to close
-    block     nothing: the body knows where it ends (`body`)
+    block     nothing: the body knows where it ends (`bodies`)
 
 The rules, each of them tested:
 
@@ -12,7 +12,9 @@ The rules, each of them tested:
 * Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
 * A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
   <think> tag" stays text.
-* A call begins at the start of a line, or anywhere if an object follows: "use the <tool_call> tag" stays text.
+* A call begins where its block says (`markup.Where`): most at the start of a line, or anywhere if the inside of a call
+  follows, so that "use the <tool_call> tag" stays text.
+* A block may turn out to be text, or to open a thought: headers do, and bare JSON (C28).
 * A stray closer is markup if it starts or ends a line or a block lacks its closer; else the answer talks about it.
 * A call is reported when it has been read as a whole, never in part (SCN-18).
 * Every character is in exactly one event, or in markup, or a blank beside markup (SCN-20).
@@ -39,11 +41,12 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import Keep, Parser
 from shepherd.dialects.call import Fault, Found
-from shepherd.dialects.markup import Block, Body, Markers, Markup
+from shepherd.dialects.markup import Block, Body, Markers, Markup, Thought, Where
 
 MAX_BLANKS = 64
 """Blanks held back at most, until it shows whether text or markup comes next; models do write endless newlines."""
 VISIBLE = re.compile(r"\S")
+ANY = re.compile(r".", re.DOTALL)
 
 
 def new_call_id() -> str:
@@ -63,21 +66,31 @@ class Scanner:
         reasoning: Keep = "split",
         ids: Callable[[], str] = new_call_id,
     ) -> None:
-        self._markup = markup
         self._tools = tools
         self._keep = reasoning == "keep"
         self._ids = ids
-        self._thoughts = dict(markup.thoughts)
-        self._blocks = {block.opener: block for block in markup.blocks}
-        self._call_closers = frozenset(closer for block in markup.blocks for closer in block.closers)
-        self._in_text = Markers((*markup.openers, *self._thoughts.values(), *self._call_closers))
+        own = {block.opener for block in markup.blocks}
+        blocks = (*markup.blocks, *(block for block in markup.declared(tools) if block.opener not in own))
+        self._blocks = {block.opener: block for block in blocks}
+        self._thoughts = {thought.opener: thought for thought in markup.thoughts if thought.opener}
+        self._skips = frozenset(markup.skips)
+        self._call_closers = frozenset(closer for block in blocks for closer in block.closers)
+        thought_closers = frozenset(closer for thought in markup.thoughts for closer in thought.closers)
+        closers = (thought_closers | self._call_closers) - self._skips
+        self._openers = (*self._thoughts, *self._blocks)
+        self._at_start = Markers((*self._openers, *closers, *self._skips))
+        # Most text has something visible before it: what counts at the start only is not looked for.
+        later = (opener for opener in self._openers if not self._only_at_start(opener))
+        self._in_text = Markers((*later, *closers, *self._skips))
         self._in_thought = Markers(())  # of the open thought
 
         self._buffer = ""
         self._at = 0  # buffer[:at] is settled
         self._step: Callable[[bool], bool] = self._text
-        self._closer = ""  # of the open thought; empty outside of thoughts
+        self._thought: Thought | None = None  # the open one
         self._body: Body | None = None
+        # What a block that is none has to put back: thought, gap, trim, empty, line start.
+        self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
         self._unclosed = False  # the last block has not had its closer
         self._gap = ""  # blanks that are settled when something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
@@ -96,7 +109,7 @@ class Scanner:
     def close(self, *, truncated: bool = False) -> list[Event]:
         """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
         if truncated and self._body is None:
-            begun = self._in_text.begun(self._buffer, self._at)
+            begun = self._markers().begun(self._buffer, self._at)
             self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 else self._buffer
         events = self._run(final=True)
         if self._gap and not self._trim:
@@ -107,9 +120,9 @@ class Scanner:
     def _prime(self, opened: str) -> None:
         self.feed(opened)
         self._gap = ""
-        if self._keep and self._closer:
+        if self._keep and self._thought and self._thought.opener:
             # The tag that the prompt opened belongs to the text that keeps it.
-            start = max(opened.rfind(opener) for opener, closer in self._markup.thoughts if closer == self._closer)
+            start = opened.rfind(self._thought.opener)
             self._events.append(TextDelta(opened[start:]))
 
     def _run(self, *, final: bool) -> list[Event]:
@@ -118,21 +131,31 @@ class Scanner:
         events, self._events = self._events, []
         return events
 
+    def _only_at_start(self, opener: str) -> bool:
+        return opener in self._thoughts or self._blocks[opener].where in ("start", "never")
+
+    def _markers(self) -> Markers:
+        return self._in_thought if self._thought else self._at_start if self._empty else self._in_text
+
     # Each step settles what it can of the buffer and says whether another step could settle more.
 
     def _text(self, final: bool) -> bool:
-        marker = self._say_up_to_marker(self._in_text, final)
+        marker = self._say_up_to_marker(final)
         if not marker:
             return False
         after = self._at + len(marker)
         if marker in self._thoughts:
             if not self._empty:
                 return self._say(after)
-            self._open_thought(marker)
+            self._open_thought(self._thoughts[marker])
             return True
         if marker in self._blocks:
-            begins = self._line_start or self._object_follows(after, self._blocks[marker], final)
+            begins = self._begins(self._blocks[marker], self._blocks[marker].where, after, final)
             return begins is not None and (self._open_block(marker) if begins else self._say(after))
+        if marker in self._skips:
+            self._at = after
+            self._border()
+            return True
         stray = self._is_stray(marker, after, final)
         if not stray:
             return stray is not None and self._say(after)
@@ -140,18 +163,19 @@ class Scanner:
         self._unclosed = self._unclosed and marker not in self._call_closers
         return True
 
-    def _thought(self, final: bool) -> bool:
-        marker = self._say_up_to_marker(self._in_thought, final)
+    def _thinking(self, final: bool) -> bool:
+        marker = self._say_up_to_marker(final)
         if not marker:
             return False
+        thought = self._thought
+        assert thought is not None
         after = self._at + len(marker)
-        if marker == self._closer:
+        if marker in thought.closers:
             self._close_thought(marker)
             return True
-        if marker in self._blocks and self._line_start:
-            begins = self._object_follows(after, self._blocks[marker], final)
+        if marker in self._blocks:
+            begins = self._begins(self._blocks[marker], self._blocks[marker].within, after, final)
             if begins:
-                self._closer = ""
                 return self._open_block(marker)
             return begins is not None and self._say(after)
         if marker in self._thoughts and self._empty and not self._keep:
@@ -168,24 +192,43 @@ class Scanner:
                 self._report(call, written if number == 0 else "")
         if not body.ended:
             return False
-        self._unclosed = not body.closed
         self._body = None
+        if body.declined:
+            self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
+            self._step = self._thinking if self._thought else self._text
+            self._say_text(body.declined)
+            return True
+        self._unclosed = not body.closed and not body.then
         self._step = self._text
         self._border()
+        if body.then:
+            self._enter(body.then)
         return True
 
-    def _say_up_to_marker(self, markers: Markers, final: bool) -> str:
+    def _say_up_to_marker(self, final: bool) -> str:
         """The next marker, which then stands at `_at`; empty when there is none yet."""
-        start, marker = markers.find(self._buffer, self._at)
-        self._say(start if marker or final else start - markers.begun(self._buffer, self._at))
-        return marker
+        while True:
+            markers = self._markers()
+            start, marker = markers.find(self._buffer, self._at)
+            self._say(start if marker or final else start - markers.begun(self._buffer, self._at))
+            if not marker or markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
+                return marker
+            # Something visible has come before it: it may be none any more.
 
-    def _object_follows(self, after: int, block: Block, final: bool) -> bool | None:
-        """Whether the block's inside begins at `after`, blanks aside; `None` while that cannot be known."""
-        visible = VISIBLE.search(self._buffer, after)
+    def _begins(self, block: Block, where: Where, after: int, final: bool) -> bool | None:
+        """Whether the block whose opener ends at `after` is one; `None` while that cannot be known."""
+        if where != "line":
+            return where == "anywhere" or (where == "start" and self._empty)
+        return (self._line_start and not self._thought) or self._inside_follows(after, block, final)
+
+    def _inside_follows(self, after: int, block: Block, final: bool) -> bool | None:
+        """Whether the block's inside begins at `after`; `None` while that cannot be known."""
+        if self._thought and not self._line_start:
+            return False
+        visible = (ANY if block.tight else VISIBLE).search(self._buffer, after)
         if visible is None:
             return False if final else None
-        return visible[0] in block.starts
+        return re.match(block.starts, visible[0]) is not None
 
     def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
         """Whether a closer that closes nothing is markup all the same; `None` while that cannot be known."""
@@ -197,15 +240,26 @@ class Scanner:
             return True if final else None
         return self._buffer[after] == "\n"
 
-    def _open_thought(self, opener: str) -> None:
-        self._closer = self._thoughts[opener]
-        self._in_thought = Markers((*self._thoughts, self._closer, *self._blocks))
-        self._step = self._thought
+    def _open_thought(self, thought: Thought) -> None:
+        opener = thought.opener
+        if thought.spoken and not self._keep:
+            self._at += len(opener)
+            self._border()
+            self._enter(thought)
+            self._say_text(opener)
+            return
         self._pass_tag(opener)
+        self._enter(thought)
+
+    def _enter(self, thought: Thought) -> None:
+        """The thought begins here."""
+        self._thought = thought
+        self._in_thought = Markers((*self._thoughts, *thought.closers, *self._blocks))
+        self._step = self._thinking
 
     def _close_thought(self, closer: str) -> None:
         self._pass_tag(closer)
-        self._closer = ""
+        self._thought = None
         self._step = self._text
 
     def _pass_tag(self, tag: str) -> None:
@@ -217,8 +271,10 @@ class Scanner:
         self._trim = not self._keep
 
     def _open_block(self, opener: str) -> bool:
+        self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
-        self._body = self._blocks[opener].body(self._blocks[opener], self._markup.openers, self._tools)
+        self._body = self._blocks[opener].body(self._blocks[opener], self._openers, self._tools)
+        self._thought = None
         self._step = self._block
         self._border()
         return True
@@ -232,6 +288,10 @@ class Scanner:
         """Say what stands up to `stop`, the blanks at its end later. Always true."""
         text = self._buffer[self._at : stop]
         self._at = stop
+        self._say_text(text)
+        return True
+
+    def _say_text(self, text: str) -> None:
         visible = text.rstrip()
         if visible:
             said = self._gap + visible
@@ -243,7 +303,7 @@ class Scanner:
             self._trim = self._empty = self._line_start = False
         blanks = text[len(visible) :]
         if not blanks:
-            return True
+            return
         self._gap += blanks
         self._line_start = self._line_start or "\n" in blanks
         if self._trim:
@@ -251,10 +311,9 @@ class Scanner:
         elif len(self._gap) > MAX_BLANKS:
             self._events.append(self._delta(self._gap[:-MAX_BLANKS]))
             self._gap = self._gap[-MAX_BLANKS:]
-        return True
 
     def _delta(self, text: str) -> Event:
-        return ReasoningDelta(text) if self._closer and not self._keep else TextDelta(text)
+        return ReasoningDelta(text) if self._thought and not self._keep else TextDelta(text)
 
     def _report(self, call: Found | Fault, written: str) -> None:
         call_id = (call.id if isinstance(call, Found) else "") or self._ids()

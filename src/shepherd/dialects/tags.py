@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.base import Dialect, Keep
-from shepherd.dialects.markup import Markup
+from shepherd.dialects.markup import Markup, Thought
 from shepherd.dialects.scanner import Scanner, new_call_id
 
 TURN_TAGS = re.compile(
@@ -39,7 +39,7 @@ class TagDialect:
 
     @property
     def thoughts(self) -> tuple[tuple[str, str], ...]:
-        return self.markup.thoughts
+        return tuple((thought.opener, thought.closers[0]) for thought in self.markup.thoughts if thought.opener)
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -49,11 +49,16 @@ class TagDialect:
         return all(mark in template for mark in self.marks) and not any(mark in template for mark in self.foreign)
 
     def fitted(self, template: str) -> TagDialect:
-        """The same dialect with the turn headers that the template writes, and whether it knows of thoughts."""
+        """The same dialect with the thoughts and the turn headers that the template writes."""
+        known = tuple(thought for thought in THOUGHTS if mentions(template, thought))
+        own = {thought.opener for thought in self.markup.thoughts}
+        new = tuple(thought for thought in known if thought.opener not in own)
         return replace(
             self,
-            stops=tuple(dict.fromkeys(TURN_TAGS.findall(template))),
-            thinks=any(opener in template or closer in template for opener, closer in self.thoughts),
+            # A family whose thoughts are not tags says so by having some of its own.
+            markup=replace(self.markup, thoughts=(*new, *self.markup.thoughts)),
+            stops=tuple(dict.fromkeys((*self.stops, *TURN_TAGS.findall(template)))),
+            thinks=self.thinks or bool(new) or any(mentions(template, own) for own in self.markup.thoughts),
         )
 
     def parser(
@@ -66,6 +71,22 @@ class TagDialect:
     ) -> Scanner:
         """A scanner for this markup; `ids` names the calls."""
         return Scanner(self.markup, tools=tools, opened=opened, reasoning=reasoning, ids=ids)
+
+
+THOUGHTS = (
+    Thought("<think>", ("</think>",)),
+    Thought("<thinking>", ("</thinking>",)),
+    Thought("<thought>", ("</thought>",)),
+    Thought("<seed:think>", ("</seed:think>",)),
+    Thought("<mm:think>", ("</mm:think>",)),
+    Thought("[THINK]", ("[/THINK]",)),
+)
+"""All the tags in use around reasoning (C13)."""
+
+
+def mentions(template: str, thought: Thought) -> bool:
+    """Whether a template knows of such thoughts."""
+    return bool(thought.opener) and any(tag in template for tag in (thought.opener, *thought.closers))
 
 
 _dialect: type[Dialect] = TagDialect

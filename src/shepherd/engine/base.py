@@ -55,6 +55,9 @@ class Job:
     fit is refused and an answer that fills the context ends there."""
     reserve: int = 1
     """Tokens to keep free for the answer when room is made; at least 1."""
+    grammar: str | None = None
+    """What may be generated: a Lark grammar of llguidance over the whole output, its end token aside. Checked before it
+    came here (`constraint`)."""
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
 
@@ -166,6 +169,21 @@ class Memory:
     """For a person: which facts decided."""
 
 
+class Mask(Protocol):
+    """Which tokens may come next in one answer; owned by the engine thread."""
+
+    def allow(self, logits: memoryview) -> None:
+        """Set the logits (float32, one for each token of the vocabulary) of what may not come next to -inf.
+
+        Raises: `EngineError` when the grammar cannot go on; the answer fails.
+        """
+        ...
+
+    def accept(self, token: int) -> None:
+        """This token was drawn."""
+        ...
+
+
 class TokenSampler(Protocol):
     """Draws tokens for one job; owned by the engine thread, closed by it."""
 
@@ -202,8 +220,8 @@ class Runtime(Protocol):
         """
         ...
 
-    def sampler(self, sampling: Sampling, history: Sequence[int]) -> TokenSampler:
-        """A sampler for one job; `history` are the tokens that penalties look back on."""
+    def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
+        """A sampler for one job; `history` are the tokens that penalties look back on. `mask` stays the caller's."""
         ...
 
     def apply(self, op: Op) -> bool:

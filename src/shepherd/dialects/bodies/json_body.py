@@ -15,7 +15,7 @@ from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.call import HERMES_KEYS, Fault, Found, Keys, read_calls
-from shepherd.dialects.markup import Block, MakeBody, Markers
+from shepherd.dialects.markup import Block, MakeBody, Markers, Thought
 
 BLANKS = re.compile(r"\s*")
 FENCE = re.compile(r"```[a-zA-Z]*(?=[\s{\[])")
@@ -32,6 +32,8 @@ class JsonBody:
     ) -> None:
         self.ended = False
         self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
         self._block = block
         self._tools = tools
         self._keys = keys

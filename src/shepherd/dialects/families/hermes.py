@@ -5,17 +5,26 @@ Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and
 
 from __future__ import annotations
 
-from shepherd.dialects.body import JsonBody
-from shepherd.dialects.markup import Block, Markup
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Json, Part, Spelling
 from shepherd.dialects.tags import TagDialect
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return ("\n", f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}\n")
+
 
 HERMES = TagDialect(
     name="hermes",
     markup=Markup(
-        thoughts=(("<think>", "</think>"),),
-        blocks=(Block("<tool_call>", ("</tool_call>",), body=JsonBody),),
+        thoughts=(Thought("<think>", ("</think>",)),),
+        blocks=(Block("<tool_call>", ("</tool_call>",), JsonBody, spelling=Spelling(call)),),
     ),
     marks=("<tool_call>",),
     # The same tag around other insides: Qwen3-Coder, GLM and its kin, MiniMax; and Apriel's list of calls.
     foreign=("<function=", "<arg_key", "]<]minimax[>[", "<tool_calls>"),
 )
+
+DIALECTS = (HERMES,)

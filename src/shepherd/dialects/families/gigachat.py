@@ -1,0 +1,7 @@
+"""GigaChat."""
+
+from __future__ import annotations
+
+from shepherd.dialects.tags import TagDialect
+
+DIALECTS: tuple[TagDialect, ...] = ()

@@ -1,0 +1,7 @@
+"""Kimi K3."""
+
+from __future__ import annotations
+
+from shepherd.dialects.tags import TagDialect
+
+DIALECTS: tuple[TagDialect, ...] = ()

@@ -1,0 +1,7 @@
+"""Qwen3-Coder and its kin."""
+
+from __future__ import annotations
+
+from shepherd.dialects.tags import TagDialect
+
+DIALECTS: tuple[TagDialect, ...] = ()
