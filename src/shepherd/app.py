@@ -26,9 +26,9 @@ from shepherd.agent.session import Session
 from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.backends.local import LocalBackend, LocalOptions
 from shepherd.backends.router import Route, Router
+from shepherd.backends.speech import Sources, Speech, find_speech
 from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.core import ConfigError, EngineDown, Event, Request
-from shepherd.dialects import Dialect, Template, detect, get
 from shepherd.engine import catalog, gguf
 from shepherd.engine.engine import Engine
 from shepherd.engine.pool import Tiers
@@ -228,7 +228,7 @@ class App:
         n_ctx = _context_size(cache, header, type_k, type_v, loaded=model.name in self._weights)
         weights = self._weights.get(model.name) or self._load_weights(model, header, use_extra_bufts, on_progress)
         on_progress(Loading("context", cache.name, 0.0))
-        template, dialect = _protocol(model, weights)
+        speech = _speech(model, weights, header)
         # States, and the pools of narrow windows, are made for each sequence there may be.
         is_dear = weights.is_recurrent or not self.config.kv.swa_full
         options = ContextOptions(
@@ -248,8 +248,9 @@ class App:
         self._backends[cache.name] = LocalBackend(
             engine,
             weights,
-            template=template,
-            dialect=dialect,
+            template=speech.template,
+            with_tools=speech.with_tools,
+            dialect=speech.dialect,
             model=model.name,
             options=LocalOptions(
                 sampling=model.sampling,
@@ -270,13 +271,13 @@ class App:
                 path=weights.path,
                 n_ctx=engine.n_ctx,
                 embedded=model.path == "embedded",
-                dialect=dialect.name,
+                dialect=speech.dialect.name,
                 n_tools=0,
                 cache=cache.name,
             )
         logger.info(
-            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %r (from the chat template)",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, dialect.name,
+            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
         )  # fmt: skip
         on_progress(Loading("context", cache.name, 1.0))
 
@@ -404,16 +405,18 @@ def _context_size(cache: CacheConfig, header: gguf.Header, type_k: str, type_v: 
     return n_ctx
 
 
-def _protocol(model: ModelConfig, weights: Weights) -> tuple[Template, Dialect]:
+def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
     """How to speak to this model. Raises: `ConfigError` without a usable template."""
-    source = Path(model.chat_template).read_text("utf-8") if model.chat_template else weights.chat_template
-    if source is None:
-        raise ConfigError(
-            f"{weights.path.name} has no chat template, so it cannot chat; set chat_template to a Jinja file",
-            key=f"models.{model.name}.chat_template",
-        )
-    template = Template(source, bos_token=weights.bos_text, eos_token=weights.eos_text)
-    return template, get(model.dialect) if model.dialect else detect(source)
+    control = [special.text for special in weights.specials if special.control]
+    sources = Sources(
+        weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
+    )
+    return find_speech(
+        sources,
+        template=Path(model.chat_template) if model.chat_template else None,
+        dialect=model.dialect,
+        key=f"models.{model.name}.chat_template",
+    )
 
 
 def _backend_label() -> str:

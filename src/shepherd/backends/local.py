@@ -76,18 +76,22 @@ class LocalBackend:
         dialect: Dialect,
         model: str,
         options: LocalOptions | None = None,
+        with_tools: Template | None = None,
         kind: str = "LlamaCpp",
     ) -> None:
-        """`kind` is what log lines call the runtime."""
+        """`with_tools` is the template for requests with tools, where a model has two. `kind` is what log lines call
+        the runtime."""
         self.engine = engine
         self.model = model
         self.dialect = dialect
         self._kind = kind
         self._vocabulary = vocabulary
         self._template = template
+        self._with_tools = with_tools or template
         self._options = options or LocalOptions()
-        self._encoder = Encoder(vocabulary, template.source)
-        self._knows_tools = "tools" in template.source or "functions" in template.source
+        sources = template.source + (with_tools.source if with_tools else "")
+        self._encoder = Encoder(vocabulary, sources)
+        self._knows_tools = "tools" in sources or "functions" in sources
         self._fingerprint = b""
         """Of the last request; see `fingerprint`."""
 
@@ -152,7 +156,8 @@ class LocalBackend:
         extra = request.extra.get("chat_template_kwargs", {})
         for name in _OWN_VARIABLES & extra.keys():
             raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
-        return render(self._template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
+        template = self._with_tools if tools else self._template
+        return render(template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
 
     def _job(self, request: Request, asked: Asked) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""

@@ -1,0 +1,170 @@
+"""How one model is spoken to: its chat template, its dialect, and where both come from.
+
+The template is looked for where the model is described, the nearest first (C11, TPL-03):
+
+    the configuration ▸ the model file ▸ chat_template.jinja, chat_template.json, tokenizer_config.json beside it
+    ▸ one of our own, if the vocabulary shows which family this is
+
+Nothing is ever guessed from a file's name. A template of our own is a last resort and is warned about: a model that was
+trained on other turns answers badly, and says nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.core import ConfigError
+from shepherd.dialects import Dialect, Template, detect, get
+
+logger = logging.getLogger(__name__)
+
+FOR_TOOLS = "tool_use"
+"""The name under which models keep a second template, for requests with tools."""
+
+FAMILIES: tuple[tuple[str, frozenset[str], str], ...] = (
+    (
+        "ChatML",
+        frozenset({"<|im_start|>", "<|im_end|>"}),
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    ),
+    (
+        "Llama 3",
+        frozenset({"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}),
+        "{{ bos_token }}{% for message in messages %}"
+        "{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' }}"
+        "{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}",
+    ),
+    (
+        "Gemma",
+        frozenset({"<start_of_turn>", "<end_of_turn>"}),
+        "{{ bos_token }}{% for message in messages %}"
+        "{% if message.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n' }}"
+        "{{ message.content + '<end_of_turn>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}",
+    ),
+)
+"""Turns that the control tokens of a vocabulary give away: a name, all of these tokens, a template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a model file says of its own speech."""
+
+    path: Path
+    """The file, or a folder; what describes the model may lie beside it."""
+    template: str | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Further templates by name, such as `tool_use`."""
+    bos_text: str = ""
+    eos_text: str = ""
+    control: Collection[str] = ()
+    """The texts of the vocabulary's control tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """How one model is spoken to."""
+
+    template: Template
+    dialect: Dialect
+    with_tools: Template | None = None
+    """For requests with tools, if that is another one."""
+    origin: str = "the model file"
+    """Where the template comes from; for log lines."""
+    chosen: bool = False
+    """Whether the configuration named the dialect."""
+
+    def __str__(self) -> str:
+        why = "set in the configuration" if self.chosen else f"from the chat template of {self.origin}"
+        return f"{self.dialect.name!r} ({why})"
+
+
+def find_speech(
+    sources: Sources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
+) -> Speech:
+    """How to speak to the model. `template` and `dialect` are the configuration's word, and count before all else.
+
+    Raises: `ConfigError` that names `key` when no template is found, or one is not valid.
+    """
+    found: str
+    named: Mapping[str, str]
+    if template is not None:
+        found, named, origin = read_text(template, key), {}, str(template)
+    elif sources.template is not None:
+        found, named, origin = sources.template, sources.named, "the model file"
+    else:
+        found, named, origin = beside(sources.path) or built_in(sources.control) or ("", {}, "")
+        if not found:
+            raise ConfigError(
+                f"{sources.path.name} has no chat template, so it cannot chat; set chat_template to a Jinja file",
+                key=key,
+            )
+        logger.warning("%s has no chat template: using that of %s", sources.path.name, origin)
+    for_tools = named.get(FOR_TOOLS)
+
+    def compiled(source: str) -> Template:
+        return Template(source, bos_token=sources.bos_text, eos_token=sources.eos_text)
+
+    with_tools = compiled(for_tools) if for_tools and for_tools != found else None
+    signs = with_tools.source if with_tools else found
+    return Speech(
+        compiled(found),
+        get(dialect).fitted(signs) if dialect else detect(signs),
+        with_tools,
+        origin,
+        chosen=dialect is not None,
+    )
+
+
+def beside(path: Path) -> tuple[str, Mapping[str, str], str] | None:
+    """The templates that a file beside the model holds, the plain one first, and the file's name."""
+    folder = path if path.is_dir() else path.parent
+    for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
+        file = folder / name
+        if not file.is_file():
+            continue
+        text = read_text(file, "chat_template")
+        named = {"default": text} if file.suffix == ".jinja" else templates_in(text)
+        if named:
+            return named.get("default", next(iter(named.values()))), named, name
+    return None
+
+
+def templates_in(text: str) -> dict[str, str]:
+    """The templates by name that a JSON description of a tokenizer holds; none when it holds none."""
+    try:
+        described = json.loads(text)
+    except ValueError:
+        return {}
+    held = described.get("chat_template") if isinstance(described, dict) else None
+    match held:
+        case str():
+            return {"default": held}
+        case list():
+            pairs = ((item.get("name"), item.get("template")) for item in held if isinstance(item, dict))
+            return {name: source for name, source in pairs if isinstance(name, str) and isinstance(source, str)}
+        case _:
+            return {}
+
+
+def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
+    """A template of our own for the family whose control tokens these are, and a name for it."""
+    for name, tokens, template in FAMILIES:
+        if tokens <= set(control):
+            return template, {}, f"Shepherd for {name}, whose control tokens it has"
+    return None
+
+
+def read_text(path: Path, key: str) -> str:
+    """The file's text. Raises: `ConfigError`."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a chat template: {error}", key=key) from error

@@ -1,0 +1,89 @@
+"""Where a chat template and a dialect come from."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.speech import FAMILIES, Sources, find_speech
+from shepherd.core import ConfigError, Message, ToolSpec
+
+PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
+HERMES = PLAIN + "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}"
+
+
+def test_the_model_files_own_template_counts_and_decides_the_dialect(tmp_path: Path) -> None:
+    speech = find_speech(Sources(tmp_path / "m.gguf", HERMES))
+    assert (speech.template.source, speech.dialect.name, speech.with_tools) == (HERMES, "hermes", None)
+    assert str(speech) == "'hermes' (from the chat template of the model file)"
+
+
+def test_a_second_template_for_tools_is_kept_and_decides_the_dialect(tmp_path: Path) -> None:
+    speech = find_speech(Sources(tmp_path / "m.gguf", PLAIN, {"tool_use": HERMES, "rag": "no"}))
+    assert speech.template.source == PLAIN
+    assert speech.with_tools is not None
+    assert speech.with_tools.source == HERMES
+    assert speech.dialect.name == "hermes"
+
+
+def test_the_configuration_counts_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text(PLAIN)
+    sources = Sources(tmp_path / "m.gguf", HERMES, {"tool_use": HERMES})
+    speech = find_speech(sources, template=tmp_path / "own.jinja", dialect="hermes")
+    assert (speech.template.source, speech.with_tools, speech.dialect.name) == (PLAIN, None, "hermes")
+    assert str(speech) == "'hermes' (set in the configuration)"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tools"),
+    [
+        ("chat_template.jinja", HERMES, None),
+        ("chat_template.json", json.dumps({"chat_template": HERMES}), None),
+        ("tokenizer_config.json", json.dumps({"chat_template": HERMES, "bos_token": "x"}), None),
+        (
+            "tokenizer_config.json",
+            json.dumps(
+                {"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": HERMES}]}
+            ),
+            "T",
+        ),
+    ],
+)
+def test_without_one_in_the_file_the_files_beside_it_are_asked(
+    name: str, text: str, tools: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / name).write_text(text)
+    with caplog.at_level(logging.WARNING):
+        speech = find_speech(Sources(tmp_path / "m.gguf"))
+    assert speech.template.source == HERMES
+    assert (speech.with_tools.source if speech.with_tools else None) == tools
+    assert name in caplog.text
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"chat_template": 3}', '{"chat_template": [3]}'])
+def test_what_holds_no_template_is_passed_over(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(ConfigError, match="has no chat template"):
+        find_speech(Sources(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize(("name", "tokens", "template"), FAMILIES)
+def test_control_tokens_give_a_family_away(
+    name: str, tokens: frozenset[str], template: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        speech = find_speech(Sources(tmp_path / "m.gguf", control=[*tokens, "<pad>"]))
+    assert speech.template.source == template
+    assert name in caplog.text
+    talk = [Message.system("Be kind."), Message.user("Hi"), Message.assistant("Hello"), Message.user("Bye")]
+    text = "".join(piece.text for piece in speech.template.render(talk, tools=[ToolSpec("t")]))
+    assert [text.count(said) for said in ("Be kind.", "Hi", "Hello", "Bye")] == [1, 1, 1, 1]
+    assert "None" not in text
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.jinja"):
+        find_speech(Sources(tmp_path / "m.gguf", HERMES), template=tmp_path / "missing.jinja")
