@@ -123,3 +123,5 @@ class ToolSpec:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the arguments object, passed through unflattened."""
+    strict: bool = False
+    """The client insists: a schema that output cannot be held to is refused, not loosened."""

@@ -90,6 +90,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def answer(self) -> tuple[str, str]:
+        """What the family writes before and behind a visible answer; empty in most."""
+        ...
+
+    @property
     def openers(self) -> tuple[str, ...]:
         """Every marker that opens a thought or a call."""
         ...

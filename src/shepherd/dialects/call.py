@@ -36,6 +36,8 @@ class Fault:
 
     error: str
     name: str = ""
+    idle: bool = False
+    """Nobody could answer it, for the request has no tools: reported only if nothing else has been said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,21 @@ def read_calls(
     if not whole:
         return (Fault(f"the output ended inside of the call; {HOW}", name),)
     return (Fault(f"the call is not valid JSON ({reason}); {HOW}", name),)
+
+
+def read_arguments(name: str, text: str, *, call_id: str = "", whole: bool = True) -> tuple[Found | Fault, ...]:
+    """The call of a tool whose name stands outside of the JSON; `text` is the arguments object alone. Never raises."""
+    text = text.strip()
+    if not text and whole:
+        return (Fault(f"the call of {name!r} has no arguments; write them as one JSON object", name),)
+    reason = ""
+    for candidate in candidates(text, whole):
+        try:
+            return (arguments_of(name, candidate(), call_id),)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+            reason = reason or str(error)
+    ended = "the output ended inside of the call" if not whole else f"the arguments are not valid JSON ({reason})"
+    return (Fault(f"{ended}; write them as one JSON object", name),)
 
 
 def candidates(text: str, whole: bool) -> Iterator[Any]:
@@ -120,16 +137,21 @@ def read_call(text: str, keys: Keys, tools: Sequence[ToolSpec]) -> Found | Fault
         if needed or members.keys() - {*keys.name, *keys.id, "type"}:
             return Fault(f'the call of {name!r} has no "{keys.arguments[0]}" object; {HOW}', name)
         written = "{}"
-    elif written.startswith('"'):
+    try:
+        return arguments_of(name, written, call_id)
+    except (ValueError, RecursionError) as error:
+        return Fault(f'"{keys.arguments[0]}" of {name!r} is not valid JSON ({error})', name)
+
+
+def arguments_of(name: str, written: str, call_id: str) -> Found | Fault:
+    """The call with these arguments: a JSON object, a JSON string that spells one, or null. Raises: `ValueError`."""
+    if written.startswith('"'):
         written = json_string(written).strip() or "{}"
     elif written == "null":
         written = "{}"
     if not written.startswith("{"):
-        return Fault(f'"{keys.arguments[0]}" of {name!r} must be a JSON object', name)
-    try:
-        return Found(name, strict(written), call_id)
-    except (ValueError, RecursionError) as error:
-        return Fault(f'"{keys.arguments[0]}" of {name!r} is not valid JSON ({error})', name)
+        return Fault(f"the arguments of {name!r} must be a JSON object", name)
+    return Found(name, strict(written), call_id)
 
 
 def sliced(text: str) -> dict[str, str]:

@@ -96,6 +96,7 @@ class Scanner:
         self._trim = False  # markup was last: blank lines that follow belong to it
         self._empty = True  # nothing visible since the start or the last block
         self._line_start = True  # nothing visible on this line
+        self._said = False  # anything has been reported
         self._events: list[Event] = []
         if opened:
             self._prime(opened)
@@ -120,10 +121,10 @@ class Scanner:
     def _prime(self, opened: str) -> None:
         self.feed(opened)
         self._gap = ""
+        self._said = False
         if self._keep and self._thought and self._thought.opener:
             # The tag that the prompt opened belongs to the text that keeps it.
-            start = opened.rfind(self._thought.opener)
-            self._events.append(TextDelta(opened[start:]))
+            self._gap = opened[opened.rfind(self._thought.opener) :]
 
     def _run(self, *, final: bool) -> list[Event]:
         while self._step(final):
@@ -203,6 +204,8 @@ class Scanner:
         self._border()
         if body.then:
             self._enter(body.then)
+            if self._keep:
+                self._gap = body.then.opener
         return True
 
     def _say_up_to_marker(self, final: bool) -> str:
@@ -313,9 +316,13 @@ class Scanner:
             self._gap = self._gap[-MAX_BLANKS:]
 
     def _delta(self, text: str) -> Event:
+        self._said = True
         return ReasoningDelta(text) if self._thought and not self._keep else TextDelta(text)
 
     def _report(self, call: Found | Fault, written: str) -> None:
+        if isinstance(call, Fault) and call.idle and self._said:
+            return
+        self._said = True
         call_id = (call.id if isinstance(call, Found) else "") or self._ids()
         self._events.append(CallStarted(call_id, call.name))
         match call:

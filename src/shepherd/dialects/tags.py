@@ -42,6 +42,10 @@ class TagDialect:
         return tuple((thought.opener, thought.closers[0]) for thought in self.markup.thoughts if thought.opener)
 
     @property
+    def answer(self) -> tuple[str, str]:
+        return self.markup.answer
+
+    @property
     def openers(self) -> tuple[str, ...]:
         return self.markup.openers
 

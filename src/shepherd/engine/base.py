@@ -58,6 +58,8 @@ class Job:
     grammar: str | None = None
     """What may be generated: a Lark grammar of llguidance over the whole output, its end token aside. Checked before it
     came here (`constraint`)."""
+    written: str = ""
+    """What the prompt has written of that output already; the grammar has read it before the first token."""
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
 

@@ -10,13 +10,14 @@ braces, backticks or closers inside of strings are the strings' own (S3). Not he
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.call import HERMES_KEYS, Fault, Found, Keys, read_calls
 from shepherd.dialects.markup import Block, MakeBody, Markers, Thought
 
+Read = Callable[[str, bool], tuple[Found | Fault, ...]]
 BLANKS = re.compile(r"\s*")
 FENCE = re.compile(r"```[a-zA-Z]*(?=[\s{\[])")
 FENCE_BEGUN = re.compile(r"`{1,3}|```[a-zA-Z]*")
@@ -28,15 +29,21 @@ class JsonBody:
     """JSON objects, or arrays of them, between an opener and its closers."""
 
     def __init__(
-        self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, keys: Keys = HERMES_KEYS
+        self,
+        block: Block,
+        openers: Sequence[str],
+        tools: Sequence[ToolSpec],
+        *,
+        keys: Keys = HERMES_KEYS,
+        read: Read | None = None,
     ) -> None:
+        """`read` makes calls of a value, given whether it is whole, where it is not `call.read_calls` with `keys`."""
         self.ended = False
         self.closed = False
         self.declined = ""
         self.then: Thought | None = None
         self._block = block
-        self._tools = tools
-        self._keys = keys
+        self._read = read or (lambda text, whole: read_calls(text, keys=keys, tools=tools, whole=whole))
         self._markers = Markers((*openers, *block.closers))
         firsts = "".join({re.escape(closer[0]) for closer in block.closers})
         self._outside = re.compile(rf"[\"'{{}}\[\]{firsts}]")
@@ -65,7 +72,7 @@ class JsonBody:
         return ready
 
     def _finish(self, *, whole: bool) -> None:
-        calls = read_calls("".join(self._spelled), keys=self._keys, tools=self._tools, whole=whole)
+        calls = self._read("".join(self._spelled), whole)
         self._ready.append(("".join(self._written), calls))
         self._written, self._spelled = [], []
 
