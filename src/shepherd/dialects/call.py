@@ -129,6 +129,9 @@ def read_call(text: str, keys: Keys, tools: Sequence[ToolSpec]) -> Found | Fault
         return read_call(inner, keys, tools)
     name = next((json_string(members[key]) for key in keys.name if key in members), "")
     if not name:
+        (key, value), *more = members.items() or [("", "")]
+        if not more and value.startswith("{") and key not in {*keys.arguments, *keys.id, *keys.name, "type"}:
+            return arguments_of(key, value, "")  # {"get_weather": {...}}
         return Fault(f"the call names no tool; {HOW}")
     call_id = next((json_string(members[key]) for key in keys.id if key in members), "")
     written = next((members[key] for key in keys.arguments if key in members), None)

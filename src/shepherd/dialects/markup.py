@@ -89,7 +89,7 @@ class MakeBody(Protocol):
     """How a block's inside is read: a constructor."""
 
     def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-        """`openers` are all markers that open something in this dialect: a block that lacks its closer ends there."""
+        """`openers` are the tags that open something in this dialect: a block that lacks its closer ends there."""
         ...
 
 
@@ -108,6 +108,8 @@ class Block:
     """A regular expression of one character: what a block's inside begins with, blanks aside."""
     tight: bool = False
     """No blanks may stand between the opener and the inside, for the opener to count in the middle of a line."""
+    unseen: bool = False
+    """Dropped without a trace, such as a footnote: the blanks around it stay the text's, and a thought goes on."""
     spelling: Spelling | None = None
     """How to write a call in this block; `None` where the family has a better one."""
 

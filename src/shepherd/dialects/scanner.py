@@ -78,6 +78,7 @@ class Scanner:
         thought_closers = frozenset(closer for thought in markup.thoughts for closer in thought.closers)
         closers = (thought_closers | self._call_closers) - self._skips
         self._openers = (*self._thoughts, *self._blocks)
+        self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
         self._at_start = Markers((*self._openers, *closers, *self._skips))
         # Most text has something visible before it: what counts at the start only is not looked for.
         later = (opener for opener in self._openers if not self._only_at_start(opener))
@@ -91,6 +92,7 @@ class Scanner:
         self._body: Body | None = None
         # What a block that is none has to put back: thought, gap, trim, empty, line start.
         self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
+        self._unseen = False  # the last block leaves no trace
         self._unclosed = False  # the last block has not had its closer
         self._gap = ""  # blanks that are settled when something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
@@ -194,7 +196,7 @@ class Scanner:
         if not body.ended:
             return False
         self._body = None
-        if body.declined:
+        if body.declined or self._unseen:
             self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
             self._step = self._thinking if self._thought else self._text
             self._say_text(body.declined)
@@ -205,7 +207,7 @@ class Scanner:
         if body.then:
             self._enter(body.then)
             if self._keep:
-                self._gap = body.then.opener
+                self._gap = self._before_block[1] + body.then.opener
         return True
 
     def _say_up_to_marker(self, final: bool) -> str:
@@ -276,7 +278,8 @@ class Scanner:
     def _open_block(self, opener: str) -> bool:
         self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
-        self._body = self._blocks[opener].body(self._blocks[opener], self._openers, self._tools)
+        self._unseen = self._blocks[opener].unseen
+        self._body = self._blocks[opener].body(self._blocks[opener], self._tags, self._tools)
         self._thought = None
         self._step = self._block
         self._border()

@@ -5,7 +5,7 @@ The mirror image of `bodies`, which read what models write with all their slips;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,3 +63,50 @@ class Spelling:
     between: str | None = None
     """What stands between two calls of one block; `None` when every call has a block of its own."""
     after: str = ""
+
+
+def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
+    """The value of a parameter as families with named values write it, and the marker behind it: a string as it is,
+    anything else as JSON."""
+    schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return (Pick(tuple((choice,) for choice in choices)), marker)
+    if schema.get("type") == "string":
+        return (Until(marker),)
+    definitions = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
+    return (Json({**schema, **definitions}), marker)
+
+
+def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
+    """The schema that a reference within the tool's parameters names; any other as it is, `true` as the open one."""
+    for _ in range(8):  # a reference to a reference is rare, one to itself a mistake
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        found: Any = tool.parameters
+        for key in reference[2:].split("/"):
+            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        schema = found
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
+    """All parameters of a tool, each spelt by its name: the required ones, then those of the others that are wanted.
+
+    `between` stands between two that are there.
+    """
+    named = list(tool.parameters.get("properties", {}))
+    required = [name for name in named if name in tool.parameters.get("required", ())]
+    optional = [name for name in named if name not in required]
+
+    def behind(names: list[str]) -> Iterator[Part]:
+        for name in names:
+            yield Maybe(((between,) if between else ()) + spell(name))
+
+    if required or not between:
+        first = [*spell(required[0])] if required else []
+        rest = [part for name in required[1:] for part in ((between, *spell(name)) if between else spell(name))]
+        return (*first, *rest, *behind(optional))
+    starts = tuple((*spell(name), *behind(optional[at + 1 :])) for at, name in enumerate(optional))
+    return (Maybe((Pick(starts),)),) if starts else ()
