@@ -84,6 +84,28 @@ def test_control_tokens_give_a_family_away(
     assert "None" not in text
 
 
+def test_a_dialect_that_there_is_none_of_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no dialect 'klingon'.*hermes.*plain") as caught:
+        find_speech(Sources(tmp_path / "m.gguf", HERMES), dialect="klingon", key="models.m.chat_template")
+    assert caught.value.key == "models.m.dialect"
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.jinja"):
         find_speech(Sources(tmp_path / "m.gguf", HERMES), template=tmp_path / "missing.jinja")
+
+
+def test_a_family_of_another_package_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site" / "klingon-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: klingon\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[shepherd.dialects]\nklingon = klingon_family:KLINGON\n")
+    (package.parent / "klingon_family.py").write_text(
+        "from shepherd.dialects.markup import Markup\n"
+        "from shepherd.dialects.tags import TagDialect\n"
+        "KLINGON = TagDialect('klingon', Markup(), marks=('<tool_call>', 'batlh'))\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    assert find_speech(Sources(tmp_path / "m.gguf", HERMES)).dialect.name == "hermes"
+    assert find_speech(Sources(tmp_path / "m.gguf", HERMES + "batlh")).dialect.name == "klingon"
+    assert find_speech(Sources(tmp_path / "m.gguf", HERMES), dialect="klingon").dialect.name == "klingon"

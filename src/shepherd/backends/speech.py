@@ -15,10 +15,11 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from shepherd.core import ConfigError
-from shepherd.dialects import Dialect, Template, detect, get
+from shepherd.dialects import Dialect, Template, detect, get, names
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def find_speech(
 ) -> Speech:
     """How to speak to the model. `template` and `dialect` are the configuration's word, and count before all else.
 
-    Raises: `ConfigError` that names `key` when no template is found, or one is not valid.
+    Raises: `ConfigError` that names `key` when no template is found, or one is not valid, or there is no such dialect.
     """
     found: str
     named: Mapping[str, str]
@@ -114,13 +115,23 @@ def find_speech(
 
     with_tools = compiled(for_tools) if for_tools and for_tools != found else None
     signs = with_tools.source if with_tools else found
+    elsewhere = installed()
+    known = {name: get(name) for name in names()} | {family.name: family for family in elsewhere}
+    if dialect is not None and dialect not in known:
+        told = f"there is no dialect {dialect!r}; there are {', '.join(sorted(known))}"
+        raise ConfigError(told, key=key.replace("chat_template", "dialect"))
     return Speech(
         compiled(found),
-        get(dialect).fitted(signs) if dialect else detect(signs),
+        known[dialect].fitted(signs) if dialect else detect(signs, elsewhere),
         with_tools,
         origin,
         chosen=dialect is not None,
     )
+
+
+def installed() -> list[Dialect]:
+    """The families that other installed packages bring, under the entry point `shepherd.dialects`: a dialect each."""
+    return [entry.load() for entry in entry_points(group="shepherd.dialects")]
 
 
 def beside(path: Path) -> tuple[str, Mapping[str, str], str] | None:

@@ -15,9 +15,12 @@ from shepherd.dialects.base import Dialect, Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
 
 
-def detect(template: str) -> Dialect:
-    """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol."""
-    spoken = next((dialect for dialect in DIALECTS if dialect.signs(template)), PLAIN)
+def detect(template: str, more: Sequence[Dialect] = ()) -> Dialect:
+    """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol.
+
+    `more` are dialects from elsewhere; they are asked first.
+    """
+    spoken = next((dialect for dialect in (*more, *DIALECTS) if dialect.signs(template)), PLAIN)
     return spoken.fitted(template)
 
 

@@ -125,8 +125,14 @@ class Markup:
 
     thoughts: tuple[Thought, ...] = ()
     """Most usual first."""
+    headed: tuple[Thought, ...] = ()
+    """Thoughts that a header opens (`Body.then`), as they are written out, with all that stands before what follows; for
+    constrained output, which must know how a thought ends."""
     blocks: tuple[Block, ...] = ()
     """Most usual first; no two with the same opener."""
+    spelled: tuple[Block, ...] = ()
+    """Calls as they are written out, where `blocks` are headers, for constrained output; the first one for calls that
+    are forced, those with `where="never"` for nothing else. Without any, the blocks that have a spelling."""
     skips: tuple[str, ...] = ()
     """Markers that say nothing, dropped wherever they stand in text: the tags around a visible answer, turn ends."""
     answer: tuple[str, str] = ("", "")

@@ -172,7 +172,16 @@ class Memory:
 
 
 class Mask(Protocol):
-    """Which tokens may come next in one answer; owned by the engine thread."""
+    """Which tokens may come next in one answer; owned by the engine thread.
+
+    To ask for one token is far cheaper than to ask for all: a sampler draws first, and only if the token may not come
+    does it take the others that may not out and draw again. That draws from the same distribution: p + (1 - P) p / P
+    = p / P, for a token of probability p where all that may come together have P.
+    """
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        ...
 
     def allow(self, logits: memoryview) -> None:
         """Set the logits (float32, one for each token of the vocabulary) of what may not come next to -inf.
