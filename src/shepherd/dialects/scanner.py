@@ -215,6 +215,9 @@ class Scanner:
         while True:
             markers = self._markers()
             start, marker = markers.find(self._buffer, self._at)
+            if marker and not final and markers.begun(self._buffer, start) == len(self._buffer) - start:
+                self._say(start)  # a longer marker may stand here
+                return ""
             self._say(start if marker or final else start - markers.begun(self._buffer, self._at))
             if not marker or markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
                 return marker

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.values import kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,14 @@ class Spelling:
 
 
 def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
-    """The value of a parameter as families with named values write it, and the marker behind it: a string as it is,
-    anything else as JSON."""
+    """The value of a parameter as families with named values write it, and the marker behind it: what may be a string as
+    it is, anything else as JSON."""
     schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if choices and all(isinstance(choice, str) for choice in choices):
         return (Pick(tuple((choice,) for choice in choices)), marker)
-    if schema.get("type") == "string":
+    allowed = kinds(tool, name)
+    if not allowed or "string" in allowed:
         return (Until(marker),)
     definitions = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
     return (Json({**schema, **definitions}), marker)
