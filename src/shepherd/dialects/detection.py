@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from shepherd.core import Message, ToolSpec, fold
+from shepherd.core import Message, Text, ToolSpec, fold
 from shepherd.core.events import Event, Finished, Started
 from shepherd.dialects.base import Dialect, Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
@@ -63,7 +64,19 @@ def parse(
     events += parser.feed(without_header(prefill, spoken))
     events += parser.feed(raw)
     events += parser.close()
-    return Message("assistant", fold([*events, Finished("end")]).message.parts)
+    message = Message("assistant", fold([*events, Finished("end")]).message.parts)
+    return without_open_tag(message, prefill, spoken) if reasoning == "keep" else message
+
+
+def without_open_tag(message: Message, prefill: str, dialect: Dialect) -> Message:
+    """The message without the tag of a thought that the prefill has opened and nothing has closed."""
+    for opener, closer in dialect.thoughts:
+        if prefill.rstrip().endswith(opener) and closer not in message.text:
+            first = next(iter(message.parts), None)
+            if isinstance(first, Text) and first.text.startswith(opener):
+                rest = first.text.removeprefix(opener)
+                return replace(message, parts=(*((Text(rest),) if rest else ()), *message.parts[1:]))
+    return message
 
 
 def without_header(prefill: str, dialect: Dialect) -> str:

@@ -215,11 +215,12 @@ class Scanner:
         while True:
             markers = self._markers()
             start, marker = markers.find(self._buffer, self._at)
-            if marker and not final and markers.begun(self._buffer, start) == len(self._buffer) - start:
-                self._say(start)  # a longer marker may stand here
+            settled = len(self._buffer) - (0 if final else markers.begun(self._buffer, self._at))
+            if settled <= start:  # there is none, or a longer one may stand there or before it
+                self._say(settled)
                 return ""
-            self._say(start if marker or final else start - markers.begun(self._buffer, self._at))
-            if not marker or markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
+            self._say(start)
+            if markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
                 return marker
             # Something visible has come before it: it may be none any more.
 
@@ -241,7 +242,7 @@ class Scanner:
     def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
         """Whether a closer that closes nothing is markup all the same; `None` while that cannot be known."""
         if self._keep and closer not in self._call_closers:
-            return False
+            return self._empty and not self._said  # it closes what the prompt has opened
         if self._line_start or (self._unclosed and closer in self._call_closers):
             return True
         if after == len(self._buffer):

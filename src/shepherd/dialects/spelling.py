@@ -5,6 +5,7 @@ The mirror image of `bodies`, which read what models write with all their slips;
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -67,12 +68,15 @@ class Spelling:
 
 
 def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
-    """The value of a parameter as families with named values write it, and the marker behind it: what may be a string as
-    it is, anything else as JSON."""
+    """The value of a parameter as families with named values write it, and the marker behind it.
+
+    What may be a string is written as it is, anything else as JSON.
+    """
     schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return (Pick(tuple((choice,) for choice in choices)), marker)
+    if choices:
+        spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in choices)
+        return (Pick(tuple((choice,) for choice in dict.fromkeys(spelt))), marker)
     allowed = kinds(tool, name)
     if not allowed or "string" in allowed:
         return (Until(marker),)

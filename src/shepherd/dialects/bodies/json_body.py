@@ -64,7 +64,7 @@ class JsonBody:
                 break
             at = stop
         if self.ended:
-            self._finish(whole=self._state == "after")
+            self._finish(whole=self._state == "after" or self.closed)
         return at
 
     def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
