@@ -110,6 +110,8 @@ class Block:
     """No blanks may stand between the opener and the inside, for the opener to count in the middle of a line."""
     unseen: bool = False
     """Dropped without a trace, such as a footnote: the blanks around it stay the text's, and a thought goes on."""
+    mute: bool = False
+    """At the start of the answer its opener is markup even where the block turns out to be text."""
     spelling: Spelling | None = None
     """How to write a call in this block; `None` where the family has a better one."""
 

@@ -92,7 +92,7 @@ class Scanner:
         self._body: Body | None = None
         # What a block that is none has to put back: thought, gap, trim, empty, line start.
         self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
-        self._unseen = False  # the last block leaves no trace
+        self._opened: Block | None = None  # the last block
         self._unclosed = False  # the last block has not had its closer
         self._gap = ""  # blanks that are settled when something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
@@ -187,8 +187,9 @@ class Scanner:
         return self._say(after)
 
     def _block(self, final: bool) -> bool:
-        body = self._body
+        body, block = self._body, self._opened
         assert body is not None
+        assert block is not None
         self._at = body.feed(self._buffer, self._at, final)
         for written, calls in body.take_calls():
             for number, call in enumerate(calls):
@@ -196,10 +197,11 @@ class Scanner:
         if not body.ended:
             return False
         self._body = None
-        if body.declined or self._unseen:
+        if body.declined or block.unseen:
             self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
             self._step = self._thinking if self._thought else self._text
-            self._say_text(body.declined)
+            is_first = self._empty and not self._thought
+            self._say_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
             return True
         self._unclosed = not body.closed and not body.then
         self._step = self._text
@@ -282,8 +284,8 @@ class Scanner:
     def _open_block(self, opener: str) -> bool:
         self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
-        self._unseen = self._blocks[opener].unseen
-        self._body = self._blocks[opener].body(self._blocks[opener], self._tags, self._tools)
+        self._opened = block = self._blocks[opener]
+        self._body = block.body(block, self._tags, self._tools)
         self._thought = None
         self._step = self._block
         self._border()
