@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shepherd import dialects
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -88,3 +90,9 @@ def test_no_file_names_a_package_registry() -> None:
         if path.suffix not in {".gguf", ".png"} and path.is_file():
             text = path.read_text("utf-8", errors="replace")
             assert not [host for host in hosts if host in text], f"{file} names a package host"
+
+
+def test_every_dialect_has_its_place_in_the_table_of_families() -> None:
+    page = (ROOT / "docs" / "families.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`([^`]+)`", "".join(rows))) == list(dialects.names())

@@ -128,8 +128,8 @@ class Markup:
     thoughts: tuple[Thought, ...] = ()
     """Most usual first."""
     headed: tuple[Thought, ...] = ()
-    """Thoughts that a header opens (`Body.then`), as they are written out, with all that stands before what follows; for
-    constrained output, which must know how a thought ends."""
+    """Thoughts that a header opens (`Body.then`), written out with all that stands before what follows; for constrained
+    output, which must know how a thought ends."""
     blocks: tuple[Block, ...] = ()
     """Most usual first; no two with the same opener."""
     spelled: tuple[Block, ...] = ()
