@@ -29,6 +29,9 @@ class Markers:
         self._pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
         self._prefixes = frozenset(marker[:length] for marker in ordered for length in range(1, len(marker)))
         self._longest = max(map(len, self._prefixes), default=0)
+        firsts = "".join(sorted({re.escape(marker[0]) for marker in ordered}))
+        self.can_begin_in = re.compile(f"[{firsts}]" if firsts else r"(?!)").search
+        """Whether a text holds a character that a marker begins with."""
 
     def find(self, text: str, at: int) -> tuple[int, str]:
         """Where the next marker from `at` on stands, and which it is; `(len(text), "")` when there is none."""

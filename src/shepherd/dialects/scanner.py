@@ -105,6 +105,15 @@ class Scanner:
 
     def feed(self, text: str) -> list[Event]:
         """The events that the next characters settle."""
+        if (
+            text
+            and not (self._empty or self._trim or self._body)
+            and self._at == len(self._buffer)
+            and not text[-1].isspace()
+            and not self._markers().can_begin_in(text)
+        ):  # most tokens of most answers: nothing to find, nothing to hold back
+            said, self._gap, self._line_start = self._gap + text, "", False
+            return [self._delta(said)]
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
         return self._run(final=False)
