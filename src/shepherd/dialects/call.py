@@ -37,7 +37,7 @@ class Fault:
     error: str
     name: str = ""
     idle: bool = False
-    """Nobody could answer it, for the request has no tools: reported only if nothing else has been said."""
+    """Nobody needs to answer it: reported only if nothing else has been said, so that no message is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,9 @@ class Keys:
 
 HERMES_KEYS = Keys()
 HOW = 'write {"name": ..., "arguments": {...}} as one JSON object'
+
+
+NO_CALLS = Fault("the list of calls is empty; write a call into it, or answer in words", idle=True)
 
 
 class Unreadable(ValueError):
@@ -68,7 +71,7 @@ def read_calls(
     reason = ""
     for candidate in candidates(text, whole):
         try:
-            return tuple([read_call(item, keys, tools) for item in objects(candidate())])
+            return tuple([read_call(item, keys, tools) for item in objects(candidate())]) or (NO_CALLS,)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
             reason = reason or str(error)
     name = glimpsed_name(text, keys)

@@ -120,9 +120,11 @@ class Scanner:
 
     def close(self, *, truncated: bool = False) -> list[Event]:
         """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
-        if truncated and self._body is None:
-            begun = self._markers().begun(self._buffer, self._at)
-            self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 else self._buffer
+        if truncated:
+            # Within a block a single character counts: a call that lost one of its own was cut off anyway.
+            cut = Markers((*self._openers, *self._call_closers, *self._skips)) if self._body else self._markers()
+            begun = cut.begun(self._buffer, self._at)
+            self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 or self._body else self._buffer
         events = self._run(final=True)
         if self._gap and not self._trim:
             events.append(self._delta(self._gap))
@@ -218,7 +220,7 @@ class Scanner:
         if body.then:
             self._enter(body.then)
             if self._keep:
-                self._gap = self._before_block[1] + body.then.opener
+                self._gap, self._trim = self._before_block[1] + body.then.opener, False
         return True
 
     def _say_up_to_marker(self, final: bool) -> str:
