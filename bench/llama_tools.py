@@ -45,12 +45,17 @@ def tool(name: str) -> Path:
     return program
 
 
+def source() -> Path:
+    """The folder of llama.cpp's own source, fetched when it is missing."""
+    path = folder() / "src"
+    if not path.is_dir():
+        _fetch(path)
+    return path
+
+
 def _build(program: Path) -> None:
-    source = folder() / "src"
-    if not source.is_dir():
-        _fetch(source)
     build = folder() / "build"
-    subprocess.run(["cmake", "-S", source, "-B", build, *OPTIONS], check=True)
+    subprocess.run(["cmake", "-S", source(), "-B", build, *OPTIONS], check=True)
     subprocess.run(
         ["cmake", "--build", build, "--target", "llama-bench", "llama-server", "-j", str(os.cpu_count() or 1)],
         check=True,
@@ -58,7 +63,7 @@ def _build(program: Path) -> None:
     assert program.exists()
 
 
-def _fetch(source: Path) -> None:
+def _fetch(target: Path) -> None:
     wanted = f"llama-cpp-python=={version('llama-cpp-python')}"
     download = folder() / "sdist"
     download.mkdir(parents=True, exist_ok=True)
@@ -68,7 +73,7 @@ def _fetch(source: Path) -> None:
     with tarfile.open(archive) as tar:
         tar.extractall(download, filter="data")
     tree = next(path for path in download.glob("llama_cpp_python-*/vendor/llama.cpp") if path.is_dir())
-    tree.rename(source)
+    tree.rename(target)
 
 
 if __name__ == "__main__":

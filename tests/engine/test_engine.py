@@ -11,6 +11,7 @@ import pytest
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
+from shepherd.engine.constraint import Constrainer
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from shepherd.engine.pool import Tiers
@@ -379,3 +380,28 @@ async def test_conversations_that_can_share_nothing_do_not_cost_each_other_their
     assert (await turn(one)).n_new == 92
     assert (await turn(two)).n_new == 42, "the system prompt is taken from its checkpoint"
     assert (await turn(one + "more")).n_new == 6, "and the first conversation is back from memory"
+
+
+async def test_an_answer_keeps_to_the_grammar_of_its_job() -> None:
+    vocabulary = FakeVocabulary()
+    constrainer = Constrainer(vocabulary, frozenset({END}))
+    engine = Engine(FakeRuntime(lambda _: ord("5")), constrainer=constrainer)
+    lark = 'start: "[" /[0-9]/ ("," /[0-9]/)? "]"'
+    try:
+        constrainer.check(lark)
+        whole, rest, free = await asyncio.gather(
+            steps(engine.submit(Job(array("i", list(b"prompt")), 20, grammar=lark))),
+            steps(engine.submit(Job(array("i", list(b"other")), 20, grammar=lark, written="[1,"))),
+            steps(engine.submit(job("third", max_tokens=3))),
+        )
+    finally:
+        await asyncio.to_thread(engine.close)
+    assert (bytes(tokens(whole)), whole[-1]) == (b"[5,5]", Done("end", END))
+    assert (bytes(tokens(rest)), rest[-1]) == (b"5]", Done("end", END))
+    assert bytes(tokens(free)) == b"555"
+
+
+async def test_an_engine_that_cannot_constrain_refuses_a_grammar(make: Make) -> None:
+    engine, _ = make()
+    with pytest.raises(InvalidRequest, match="cannot constrain"):
+        engine.submit(Job(array("i", list(b"prompt")), 20, grammar='start: "x"'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from shepherd.core import ContextFull, Evicted, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Span
+from shepherd.engine.base import Admitted, Done, Job, Memory, Span, Special
+from shepherd.engine.constraint import Constrainer
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.plan import kept_tokens
 from shepherd.engine.pool import Tiers
@@ -28,11 +30,42 @@ def model(tokens: Sequence[int]) -> int:
     return END if drawn % 13 == 0 else drawn
 
 
+class Numbers:
+    """A vocabulary for this model: every token is a byte, but for the end."""
+
+    n_vocab = END + 1
+    bos: int | None = None
+    specials: tuple[Special, ...] = (Special(END, "<end>", control=True),)
+
+    def tokenize(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token != END else b"<end>"
+
+
+THREE_PAIRS = r"start: /(([\x01-\x1d][\x1e-\x3c]){3})+/"
+LONG_WINDED = ((15, 13, 3), (58, 8, 3), (48, 14, 3))
+"""Prompts whose answers under this grammar are longer than 40 tokens."""
+CONSTRAINER = Constrainer(Numbers(), frozenset({END}))
+
+
+def constrained(token: int, n: int) -> int:
+    """What the fake sampler makes of a token that comes after `n` others under `THREE_PAIRS`."""
+    may_end = n > 0 and n % 6 == 0
+    lowest, highest = (1, 0x1D) if n % 2 == 0 else (0x1E, 0x3C)
+    if lowest <= token <= highest or (token == END and may_end):
+        return token
+    return END if may_end else lowest
+
+
 def alone(job: Job) -> tuple[list[int], str]:
     """What a job gets when nothing else is there."""
     tokens, answer = list(job.tokens), list[int]()
     while True:
         token = model(tokens)
+        if job.grammar is not None:
+            token = constrained(token, len(answer))
         if token == END:
             return answer, "end"
         answer.append(token)
@@ -72,7 +105,14 @@ class Day:
         self.random = Random(seed)
         self.memory = memory
         self.runtime = FakeRuntime(
-            model, frozenset({END}), n_ctx=N_CTX, n_seq=6, n_batch=16, memory=memory, pays_for_idle=seed % 3 == 0
+            model,
+            frozenset({END}),
+            n_ctx=N_CTX,
+            n_seq=6,
+            n_batch=16,
+            n_vocab=Numbers.n_vocab,
+            memory=memory,
+            pays_for_idle=seed % 3 == 0,
         )
         self.work = Work(
             self.runtime,
@@ -81,6 +121,7 @@ class Day:
             show=lambda token: b"%d " % token,
             is_urgent=lambda: self.random.random() < 0.2,
             on_ready=lambda: None,
+            constrainer=CONSTRAINER,
         )
         self.sent: list[Sent] = []
 
@@ -94,6 +135,8 @@ class Day:
         self.finish()
 
     def submit(self, job: Job) -> None:
+        if self.random.random() < 0.3:
+            job = replace(job, grammar=THREE_PAIRS)
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.sent.append(Sent(ticket, job))
         self.work.add(ticket)
@@ -233,7 +276,7 @@ def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, 
 def test_these_days_are_eventful() -> None:
     """The test above is only as good as what happens in it."""
     happened = dict.fromkeys(
-        ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled"), 0
+        ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled", "kept to"), 0
     )
     for seed in range(20):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
@@ -242,4 +285,76 @@ def test_these_days_are_eventful() -> None:
         for name in happened:
             happened[name] += getattr(stats, name, getattr(counts, name, 0))
         happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
+        happened["kept to"] += sum(sent.job.grammar is not None and len(sent.answer) > 6 for sent in day.sent)
     assert min(happened.values()) > 2, happened
+
+
+def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() -> None:
+    """Put aside, computed anew after a failure, rebased: what comes next depends on every token that was drawn."""
+    day = Day(1, SHIFTLESS, Tiers())
+    jobs = [Job(array("i", tokens), 60, grammar=THREE_PAIRS) for tokens in LONG_WINDED]
+    for job in jobs:
+        day.sent.append(Sent(ticket := Ticket(job, cast(Any, SilentLoop())), job))
+        day.work.add(ticket)
+    while not day.work.tally.preemptions:
+        day.work.admit()
+        day.work.step()
+    day.runtime.faults.decode_error_at = max(at for places in day.runtime.places.values() for at in places) + 1
+    day.finish()
+    assert all(len(sent.answer) > 40 for sent in day.sent)
+    assert day.runtime.faults.decode_error_at is None, "the failure has happened"
+
+
+@pytest.mark.parametrize("written", ["\x02", "\x02\x1f"])
+def test_what_the_prompt_has_written_is_a_part_of_the_grammar(written: str) -> None:
+    day = Day(1, PLAIN, Tiers())
+    job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS, written=written)
+    day.work.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    while not ticket.finished:
+        day.work.admit()
+        day.work.step()
+    answer = written.encode() + bytes(step for step in ticket._steps if isinstance(step, int))
+    assert re.fullmatch(rb"([\x01-\x1d][\x1e-\x3c])*[\x01-\x1d]?", answer)
+    assert len(answer) >= 6
+
+
+def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
+    day = Day(1, PLAIN, Tiers())
+    tickets = [
+        Ticket(Job(array("i", [n, 2, 3]), 20, grammar=grammar), cast(Any, SilentLoop()))
+        for n, grammar in enumerate((None, "start: x", THREE_PAIRS, 'start: "\\u0003"', None))
+    ]
+    impossible = Ticket(Job(array("i", [7, 2, 3]), 20, grammar='start: "~"'), cast(Any, SilentLoop()))
+    for ticket in [*tickets, impossible]:
+        day.work.add(ticket)
+    for _ in range(1000):
+        day.work.admit()
+        if not day.work.running:
+            break
+        day.work.step()
+        day.everything_agrees()
+    errors = [ticket._error and ticket._error.message for ticket in [*tickets, impossible]]
+    assert errors == [
+        None,
+        'the grammar cannot be used: line 1, column 8: unknown name: "x"',
+        None,
+        None,
+        None,
+        "the grammar cannot go on: no text satisfies it",
+    ]
+    assert [ticket.finished for ticket in tickets] == [True] * 5
+    assert day.work.tally.jobs == 6
+
+
+def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
+    runtime = FakeRuntime(model, frozenset({END}), n_ctx=N_CTX)
+    work = Work(
+        runtime, EngineOptions(), name="test", show=lambda _: b"", is_urgent=lambda: False, on_ready=lambda: None
+    )
+    job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS)
+    work.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    work.admit()
+    work.step()
+    assert ticket._error is not None
+    assert ticket._error.message == "cache 'test' cannot constrain what its model says"
+    assert not work.running

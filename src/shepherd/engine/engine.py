@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
 from shepherd.engine.base import Job, Runtime
+from shepherd.engine.constraint import Constrainer
 from shepherd.engine.plan import kept_tokens
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
@@ -72,11 +73,16 @@ class Engine:
         name: str = "main",
         show: Callable[[int], bytes] = lambda token: b"<%d>" % token,
         options: EngineOptions = EngineOptions(),  # noqa: B008 - frozen
+        constrainer: Constrainer | None = None,
     ) -> None:
-        """Take over `runtime` and start. `show` gives a token's text for log lines."""
+        """Take over `runtime` and start. `show` gives a token's text for log lines.
+
+        Without a `constrainer`, for the vocabulary of the runtime's model, no job can have a grammar.
+        """
         self.name = name
         self.n_ctx = runtime.n_ctx
         self.options = options
+        self.constrainer = constrainer
         self._runtime = runtime
         self._mailbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
         self._work = Work(
@@ -86,6 +92,7 @@ class Engine:
             show=show,
             is_urgent=lambda: not self._mailbox.empty(),
             on_ready=lambda: self._mailbox.put(_Look()),
+            constrainer=constrainer,
         )
         self._stopping = False
         self._has_idle_work = True
@@ -104,6 +111,8 @@ class Engine:
         """
         if not job.tokens or job.max_tokens < 1:
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
+        if job.grammar is not None and self.constrainer is None:
+            raise InvalidRequest(f"cache {self.name!r} cannot constrain what its model says")
         if job.on_full == "evict":
             needed = kept_tokens(job) + job.reserve
             if needed > self.n_ctx:

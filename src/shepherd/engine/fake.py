@@ -7,13 +7,15 @@ Tests drive the engine, the back end and the server with it and know every answe
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Memory, Op, Remove, Shift, Special
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Shift, Special
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -102,6 +104,8 @@ class FakeRuntime:
     n_ctx: int = 4096
     n_seq: int = 8
     n_batch: int = 16
+    n_vocab: int = BYTES + 64
+    """Logits that a mask sees."""
     memory: Memory = PLAIN
     faults: Faults = field(default_factory=Faults)
     fingerprint: str = "fake"
@@ -166,9 +170,9 @@ class FakeRuntime:
         self._last = tuple(chunk.seq for chunk in batch)
         return "ok"
 
-    def sampler(self, sampling: Sampling, history: Sequence[int]) -> FakeSampler:
+    def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> FakeSampler:
         self.samplings.append(sampling)
-        return FakeSampler(self)
+        return FakeSampler(self, mask)
 
     def apply(self, op: Op) -> bool:
         self.ops.append(op)
@@ -245,15 +249,32 @@ class FakeRuntime:
 
 
 class FakeSampler:
-    """Asks the made-up model; satisfies `TokenSampler`."""
+    """Asks the made-up model; satisfies `TokenSampler`.
 
-    def __init__(self, runtime: FakeRuntime) -> None:
+    Under a grammar that does not allow what the model says, it ends the answer if it can, and says the lowest token
+    that may come if it cannot.
+    """
+
+    def __init__(self, runtime: FakeRuntime, mask: Mask | None) -> None:
         self._runtime = runtime
+        self._mask = mask
 
     def sample(self, chunk: int) -> int:
-        runtime = self._runtime
+        runtime, mask = self._runtime, self._mask
         seq = runtime._last[chunk]
-        return runtime.next_token(runtime.read[seq] if runtime.memory.rollback == "none" else runtime.tokens(seq))
+        token = runtime.next_token(runtime.read[seq] if runtime.memory.rollback == "none" else runtime.tokens(seq))
+        if mask is None:
+            return token
+        if not mask.allows(token):
+            logits = array("f", [0.0] * runtime.n_vocab)
+            for end in runtime.end_tokens:
+                logits[end] = 1.0
+            mask.allow(memoryview(logits))
+            token = max(range(len(logits)), key=logits.__getitem__)
+            if logits[token] == -math.inf:
+                raise EngineError("no token may come")
+        mask.accept(token)
+        return token
 
     def close(self) -> None:
         pass

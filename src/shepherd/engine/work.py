@@ -20,7 +20,8 @@ from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, Evicted
 from shepherd.engine import reasons
-from shepherd.engine.base import Admitted, Chunk, Done, Prefill, Remove, Runtime
+from shepherd.engine.base import Admitted, Chunk, Done, Job, Mask, Prefill, Remove, Runtime
+from shepherd.engine.constraint import Constrainer
 from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident, common_prefix
 from shepherd.engine.plan import Limits, Plan, leave, plan, remaining
 from shepherd.engine.pool import Pool, Refused, Tiers
@@ -71,8 +72,12 @@ class Work:
         show: Callable[[int], bytes],
         is_urgent: Callable[[], bool],
         on_ready: Callable[[], None],
+        constrainer: Constrainer | None = None,
     ) -> None:
-        """`is_urgent` says whether idle work must stop; `on_ready` is called when a snapshot has come from disk."""
+        """`is_urgent` says whether idle work must stop; `on_ready` is called when a snapshot has come from disk.
+
+        Without a `constrainer` jobs that have a grammar fail.
+        """
         self.waiting: deque[Task] = deque()
         self.running: list[Task] = []
         """In order of admission."""
@@ -90,6 +95,7 @@ class Work:
         self._ledger = self.pool.ledger
         self._show = show
         self._is_urgent = is_urgent
+        self._constrainer = constrainer
         trained = options.n_positions or runtime.memory.n_positions
         # More context than positions is the user's decision: there is nothing to rebase into then.
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
@@ -369,13 +375,22 @@ class Work:
 
     def _draw(self, task: Task, index: int) -> None:
         """The next token of one answer, posted before the next decode: the event loop works while the library does."""
-        if task.sampler is None:
-            task.sampler = self._runtime.sampler(task.job.sampling, task.job.tokens)
-            task.first_s = time.perf_counter()
+        job = task.job
         task.phase = "generate"
-        token = task.sampler.sample(index)
+        try:
+            if task.sampler is None:
+                # It stays with the task until that is over, wherever it is computed: its grammar has seen each token.
+                task.sampler = self._runtime.sampler(job.sampling, job.tokens, self._mask(job))
+                task.first_s = time.perf_counter()
+            token = task.sampler.sample(index)
+        except EngineError as error:  # of this job alone: what has been computed is right
+            logger.warning("a job failed on cache %r: %s", self._name, error)
+            task.ticket.fail(error)
+            self._retire(task)
+            return
         self._post.add(task.ticket)
-        if self._runtime.is_end(token) and not task.job.sampling.ignore_eos:
+        # Under a grammar even a job without an end is over when nothing but the end may come.
+        if self._runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None):
             task.ticket.post(Done("end", token))
             task.phase = "closing"
             task.add(token)
@@ -387,6 +402,13 @@ class Work:
             self._end(task, Done("length"))
         else:
             task.add(token)
+
+    def _mask(self, job: Job) -> Mask | None:
+        if job.grammar is None:
+            return None
+        if self._constrainer is None:
+            raise EngineError(f"cache {self._name!r} cannot constrain what its model says")
+        return self._constrainer.mask(job.grammar, job.written)
 
     # -- running out of room -------------------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class _Quick:
         self.pos_max = call("llama_memory_seq_pos_max", integer, pointer, integer)
         self.logits = call("llama_get_logits_ith", pointer, pointer, integer)
         self.sample = call("llama_sampler_sample", integer, pointer, pointer, integer)
+        self.apply = call("llama_sampler_apply", None, pointer, pointer)
         self.accept = call("llama_sampler_accept", None, pointer, integer)
 
 

@@ -24,7 +24,7 @@ from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import gate
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Memory, Op, Remove, Shift
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Shift
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
 from shepherd.engine.llamacpp.sampler import LlamaSampler
@@ -174,8 +174,8 @@ class LlamaRuntime:
         where = ", ".join(f"{len(c.tokens)} of sequence {c.seq} at position {c.position}" for c in batch[:8])
         raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){because(started())}")
 
-    def sampler(self, sampling: Sampling, history: Sequence[int]) -> LlamaSampler:
-        return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history)
+    def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
+        return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
 
     def logits(self, chunk: int) -> array[float]:
         """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests, tools, benches.

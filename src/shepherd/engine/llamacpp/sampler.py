@@ -1,15 +1,22 @@
-"""Drawing tokens: the plan of `sampling.py` built as llama.cpp's sampler chain."""
+"""Drawing tokens: the plan of `sampling.py` built as llama.cpp's sampler chain.
+
+Under a grammar a token is drawn as ever and then looked at. Only where it may not come are all those that may found
+out, and one of them drawn. These alone are given to the chain: llama.cpp's own way, to leave the others in with a logit
+of minus infinity, makes `typical` keep arbitrary tokens (it multiplies their probability, 0, by its logarithm).
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import sampling as chain
+from shepherd.engine.base import Mask
 from shepherd.engine.llamacpp.library import QUICK, C
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -21,7 +28,14 @@ class LlamaSampler:
     """llama.cpp's sampler chain for one job; satisfies `TokenSampler`."""
 
     def __init__(
-        self, weights: Weights, context: Any, outputs: Sequence[int], sampling: Sampling, history: Sequence[int]
+        self,
+        weights: Weights,
+        context: Any,
+        outputs: Sequence[int],
+        sampling: Sampling,
+        history: Sequence[int],
+        *,
+        mask: Mask | None = None,
     ) -> None:
         """`outputs` is the runtime's own list: per chunk of the last decode, which of its tokens has logits, or -1."""
         self._context = context
@@ -29,26 +43,37 @@ class LlamaSampler:
         self._kept: list[Any] = []  # C arrays that the chain's constructors read
         seed = random.getrandbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
+        self._masked: MaskedDraw | None = None
         try:
-            if sampling.ignore_eos:
+            if sampling.ignore_eos and mask is None:
                 self._add_bias(weights, [(token, -math.inf) for token in sorted(weights.end_tokens)])
             for stage in chain.plan(sampling, seed=seed):
                 self._add(weights, stage)
+            self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
+            large = weights.n_vocab > LARGE_VOCABULARY
+            self._draw = C.llama_sampler_sample if large else QUICK.sample
+            self._which = self._chain if large else self._address
+            if mask is not None:
+                apply = functools.partial(C.llama_sampler_apply if large else QUICK.apply, self._which)
+                unwanted = weights.end_tokens if sampling.ignore_eos else frozenset[int]()
+                self._masked = MaskedDraw(mask, apply, weights.n_vocab, unwanted)
         except BaseException:
             self.close()
             raise
-        self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
-        large = weights.n_vocab > LARGE_VOCABULARY
-        self._draw = C.llama_sampler_sample if large else QUICK.sample
-        self._which = self._chain if large else self._address
         for token in history[len(history) - chain.history_length(sampling, len(history)) :]:
             QUICK.accept(self._address, token)
 
     def sample(self, chunk: int) -> int:
+        """Raises: `EngineError` when the grammar cannot go on."""
+        token: int
         output = self._outputs[chunk]
         if output < 0:  # the library would abort the process
             raise EngineError(f"chunk {chunk} of the last decode has no logits")
-        token: int = self._draw(self._which, self._context, output)
+        if self._masked is not None:
+            token = self._masked.draw(QUICK.logits(self._context, output))
+            QUICK.accept(self._address, token)
+            return token
+        token = self._draw(self._which, self._context, output)
         return token
 
     def close(self) -> None:
@@ -85,3 +110,51 @@ class LlamaSampler:
         if not member:
             raise EngineError(f"llama.cpp refused the sampler {name!r} with these values")
         C.llama_sampler_chain_add(self._chain, member)
+
+
+class MaskedDraw:
+    """Draws one token of those that a mask allows, with a chain that has not accepted it yet."""
+
+    def __init__(self, mask: Mask, apply: Callable[[Any], Any], n_vocab: int, unwanted: Collection[int]) -> None:
+        """`apply` runs the chain over candidates. `unwanted` tokens come only where nothing else may."""
+        import numpy as np  # noqa: PLC0415 - only under a grammar
+
+        self._np = np
+        self._mask = mask
+        self._apply = apply
+        self._ids = np.arange(n_vocab, dtype=np.int32)
+        self._unwanted = sorted(unwanted)
+        # The memory of `llama_token_data`, with names; the chain sorts in it.
+        self._candidates = np.zeros(n_vocab, [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        self._data = ctypes.cast(self._candidates.ctypes.data, ctypes.POINTER(C.llama_token_data))
+
+    def draw(self, address: int) -> int:
+        """A token, drawn from the logits at `address`, of which those that may not come are overwritten.
+
+        Raises: `EngineError` when none may come.
+        """
+        np, mask = self._np, self._mask
+        row = np.frombuffer((ctypes.c_float * len(self._ids)).from_address(address), np.float32)
+        row[self._unwanted] = -math.inf
+        token = self._choose(self._ids, row)
+        if not mask.allows(token):
+            mask.allow(memoryview(row))
+            allowed = np.flatnonzero(row > -math.inf)
+            if len(allowed):
+                token = self._choose(allowed, row[allowed])
+            else:
+                token = next((end for end in self._unwanted if mask.allows(end)), -1)
+                if token < 0:
+                    raise EngineError("the grammar allows no token here that the model could choose")
+        mask.accept(token)
+        return token
+
+    def _choose(self, ids: Any, logits: Any) -> int:
+        n = len(ids)
+        self._candidates["id"][:n] = ids
+        self._candidates["logit"][:n] = logits
+        array = C.llama_token_data_array(self._data, n, -1, False)
+        self._apply(ctypes.byref(array))
+        if not 0 <= array.selected < array.size:
+            raise EngineError("llama.cpp's samplers chose nothing")
+        return int(array.data[array.selected].id)

@@ -1,0 +1,370 @@
+"""Grammars as text, before llguidance sees them: what is too much for it, and how to put one inside of another.
+
+llguidance is quick and bounded in what it does for one token, but not in what it does to read a grammar: a chain of a
+few thousand rules or `$ref`s overflows the C stack, which ends the process, and a handful of patterns that must all
+match takes minutes. Nothing of that is an exception that could be caught. So whatever a client may have written is
+measured here first. The numbers are from trying it out: each bound is a third or less of where the harm began.
+
+The dialect is that of llguidance 1.9: `name: ...`, `%json {...}`, no templates. No text is compiled here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shepherd.core import InvalidRequest
+
+MAX_CHARACTERS = 1 << 20
+"""Of a whole grammar, the schemas of all tools included."""
+MAX_CLIENT_CHARACTERS = 1 << 16
+"""Of a grammar or a regular expression in a client's own words: some take quadratic time."""
+MAX_DEPTH = 600
+"""Rules, brackets and schemas inside of each other. At about 2,400 of them a thread's 8 MiB of stack are used up."""
+MAX_MULTIPLE = 100_000
+"""Of the digits of a `multipleOf`: the state machine has one state for each remainder."""
+MAX_OPTIONS = 2_000
+"""Signs like `?` and `*` in one expression: in a row they take quadratic time, and gigabytes."""
+MAX_JOINT_PATTERNS = 12
+"""Patterns under one `allOf`: they may have to match the same text, which is exponential in their number."""
+MAX_PATTERN_PROPERTIES = 64
+"""Of one object; every two of them are compared."""
+
+TOO_MANY_OPTIONS = f"has too many signs like ? and * in one expression; at most {MAX_OPTIONS:,}"
+
+Path = tuple[str | int, ...]
+"""Where something stands in a JSON document."""
+
+
+class Unfit(Exception):
+    """What llguidance must not be given; `path` leads there, within a JSON document."""
+
+    def __init__(self, message: str, path: Path = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+class Piece(NamedTuple):
+    """A token of Lark."""
+
+    kind: str
+    """`name`, `line` (an end of line), `json` (a keyword and its document), `string`, `regex`, `special`, `skip`
+    (blanks and comments), `other`."""
+    text: str
+
+
+_PIECES = re.compile(
+    r"""(?P<skip>(?:\#|//)[^\n]*|[ \t]+)
+    |(?P<json>%(?:json|regex|llguidance)\b)
+    |(?P<string>"(?:\\.|[^"\\])*"i?)
+    |(?P<regex>/(?:\\.|[^/\\])+/[imslux]*)
+    |(?P<special><[^<>\s]+>)
+    |(?P<name>_?[A-Z][_A-Z0-9-]*|!?[_?]?[a-z][_a-z0-9-]*)
+    |(?P<line>(?:\r?\n)+[ \t]*)
+    |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+def pieces(lark: str) -> Iterator[Piece]:
+    """The tokens of a grammar, which together are its text; JSON documents come with the keyword before them.
+
+    Raises: `Unfit` where a document is nested too deeply to be read.
+    """
+    at = 0
+    while at < len(lark):
+        found = _PIECES.match(lark, at)
+        assert found is not None
+        start, at = at, found.end()
+        if found.lastgroup == "json":
+            blank = _BLANK.match(lark, at)
+            assert blank is not None
+            try:
+                _, at = _DECODER.raw_decode(lark, blank.end())
+            except RecursionError:
+                raise Unfit("is nested too deeply") from None
+            except ValueError:
+                pass  # llguidance says what is wrong with it
+        yield Piece(str(found.lastgroup), lark[start:at])
+
+
+def is_definition(known: Sequence[Piece], index: int) -> bool:
+    """Whether the name at `index` is that of a rule, rather than a part of one. `known` holds no blanks.
+
+    It need not begin a line: some `%` statements may stand before it.
+    """
+    if known[index].kind != "name":
+        return False
+    nested = 0
+    for at in range(index + 1, len(known)):  # over `[lazy, suffix="x"]`
+        text = known[at].text
+        nested += (text == "[") - (text == "]")
+        if not nested and text != "]":
+            return text == ":"
+    return False
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+def check(lark: str) -> None:
+    """Make sure that a grammar can be handed to llguidance.
+
+    Raises: `Unfit`, with the path inside of its JSON document where that is the reason.
+    """
+    if len(lark) > MAX_CHARACTERS:
+        raise Unfit(f"is too long: {len(lark)} characters, at most {MAX_CHARACTERS}")
+    if lark.lstrip().startswith("{"):  # llguidance has another language, in JSON, which nobody has measured here
+        raise Unfit("is JSON, not Lark")
+    known = [piece for piece in pieces(lark) if piece.kind != "skip"]
+    rules: dict[str, Weighed] = {}
+    name, depth = "", 0
+    for index, (kind, text) in enumerate(known):
+        rule = rules.setdefault(name, Weighed())
+        if kind == "name" and is_definition(known, index):
+            if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
+                rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
+            name, depth = _plain(text), 0
+        elif kind == "name":
+            rule.use(_plain(text))
+        elif text.startswith("%json"):
+            rule.weight = max(rule.weight, depth + 1 + check_document(_document(text)))
+        elif kind == "special":
+            raise Unfit(f"names the token {text}; write its text in quotes")
+        elif kind == "regex":
+            rule.options += _n_options(text)
+            if _n_options(text) > MAX_OPTIONS:
+                raise Unfit(TOO_MANY_OPTIONS)
+        elif kind == "other":
+            depth += (text in "([") - (text in ")]")
+            rule.weight = max(rule.weight, depth + 1)
+            rule.options += _n_options(text)
+    order, circling = _from_below(rules)
+    if _heaviest(rules, order, circling) > MAX_DEPTH:
+        raise Unfit("is nested too deeply: too many rules build on each other")
+    for name in order:  # a terminal is one expression, with all that it builds on
+        rule = rules[name]
+        rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
+        if name.isupper() and rule.options > MAX_OPTIONS:
+            raise Unfit(TOO_MANY_OPTIONS)
+
+
+def _n_options(text: str) -> int:
+    return sum(map(text.count, "?*+{"))
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("!?")
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text.removeprefix("%json"))
+    except ValueError:
+        return None
+
+
+def check_document(schema: Any) -> int:
+    """How deep a JSON schema goes, following its references.
+
+    Raises: `Unfit`, with the path of what is too much.
+    """
+    has_ids = False
+    for path, node in walk(schema):
+        if isinstance(node, Mapping):
+            has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
+            _check_node(schema, path, node)
+    targets = {"#": _weighed(schema)}
+    anywhere = _weighed(schema, whole=True)
+    waiting = list(targets["#"].uses)
+    while waiting:
+        pointer = waiting.pop()
+        if pointer not in targets:
+            found = [] if has_ids else find(schema, pointer)
+            # What cannot be followed may lead anywhere, so it counts as everything there is.
+            targets[pointer] = _weighed(found[0]) if found else anywhere
+            waiting += targets[pointer].uses
+    deepest = _heaviest(targets, *_from_below(targets))
+    if deepest > MAX_DEPTH:
+        raise Unfit(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
+    return deepest
+
+
+def walk(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Every value of a JSON document with its path, from the outside in."""
+    waiting: list[tuple[Path, Any]] = [((), value)]
+    while waiting:
+        path, node = waiting.pop()
+        yield path, node
+        waiting += [((*path, key), child) for key, child in reversed(members(node))]
+
+
+def members(node: Any) -> list[tuple[str | int, Any]]:
+    """The values in a JSON object or array, with their keys or indexes."""
+    if isinstance(node, Mapping):
+        return list(node.items())
+    return list(enumerate(node)) if isinstance(node, (list, tuple)) else []
+
+
+def find(schema: Any, pointer: str) -> list[Any]:
+    """What a local reference (`#/$defs/x`) means; empty when it is not to be found."""
+    if pointer != "#" and not pointer.startswith("#/"):
+        return []
+    node = schema
+    for part in pointer.split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping) and part in node:
+            node = node[part]
+        elif isinstance(node, list) and part.isdecimal() and int(part[:9]) < len(node):
+            node = node[int(part[:9])]
+        else:
+            return []
+    return [node]
+
+
+def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
+    step, pattern = node.get("multipleOf"), node.get("pattern")
+    if isinstance(step, (int, float)) and _digits(step) > MAX_MULTIPLE:
+        raise Unfit(f"has too many digits; at most {MAX_MULTIPLE:,} without zeros at its ends", (*path, "multipleOf"))
+    if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
+        raise Unfit(TOO_MANY_OPTIONS, (*path, "pattern"))
+    names = [str(name) for name, _ in members(node.get("patternProperties"))]
+    if len(names) > MAX_PATTERN_PROPERTIES:
+        raise Unfit(f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties"))
+    if _n_options("".join(names)) > MAX_OPTIONS:
+        raise Unfit(TOO_MANY_OPTIONS, (*path, "patternProperties"))
+    if "allOf" in node and _n_patterns(schema, node["allOf"]) > MAX_JOINT_PATTERNS:
+        raise Unfit(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
+
+
+def _digits(number: float) -> int:
+    """The digits of a number without the zeros at either end: 25 for 0.250 and for 2500."""
+    digits = repr(number).lstrip("-").partition("e")[0].replace(".", "").strip("0")[:20]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _n_patterns(schema: Any, node: Any) -> int:
+    """Patterns in a part of a schema and in what it refers to."""
+    seen: set[str] = set()
+    waiting, n = [node], 0
+    while waiting:
+        for _, part in walk(waiting.pop()):
+            if isinstance(part, Mapping):
+                n += "pattern" in part
+                pointer = part.get("$ref")
+                if isinstance(pointer, str) and pointer not in seen:
+                    seen.add(pointer)
+                    waiting += find(schema, pointer)
+    return n
+
+
+class Weighed:
+    """How deep something is by itself, what else it builds on, and how often."""
+
+    def __init__(self) -> None:
+        self.weight = 1
+        self.options = 0
+        self.uses: dict[str, int] = {}
+
+    def use(self, name: str) -> None:
+        self.uses[name] = self.uses.get(name, 0) + 1
+
+
+def _weighed(node: Any, *, whole: bool = False) -> Weighed:
+    """A part of a schema; its definitions are looked at where they are used, or here if `whole`."""
+    result = Weighed()
+    waiting = [(1, node)]
+    while waiting:
+        depth, part = waiting.pop()
+        result.weight = max(result.weight, depth)
+        if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
+            result.use(part["$ref"])
+        for key, child in members(part):
+            if whole or key not in ("$defs", "definitions"):
+                waiting.append((depth + 1, child))
+    return result
+
+
+def _from_below(graph: Mapping[str, Weighed]) -> tuple[list[str], list[str]]:
+    """All names, each behind what it builds on; and those that circle, or build on what does."""
+    users: dict[str, list[str]] = {}
+    missing: dict[str, int] = {}
+    for name, node in graph.items():
+        used = [other for other in node.uses if other in graph]
+        missing[name] = len(used)
+        for other in used:
+            users.setdefault(other, []).append(name)
+    order = [name for name, n in missing.items() if not n]
+    for name in order:  # grows meanwhile
+        for user in users.get(name, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                order.append(user)
+    return order, [name for name, n in missing.items() if n]
+
+
+def _heaviest(graph: Mapping[str, Weighed], order: Sequence[str], circling: Sequence[str]) -> int:
+    """The weight of the heaviest chain; all that circle count as links of one."""
+    total: dict[str, int] = {}
+    for name in order:
+        node = graph[name]
+        total[name] = node.weight + max((total[used] for used in node.uses if used in graph), default=0)
+    return max(total.values(), default=0) + sum(graph[name].weight for name in circling)
+
+
+# -- a client's own words --------------------------------------------------------------------------------------------
+
+
+def refuse_length(text: str, field: str | None) -> None:
+    """Raises: `InvalidRequest` for a client's grammar that is too long."""
+    if len(text) > MAX_CLIENT_CHARACTERS:
+        what = field or "the grammar"
+        raise InvalidRequest(
+            f"{what} is too long: {len(text)} characters, at most {MAX_CLIENT_CHARACTERS}", field=field
+        )
+
+
+def regex_to_lark(pattern: str, *, root: str = "start", field: str | None = None) -> str:
+    """The rule `root` for a regular expression that the whole text must match (Rust's syntax; no lookaround).
+
+    Raises: `InvalidRequest`. Whether it is an expression at all is only looked at by `Constrainer.check`.
+    """
+    refuse_length(pattern, field)
+    if not pattern:
+        return f'{root}: ""\n'
+    if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
+        raise InvalidRequest(f"{field or 'the pattern'} ends in the middle of an escape", field=field)
+    escaped = re.sub(r"\\.|/", lambda found: "\\/" if found.group() == "/" else found.group(), pattern, flags=re.DOTALL)
+    return f"{root}: /{escaped}/\n"
+
+
+def lark_to_rules(lark: str, *, root: str = "start", field: str | None = None) -> str:
+    """A client's grammar with every rule renamed, `start` to `root`, so that others can stand beside it.
+
+    Raises: `InvalidRequest`. Whether it is a grammar at all is only looked at by `Constrainer.check`.
+    """
+    refuse_length(lark, field)
+    try:
+        all_pieces = list(pieces(lark))
+    except Unfit as error:
+        raise InvalidRequest(f"{field or 'the grammar'} {error.message}", field=field) from error
+    known = [piece for piece in all_pieces if piece.kind != "skip"]
+    own = {_plain(piece.text) for index, piece in enumerate(known) if is_definition(known, index)}
+
+    def renamed(name: str) -> str:
+        if name == "start":
+            return root
+        return f"{root.upper()}_{name}" if name.isupper() else f"{root}_{name}"
+
+    written, nested = "", 0
+    for kind, text in all_pieces:
+        nested += (text == "[") - (text == "]")
+        plain = _plain(text)
+        is_own = kind == "name" and plain in own and (not nested or plain.isupper())  # `[lazy]` is an option
+        written += renamed(plain) if is_own else text
+    return written + "\n"

@@ -1,0 +1,89 @@
+"""A small vocabulary of any pieces, and texts read by the masks of its grammars."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+from shepherd.core import EngineError
+from shepherd.engine.base import Mask, Special, Vocabulary
+from shepherd.engine.constraint import Constrainer
+
+BYTES = 256
+
+
+class Pieces:
+    """Tokens 0..255 are the bytes, then `pieces`, then control tokens; satisfies `Vocabulary`.
+
+    Text becomes the longest pieces that fit, from the left; with `spaced` it gets a space before its beginning, as
+    many real tokenizers do it.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[bytes] = (),
+        control: Sequence[str] = ("<end>",),
+        *,
+        user_defined: Sequence[str] = (),
+        spaced: bool = False,
+    ) -> None:
+        self.pieces = [*(bytes([byte]) for byte in range(BYTES)), *pieces]
+        self.specials = tuple(
+            Special(len(self.pieces) + n, text, control=n < len(control))
+            for n, text in enumerate([*control, *user_defined])
+        )
+        self.ids = {special.text: special.id for special in self.specials}
+        self.pieces += [special.text.encode() for special in self.specials]
+        self.n_vocab = len(self.pieces)
+        self.bos: int | None = None
+        self._plain = [t for t in range(self.n_vocab) if not any(s.control and s.id == t for s in self.specials)]
+        self._spaced = spaced
+
+    def tokenize(self, text: str) -> list[int]:
+        raw, tokens = (" " * self._spaced + text).encode(), list[int]()
+        while raw:
+            fitting = (t for t in self._plain if self.pieces[t] and raw.startswith(self.pieces[t]))
+            tokens.append(max(fitting, key=lambda t: len(self.pieces[t])))
+            raw = raw[len(self.pieces[tokens[-1]]) :]
+        return tokens
+
+    def piece(self, token: int) -> bytes:
+        return self.pieces[token]
+
+    def id(self, piece: bytes | str) -> int:
+        """The last token with this text."""
+        raw = piece.encode() if isinstance(piece, str) else piece
+        return max(token for token, other in enumerate(self.pieces) if other == raw)
+
+
+_proof: type[Vocabulary] = Pieces
+
+
+def constrainer(
+    vocabulary: Pieces | None = None, *, ends: Iterable[str] = ("<end>",), spelled: Iterable[str] = ()
+) -> Constrainer:
+    vocabulary = vocabulary or Pieces()
+    return Constrainer(vocabulary, frozenset(vocabulary.ids[end] for end in ends), tuple(spelled))
+
+
+def allowed(mask: Mask, n: int) -> set[int]:
+    """Tokens that may come next, by what happens to `n` logits; asking for each one must say the same."""
+    logits = array("f", range(1, n + 1))
+    mask.allow(memoryview(logits))
+    left = {token for token, logit in enumerate(logits) if logit != float("-inf")}
+    assert all(logits[token] == token + 1 for token in left), "the logits of the others stay as they are"
+    return left
+
+
+def reads(made: Constrainer, lark: str, text: str | bytes) -> str:
+    """`whole` when a grammar accepts a text, read byte by byte; `part` when more must come; else where it stops."""
+    mask, raw = made.mask(lark), text.encode() if isinstance(text, str) else text
+    for at, byte in enumerate(raw):
+        if not mask.allows(byte):
+            return f"stops at {at}"
+        mask.accept(byte)
+    end = min(made._end_tokens)
+    try:
+        return "whole" if mask.allows(end) else "part"
+    except EngineError:
+        return "error"
