@@ -217,9 +217,7 @@ class Constants(ast.NodeTransformer):
 def glimpsed_name(text: str, keys: Keys) -> str:
     """The tool's name, as far as a broken call lets it be seen at its head."""
     named = "|".join(map(re.escape, keys.name))
-    head = re.match(
-        rf"""[\s\[{{]*(?:"type"\s*:\s*"function"\s*,\s*)?["'](?:{named})["']\s*:\s*["']([^"'\\]+)["']""", text
-    )
+    head = re.match(rf"""[\s\[{{]*(?:{MEMBER}\s*,\s*)*?["'](?:{named})["']\s*:\s*["']([^"'\\]+)["']""", text)
     return head[1] if head else ""
 
 
@@ -240,6 +238,7 @@ def no_constant(word: str) -> NoReturn:
 
 
 SPACE = frozenset(" \t\n\r")
+MEMBER = r'"\w+"\s*:\s*"[^"\\]*"'
 JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 CONTROL = re.compile(r"[\x00-\x1f]")
 # Numbers stay text: their values do not matter here, and int() refuses more than 4300 digits.

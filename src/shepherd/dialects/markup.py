@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from shepherd.core import ToolSpec
@@ -31,7 +32,7 @@ class Markers:
         self._longest = max(map(len, self._prefixes), default=0)
         firsts = "".join(sorted({re.escape(marker[0]) for marker in ordered}))
         self.can_begin_in = re.compile(f"[{firsts}]" if firsts else r"(?!)").search
-        """Whether a text holds a character that a marker begins with."""
+        """Finds the next character that a marker begins with."""
 
     def find(self, text: str, at: int) -> tuple[int, str]:
         """Where the next marker from `at` on stands, and which it is; `(len(text), "")` when there is none."""
@@ -45,10 +46,18 @@ class Markers:
 
     def begun(self, text: str, at: int) -> int:
         """How many characters at the end of `text`, from `at` on at most, could become a marker with more text."""
-        for length in range(min(self._longest, len(text) - at), 0, -1):
-            if text[-length:] in self._prefixes:
-                return length
+        match = self.can_begin_in(text, max(at, len(text) - self._longest))
+        while match:
+            if text[match.start() :] in self._prefixes:
+                return len(text) - match.start()
+            match = self.can_begin_in(text, match.start() + 1)
         return 0
+
+
+@lru_cache(maxsize=512)  # openers may name the tools of a request: there is no end of them
+def markers_of(*markers: str) -> Markers:
+    """The set of these markers, made once."""
+    return Markers(markers)
 
 
 @dataclass(frozen=True, slots=True)

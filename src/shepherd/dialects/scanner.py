@@ -41,7 +41,7 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import Keep, Parser
 from shepherd.dialects.call import Fault, Found
-from shepherd.dialects.markup import Block, Body, Markers, Markup, Thought, Where
+from shepherd.dialects.markup import Block, Body, Markers, Markup, Thought, Where, markers_of
 
 MAX_BLANKS = 64
 """Blanks held back at most, until it shows whether text or markup comes next; models do write endless newlines."""
@@ -79,11 +79,11 @@ class Scanner:
         closers = (thought_closers | self._call_closers) - self._skips
         self._openers = (*self._thoughts, *self._blocks)
         self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
-        self._at_start = Markers((*self._openers, *closers, *self._skips))
+        self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
         # Most text has something visible before it: what counts at the start only is not looked for.
         later = (opener for opener in self._openers if not self._only_at_start(opener))
-        self._in_text = Markers((*later, *closers, *self._skips))
-        self._in_thought = Markers(())  # of the open thought
+        self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
+        self._in_thought = markers_of()  # of the open thought
 
         self._buffer = ""
         self._at = 0  # buffer[:at] is settled
@@ -109,11 +109,12 @@ class Scanner:
             text
             and not (self._empty or self._trim or self._body)
             and self._at == len(self._buffer)
-            and not text[-1].isspace()
             and not self._markers().can_begin_in(text)
-        ):  # most tokens of most answers: nothing to find, nothing to hold back
-            said, self._gap, self._line_start = self._gap + text, "", False
-            return [self._delta(said)]
+        ):  # most tokens of most answers: nothing to find, nothing to hold back but blanks
+            visible = text.rstrip(" ")
+            if visible and not visible[-1].isspace():
+                said, self._gap, self._line_start = self._gap + visible, text[len(visible) :], False
+                return [self._delta(said)]
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
         return self._run(final=False)
@@ -122,7 +123,7 @@ class Scanner:
         """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
         if truncated:
             # Within a block a single character counts: a call that lost one of its own was cut off anyway.
-            cut = Markers((*self._openers, *self._call_closers, *self._skips)) if self._body else self._markers()
+            cut = markers_of(*self._openers, *self._call_closers, *self._skips) if self._body else self._markers()
             begun = cut.begun(self._buffer, self._at)
             self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 or self._body else self._buffer
         events = self._run(final=True)
@@ -276,7 +277,7 @@ class Scanner:
     def _enter(self, thought: Thought) -> None:
         """The thought begins here."""
         self._thought = thought
-        self._in_thought = Markers((*self._thoughts, *thought.closers, *self._blocks))
+        self._in_thought = markers_of(*self._thoughts, *thought.closers, *self._blocks)
         self._step = self._thinking
 
     def _close_thought(self, closer: str) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.call import HERMES_KEYS, Fault, Found, Keys, read_calls
-from shepherd.dialects.markup import Block, MakeBody, Markers, Thought
+from shepherd.dialects.markup import Block, MakeBody, Thought, markers_of
 
 Read = Callable[[str, bool], tuple[Found | Fault, ...]]
 BLANKS = re.compile(r"\s*")
@@ -44,7 +44,7 @@ class JsonBody:
         self.then: Thought | None = None
         self._block = block
         self._read = read or (lambda text, whole: read_calls(text, keys=keys, tools=tools, whole=whole))
-        self._markers = Markers((*openers, *block.closers))
+        self._markers = markers_of(*openers, *block.closers)
         firsts = "".join({re.escape(closer[0]) for closer in block.closers})
         self._outside = re.compile(rf"[\"'{{}}\[\]{firsts}]")
         self._state: Literal["lead", "value", "after", "garbage"] = "lead"
