@@ -137,7 +137,8 @@ def test_a_complete_call_at_the_end_needs_no_closer() -> None:  # SCN-24
         ('{"na', "", "ended inside"),
         ("", "", "empty"),
         ("\n</tool_call>", "", "empty"),
-        ("get_weather(Paris)\n</tool_call>", "", "not valid JSON"),
+        ("the weather in Paris\n</tool_call>", "", "not valid JSON"),
+        ("get_weather(Paris)\n</tool_call>", "get_weather", "cannot be read"),
         ('{"name": "f", "arguments": [1]}</tool_call>', "f", "must be a JSON object"),
         ('{"name": "f", "arguments": "Paris"}</tool_call>', "f", "must be a JSON object"),
         ('{"name": "f", "arguments": {"a": NaN}}</tool_call>', "f", "NaN is not JSON"),
@@ -170,6 +171,30 @@ def test_a_prefill_inside_of_a_call_goes_on() -> None:
     opened = '<tool_call>\n{"name": "f", "arguments": '
     (call,) = message_of('{"a": 1}}\n</tool_call>', opened=opened).calls
     assert (call.name, call.arguments, call.raw) == ("f", '{"a": 1}', CALL)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>",
+        '<function name="f"><parameter name="a">1</parameter></function>',
+        '<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>',
+        "f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>",
+        "f<arg_key>a</arg_key><arg_value>1</arg_value>",
+        "f(a=1)",
+        '{"f": {"a": 1}}',
+    ],
+)
+@pytest.mark.parametrize("blank", ["\n", ""])
+def test_a_call_in_the_notation_of_another_family_is_read(inside: str, blank: str) -> None:  # C12
+    ((name, arguments),) = calls_of(f"<tool_call>{blank}{inside}{blank}</tool_call>")
+    assert (name, json.loads(arguments)) == ("f", {"a": 1})
+
+
+@pytest.mark.parametrize("inside", ["<function", "<function=", "f", "f(", "f\n<arg", "<", "\n" * 300])
+def test_a_call_that_ends_before_its_notation_shows_is_bad(inside: str) -> None:
+    assert calls_of(f"<tool_call>{inside}") in ([("", "bad")], [("f", "bad")])
+    assert message_of(f"<tool_call>{inside}").text == ""
 
 
 def test_json_without_the_tag_is_text() -> None:  # S4

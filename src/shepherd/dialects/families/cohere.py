@@ -1,7 +1,84 @@
-"""Cohere."""
+"""Cohere: control tokens around everything, and citations. Spoken by Command R7B, Command A and their kin.
+
+    <|START_THINKING|>It is about the weather.<|END_THINKING|><|START_ACTION|>[
+        {"tool_call_id": "0", "tool_name": "look", "parameters": {"at": "Oslo"}}
+    ]<|END_ACTION|>
+    <|START_RESPONSE|>It <co>rains</co: 0:[1]>.<|END_RESPONSE|>
+
+Later models write `<|START_TEXT|>` for `<|START_RESPONSE|>`. Of a citation the text stays. Source: the templates of
+c4ai-command-r7b-12-2024 and of North Mini Code (Cohere2 MoE). Not here: Command R and R+ (`lists`).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import Head, HeaderBody, at_once, before
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.call import Keys
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+KEYS = Keys(name=("tool_name", "name"), arguments=("parameters", "arguments"), id=("tool_call_id", "id"))
+BODY = partial(JsonBody, keys=KEYS)
+START, END = "<|START_ACTION|>", "<|END_ACTION|>"
+THINKING = Thought("<|START_THINKING|>", ("<|END_THINKING|>",))
+SAID = ("<|END_RESPONSE|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>")
+CITED = re.compile(r"[^<>\n]{0,200}>")
+
+
+def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of the tag at either end of a citation."""
+    end = CITED.match(text, at)
+    if end:
+        return Head(end.end())
+    is_open = re.compile(r"[^<>\n]{0,200}").fullmatch(text, at)
+    if is_open and final:
+        return Head(len(text))
+    return None if is_open else Head(at, declined=opener)
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    head = ('{"tool_call_id": "', Pattern("[0-9]{1,2}"), f'", "tool_name": "{tool.name}", "parameters": ')
+    return (*head, Json(tool.parameters), "}")
+
+
+def block(opener: str, closer: str, spelling: Spelling) -> Block:
+    return Block(opener, (closer,), partial(HeaderBody, read=before(BODY)), "anywhere", "anywhere", spelling=spelling)
+
+
+CITATIONS = tuple(
+    Block(opener, (), partial(HeaderBody, read=read), "anywhere", "anywhere", unseen=True)
+    for opener, read in (("<co>", at_once), ("<co:", citation), ("</co:", citation), ("</co>", at_once))
+)
+"""`<co>span</co: 0:[1]>`, and `<co: 0>span</co: 0>` as Command R writes it."""
+
+
+def dialect(name: str, said: tuple[str, str], marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of the models that put these tags around an answer; all of them are understood."""
+    spelling = Spelling(call, before="[\n    ", between=",\n    ", after="\n]")
+    starts = ("<|START_RESPONSE|>", "<|START_TEXT|>")
+    return TagDialect(
+        name=name,
+        markup=Markup(
+            thoughts=(THINKING,),
+            blocks=(
+                block(START, END, spelling),
+                *(Block(start, (), partial(HeaderBody, read=at_once), "anywhere", "anywhere") for start in starts),
+                *CITATIONS,
+            ),
+            skips=SAID,
+            answer=said,
+        ),
+        marks=marks,
+        foreign=foreign,
+    )
+
+
+COHERE = dialect("cohere", ("<|START_RESPONSE|>", "<|END_RESPONSE|>"), (START, "<|START_RESPONSE|>"))
+COHERE_2 = dialect("cohere-2", ("<|START_TEXT|>", "<|END_TEXT|>"), (START, "<|START_TEXT|>"), ("<|START_RESPONSE|>",))
+DIALECTS: tuple[TagDialect, ...] = (COHERE, COHERE_2)

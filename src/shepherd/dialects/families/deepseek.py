@@ -1,7 +1,124 @@
-"""DeepSeek R1 to V3.1."""
+"""DeepSeek R1 with its distills, V3 and V3.1: calls in fullwidth markers; thoughts in `<think>`.
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>roll
+    ```json
+    {"sides": 6}
+    ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>                                                     R1, V3
+
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>roll<｜tool▁sep｜>{"sides": 6}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+
+The distills were not trained on calls: they leave markers out and spell them with ASCII bars, underscores or blanks.
+What stands between the markers of a tool's output was made up by the model: it is dropped, and a server stops there.
+Source: the models' chat templates and cards.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.named import Form, NamedBody
+from shepherd.dialects.call import Fault, Found
+from shepherd.dialects.families.generic import NOTHING, strays
+from shepherd.dialects.markup import Block, MakeBody, Markup, Thought, markers_of
+from shepherd.dialects.spelling import Json, Part, Spelling
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+
+def spellings(*words: str) -> tuple[str, ...]:
+    """The marker of these words in every spelling, the right one first."""
+    joints = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", r"\_"), ("|", "▁"), ("|", "_"))
+    return tuple(f"<{bar}{joint.join(words)}{bar}>" for bar, joint in joints)
+
+
+SECTION, CALL, SEP = spellings("tool", "calls", "begin"), spellings("tool", "call", "begin"), spellings("tool", "sep")
+SECTION_END, END = spellings("tool", "calls", "end"), spellings("tool", "call", "end")
+OPENERS = (*SECTION, "<｜tool▁calls｜>", *CALL)
+PLAIN_SEP = (SEP[0], SEP[-1])
+ANY_SEP = "|".join(map(re.escape, SEP))
+
+BODY = partial(
+    NamedBody,
+    form=Form(
+        header=re.compile(rf"(?:[^\s<]*\s*(?:{ANY_SEP})\s*)?(?P<name>[^\s<]+)\s*(?:{ANY_SEP})?"),
+        separators=SEP,
+        openers=OPENERS,
+        ends=END,
+        chained=True,
+    ),
+)
+
+
+def fenced(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{CALL[0]}function{SEP[0]}{tool.name}\n```json\n", Json(tool.parameters), f"\n```{END[0]}")
+
+
+def named(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{CALL[0]}{tool.name}{SEP[0]}", Json(tool.parameters), END[0])
+
+
+def block(opener: str, spelling: Spelling | None = None) -> Block:
+    return Block(opener, (*SECTION_END, *END), BODY, where="anywhere", within="anywhere", spelling=spelling)
+
+
+def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """Calls that begin with their names, and what any family writes now and then."""
+    return (*(block(tool.name + sep) for tool in tools for sep in PLAIN_SEP), *strays(tools))
+
+
+class OutputBody:
+    """What a model has made up for the output of a tool: dropped, up to its end or to a call."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        self.ended = False
+        self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
+        self._closers = block.closers
+        self._markers = markers_of(*openers, *block.closers)
+        self._written = [block.opener]
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        stop, marker = self._markers.find(text, at)
+        if not marker and not final:
+            stop -= self._markers.begun(text, at)
+        self.ended = final or bool(marker)
+        self.closed = marker in self._closers
+        stop += len(marker) if self.closed else 0
+        self._written.append(text[at:stop])
+        return stop
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        made_up = Fault("the output of a tool was made up; call the tool", idle=True)
+        return [("".join(self._written), (made_up,))] if self.ended else []
+
+
+OUTPUTS = {"<｜tool▁outputs▁begin｜>": "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>": "<｜tool▁output▁end｜>"}
+
+
+def markup(spelling: Spelling) -> Markup:
+    heads = (*OPENERS[1:], *("function" + sep for sep in SEP))
+    outputs = (Block(opener, (end,), OutputBody, within="never", starts=NOTHING) for opener, end in OUTPUTS.items())
+    blocks = (block(SECTION[0], spelling), *map(block, heads), *outputs)
+    return Markup(thoughts=(Thought("<think>", ("</think>",)),), blocks=blocks, declared=unmarked)
+
+
+DIALECTS = (
+    TagDialect(
+        name="deepseek-r1",
+        markup=markup(Spelling(fenced, between="\n")),
+        marks=(SECTION[0], "```json"),
+        stops=tuple(OUTPUTS),
+    ),
+    TagDialect(
+        name="deepseek-v3.1",
+        markup=markup(Spelling(named, between="")),
+        marks=(SECTION[0],),
+        foreign=("```json",),
+        stops=tuple(OUTPUTS),
+    ),
+)
+
+_output: MakeBody = OutputBody

@@ -1,7 +1,177 @@
-"""Functionary."""
+"""Functionary: every message names its recipient first (3.2), or calls stand in tags that name the tool (3.1).
+
+    >>>all                                                          3.2
+    I will look.>>>look
+    {"at": "Oslo"}
+    I will look.<function=look>{"at": "Oslo"}</function>            3.1
+    <|python_tag|>print(1)
+
+The prompt of 3.2 ends with `>>>`. A message to `python` is a program, not JSON. Functionary 2.5 writes
+`<|reserved_special_token_249|>` where 3.2 writes `>>>`. Source: the templates of functionary-medium and -small.
+"""
 
 from __future__ import annotations
 
-from shepherd.dialects.tags import TagDialect
+import re
+from collections.abc import Sequence
+from functools import partial
 
-DIALECTS: tuple[TagDialect, ...] = ()
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import Head, HeaderBody, TextBody, read_named, read_program
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.bodies.tagged import TaggedBody
+from shepherd.dialects.call import Fault, Found, json_string, read_arguments, read_calls
+from shepherd.dialects.markup import Block, Body, MakeBody, Markup
+from shepherd.dialects.spelling import Json, Part, Spelling
+from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.values import find_tool, json_object, json_text, json_value
+
+RECIPIENT = re.compile(r"([A-Za-z_][\w.-]{0,127})")
+"""A tool, or `all` for the user."""
+LINE_END = re.compile(r"[ \t]{0,8}\r?\n|\s{0,8}(?=\{)")
+LINE_END_BEGUN = re.compile(r"[ \t]{0,8}\r?")
+BLANKS = re.compile(r"\s{0,64}")
+FUNCTION = re.compile(r"""\s{0,8}["']?([\w.:/-]{1,128})["']?\s{0,8}>\s{0,64}(?=\S)""")
+FUNCTION_BEGUN = re.compile(r"""\s{0,8}["']?([\w.:/-]{0,128})["']?\s{0,8}(?:>\s{0,64})?""")
+PROGRAMS = ("python", "code_interpreter")
+"""Tools that are sent a program."""
+ENDS = ("<|eot_id|>", "<|eom_id|>")
+
+
+def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of a recipient on a line of its own."""
+    name = RECIPIENT.match(text, at)
+    if name is None:
+        if at == len(text):
+            return Head(at) if final else None
+        return Head(at, declined=opener)
+    line = LINE_END.match(text, name.end())
+    if line is None:
+        if not LINE_END_BEGUN.fullmatch(text, name.end()):
+            return Head(at, declined=opener)
+        return cut(text, at, opener, tools) if final else None
+    is_declared = find_tool(tools, name[1]) is not None
+    if name[1] == "all" and not is_declared:
+        return Head(line.end())
+    if name[1] in PROGRAMS:
+        return Head(line.end(), inside=programs)
+    blanks = BLANKS.match(text, line.end())
+    end = blanks.end() if blanks else line.end()
+    if end == len(text) and not final and not is_declared:
+        return None
+    if is_declared or text.startswith("{", end):
+        return Head(end if text.startswith("{", end) else line.end(), inside=arguments(name[1], tools))
+    return Head(at, declined=opener)
+
+
+def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of a declared tool's name on a line of its own, with nothing before it."""
+    if at == len(text) and not final:
+        return None
+    is_call = text.startswith("{", at)
+    return Head(at, inside=arguments(opener.strip(), tools)) if is_call else Head(at, declined=opener)
+
+
+def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """Blocks for calls whose `>>>` is forgotten, as it is behind text that has none itself."""
+    body = partial(HeaderBody, read=bare)
+    return tuple(Block(f"{tool.name}\n", (), body, "line", "never", starts=r"(?!)") for tool in tools)
+
+
+def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Head:
+    """The head of a recipient in which the output ends."""
+    name = text[at:].strip()
+    if "all".startswith(name):
+        return Head(len(text))
+    is_tool = any(tool.name.startswith(name) for tool in tools)
+    return Head(len(text), inside=arguments(name, tools)) if is_tool else Head(at, declined=opener)
+
+
+def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of a tag that names a tool."""
+    tag = FUNCTION.match(text, at)
+    if tag is None:
+        begun = FUNCTION_BEGUN.fullmatch(text, at)
+        if begun and final:
+            return Head(len(text), inside=arguments(begun[1], tools))
+        return None if begun else Head(at, declined=opener)
+    if text[tag.end()] == "<" and tag.end() + 1 == len(text) and not final:
+        return None
+    if text[tag.end()] == "<" and not text.startswith("</", tag.end()):
+        return Head(at, inside=TaggedBody)
+    is_call = text[tag.end()] in '{["`<' or find_tool(tools, tag[1])
+    return Head(tag.end(), inside=arguments(tag[1], tools)) if is_call else Head(at, declined=opener)
+
+
+def arguments(name: str, tools: Sequence[ToolSpec]) -> MakeBody:
+    """What reads the arguments of a call."""
+    return partial(JsonBody, read=lambda text, whole: (read_named(name, tools, text, whole),))
+
+
+def programs(block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
+    """What reads a program."""
+    return TextBody(block, openers, tools, read=partial(read_python, tools))
+
+
+def read_python(tools: Sequence[ToolSpec], text: str, whole: bool) -> tuple[Found | Fault, ...]:
+    """The call of Python that runs a program, which models may put into JSON; or the call that the JSON is instead."""
+    program = text.strip()
+    if program.startswith(("{", '"')):
+        for call in (*read_calls(program, tools=tools), *read_arguments("python", program)):
+            if isinstance(call, Found) and (call.name == "python" or find_tool(tools, call.name)):
+                return (call,)
+    value = json_value(program) if program.startswith('"') else ""
+    program = json_string(value) if value.startswith('"') else program
+    if not program:
+        return (Fault("the call holds no program", "python"),)
+    found = read_program(find_tool(tools, "python"), program)
+    return (found or Found("python", json_object([("code", json_text(program))])),)
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{tool.name}\n", Json(tool.parameters))
+
+
+def call_in_tag(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{tool.name}>", Json(tool.parameters))
+
+
+def addressed(name: str, opener: str, mark: str) -> TagDialect:
+    """The dialect of the models that write `opener` before every recipient."""
+    body, spelling = partial(HeaderBody, read=recipient), Spelling(call, between=opener)
+    return TagDialect(
+        name=name,
+        markup=Markup(
+            blocks=(Block(opener, (), body, "anywhere", "anywhere", mute=True, spelling=spelling),),
+            skips=ENDS,
+            answer=(f"{opener}all\n", ""),
+            declared=names,
+        ),
+        marks=(mark,),
+    )
+
+
+FUNCTIONARY = addressed("functionary", ">>>", ">>>all")
+FUNCTIONARY_25 = addressed("functionary-2.5", "<|reserved_special_token_249|>", "<|reserved_special_token_249|>")
+FUNCTIONARY_31 = TagDialect(
+    name="functionary-3.1",
+    markup=Markup(
+        blocks=(
+            Block(
+                "<function=",
+                ("</function>",),
+                partial(HeaderBody, read=function),
+                "anywhere",
+                "anywhere",
+                spelling=Spelling(call_in_tag),
+            ),
+            Block("<|python_tag|>", ENDS, programs, "anywhere", "anywhere"),
+        ),
+        skips=ENDS,
+    ),
+    marks=("<function=", "</function>"),
+    # The same tag around other insides, or within others.
+    foreign=("<parameter", "<tool_call>", "<param", ":tool_call>"),
+)
+
+DIALECTS: tuple[TagDialect, ...] = (FUNCTIONARY, FUNCTIONARY_25, FUNCTIONARY_31)

@@ -1,7 +1,80 @@
-"""What models write that follow no protocol of their own."""
+"""What models write that follow no protocol of their own, or forget theirs: the seeds' forms, for declared tools only.
+
+    {"name": "roll", "parameters": {"sides": 6}}                        bare JSON
+    <tool_call>{"name": "roll", "arguments": {"sides": 6}}</tool_call>  JSON in tags
+    <function=roll><parameter=sides>6</parameter></function>            Qwen's tags
+    [roll(sides=6)]                                                     Python, as Llama 3.2 and 4 may be asked for
+    <roll sides="6"/>                                                   a tag of the tool's own name
+
+Without tools all of this is text, and so are JSON that calls nothing, examples in code fences and HTML (S1, S4, S8).
+Plain models and Llama are read for all of it; families with markers of their own, too, but bare JSON must begin the
+answer there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.bare import BareBody, FenceBody, Fences, unfenced
+from shepherd.dialects.bodies.chosen import AnyBody
+from shepherd.dialects.bodies.simple import SimpleBody
+from shepherd.dialects.bodies.tagged import TaggedBody
+from shepherd.dialects.markup import Block, Where
+from shepherd.dialects.spelling import Json, Part, Spelling
 from shepherd.dialects.tags import TagDialect
+
+NOTHING = r"(?!)"
+"""What would make an opener count in the middle of a line."""
+BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
+"""The brackets by which bare JSON begins."""
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return ("\n", f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}\n")
+
+
+TAGGED = (
+    Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(call)),
+    Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
+)
+"""JSON or tags in the tags that most models know."""
+
+
+def unmarked(
+    tools: Sequence[ToolSpec], where: Where = "line", openers: Mapping[str, Spelling | None] = BARE
+) -> tuple[Block, ...]:
+    """Bare JSON and Python where they may begin, tags of the tools' own names at the start of a line; in code fences
+    none of them."""
+    if not tools:
+        return ()
+    fences = Fences()
+    json, tag = unfenced(BareBody, fences), unfenced(SimpleBody, fences)
+    python = unfenced(partial(BareBody, python=True), fences)
+    block = partial(Block, closers=(), within="never", starts=NOTHING, tight=True)
+    return (
+        *(block(opener, body=json, where=where, spelling=spelling) for opener, spelling in openers.items()),
+        *(block(f"[{tool.name}(", body=python, where=where) for tool in tools),
+        *(block(f"<{tool.name}", body=tag) for tool in tools),
+        *(block(mark, body=partial(FenceBody, fences=fences), where="anywhere") for mark in ("```", "~~~")),
+    )
+
+
+def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """What families with markers of their own write now and then instead."""
+    return (*unspelt(TAGGED), *unmarked(tools, "start")) if tools else ()
+
+
+def everything(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """All of it."""
+    return (*TAGGED, *unmarked(tools)) if tools else ()
+
+
+def unspelt(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """The same blocks, to be read but not to be asked for."""
+    return tuple(replace(block, spelling=None) for block in blocks)
+
 
 DIALECTS: tuple[TagDialect, ...] = ()

@@ -1,7 +1,77 @@
-"""GigaChat."""
+"""GigaChat: a message ends with `<|message_sep|>`, and a call is a message of another role, or a token of its own.
+
+    I will look.<|message_sep|>
+
+    function call<|role_sep|>
+    {"name": "look", "arguments": {"at": "Oslo"}}        GigaChat 3
+    I will look.<|function_call|>{"name": "look", "arguments": {"at": "Oslo"}}        GigaChat 3.1
+
+One call at most stands in a message. Source: the templates of GigaChat3-10B-A1.8B and GigaChat3.1.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import Head, HeaderBody, TextBody, before, prefixes, unsaid
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.markup import Block, Markup
+from shepherd.dialects.spelling import Json, Part, Spelling
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+END, ROLE_END, CALL = "<|message_sep|>", "<|role_sep|>", "<|function_call|>"
+ROLES = (
+    *("assistant", "function call", "user", "system", "developer system", "function descriptions", "function result"),
+    *("user memory", "added files"),
+)
+ROLE = re.compile(rf"\s{{0,64}}(?:({'|'.join(sorted(ROLES, key=len, reverse=True))})\s{{0,8}}{re.escape(ROLE_END)})")
+ROLE_BEGUN = re.compile(rf"\s{{0,64}}(?:(?:{'|'.join(ROLES)})\s{{0,8}}(?:{prefixes(ROLE_END)})?|{prefixes(*ROLES)})?")
+
+
+def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of the end of a message and the head of the next one, if any."""
+    role = ROLE.match(text, at)
+    if role is None:
+        rest = text[at : at + 100]
+        is_open = ROLE_BEGUN.fullmatch(rest) is not None
+        return (Head(len(text)) if final else None) if is_open else Head(at)
+    match role[1]:
+        case "function call":
+            return Head(role.end(), inside=JsonBody)
+        case "assistant":
+            return Head(role.end())
+        case _:
+            return Head(role.end(), inside=partial(TextBody, read=unsaid))
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}")
+
+
+def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
+    """The dialect of the models that open a call so; what the others write is understood, too."""
+    after = partial(HeaderBody, read=after_message)
+    return TagDialect(
+        name=name,
+        markup=Markup(
+            blocks=(
+                Block(CALL, (), partial(HeaderBody, read=before(JsonBody)), "anywhere", "anywhere"),
+                Block(END, (), after, "anywhere", "anywhere"),
+                Block(f"function call{ROLE_END}", (), JsonBody, "line", "line"),
+            ),
+            skips=(f"assistant{ROLE_END}",),
+            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(call)),),
+        ),
+        marks=(ROLE_END, END, mark),
+        foreign=foreign,
+        stops=tuple(f"{END}\n\n{role}{ROLE_END}" for role in ("user", "system", "function result")),
+    )
+
+
+GIGACHAT = dialect("gigachat", f"{END}\n\nfunction call{ROLE_END}\n", ROLE_END, (CALL,))
+GIGACHAT_31 = dialect("gigachat-3.1", CALL, CALL, ())
+
+DIALECTS: tuple[TagDialect, ...] = (GIGACHAT, GIGACHAT_31)

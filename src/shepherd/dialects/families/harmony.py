@@ -1,7 +1,199 @@
-"""gpt-oss."""
+"""Harmony: every message has a header that says what it is. Spoken by gpt-oss.
+
+    <|start|>assistant<|channel|>analysis<|message|>It is about the weather.<|end|>
+    <|start|>assistant<|channel|>commentary<|message|>I will look.<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": "Oslo"}<|call|>
+    <|start|>assistant<|channel|>final<|message|>It rains.<|return|>
+
+The prompt ends with `<|start|>assistant`. The recipient stands before or behind the channel, or in the channel's place;
+a call is what has one, on whatever channel. A message on the commentary channel without a recipient is for the user.
+Names of the model's own tools (`python`, `browser.search`, `container.exec`) have no `functions.` before them, and what
+they are sent need not be JSON; nor has the model always learnt to write it before others. Without a header the output
+is text. Source: the template of gpt-oss-120b and the Harmony cookbook; the slips are those that users have reported of
+llama.cpp, vLLM and openai-harmony.
+"""
 
 from __future__ import annotations
 
-from shepherd.dialects.tags import TagDialect
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-DIALECTS: tuple[TagDialect, ...] = ()
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import (
+    LONGEST,
+    Fields,
+    Head,
+    HeaderBody,
+    Headers,
+    TextBody,
+    prefixes,
+    read_named,
+    read_program,
+    unsaid,
+)
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.call import Fault, Found
+from shepherd.dialects.markup import Block, MakeBody, Markup, Thought
+from shepherd.dialects.spelling import Json, Part, Spelling
+from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.values import find_tool
+
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+ANALYSIS = Thought("<|channel|>analysis<|message|>", ENDS)
+CHANNELS = ("analysis", "commentary", "final")
+CHANNEL = "|".join(CHANNELS)
+STUCK = ("json", "code", "text", *CHANNELS)
+"""Words that models write behind a tool's name without a blank."""
+HEADLESS = {
+    "assistant<|channel|>": ("<|start|>", "assistant<|channel|>"),
+    **{f"assistant{channel}": ("<|channel|>", channel) for channel in CHANNELS},
+    **{f"{channel}<|message|>": ("<|channel|>", f"{channel}<|message|>") for channel in CHANNELS},
+}
+"""What is left of headers whose markers are forgotten, and what should stand there. Where all of them are lost, that is
+`analysisWe need...assistantfinalIt rains.`"""
+JSON_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[^\S \t\n\r]|[\u200b\u2060\ufeff]', re.DOTALL)
+"""Strings as they are, and outside of them blanks that JSON does not know; gpt-oss likes narrow ones."""
+RECIPIENT = re.compile(r"[\w.:-]{1,90}(?: (?:json|code))? ?")
+RECIPIENT_BEGUN = re.compile(rf"[\w.:-]{{0,90}}(?: (?:{prefixes('json', 'code')})?)? ?")
+ROLE = re.compile(
+    rf"""\s{{0,16}}+ (?:{prefixes("assistant")})?
+    | \s{{0,16}}+ (?:assistant){{1,3}} (?:{prefixes("assistant")})?
+    | \s{{0,16}}+ (?:assistant){{0,3}} \s{{0,16}}+ (?:{prefixes("to=", *CHANNELS)})?
+    | \s{{0,16}}+ (?: (?:assistant){{0,3}} | user | system | developer | tool | functions\.[\w.-]{{0,64}} ) \s{{0,16}}+
+      (?:{CHANNEL})? \s{{0,16}}+
+      (?:{prefixes("to=", "json", "code")} | to=[^\s{{}}]{{0,90}} (?:\s+[\w.-]{{0,16}}){{0,2}})?
+    | \s{{0,16}}+ (?:{prefixes("user", "system", "developer", "tool", "functions.")})
+    """,
+    re.VERBOSE,
+)
+
+
+def about(fields: Fields, at: int, tools: Sequence[ToolSpec]) -> Head:
+    """What a header with these words heads."""
+    if fields.role:
+        return Head(at, inside=partial(TextBody, read=unsaid))
+    to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")
+    if to:
+        return Head(at, inside=call_of(to, tools))
+    return Head(at, then=ANALYSIS if fields.channel == "analysis" else None)
+
+
+def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
+    """What reads a message to this recipient."""
+    name = tool_name(to, tools)
+    if not name:
+        return JsonBody
+    own = not to.startswith("function")
+    body = TextBody if name == "python" and own else JsonBody
+    return partial(body, read=partial(read_call, name, tools, own))
+
+
+def tool_name(to: str, tools: Sequence[ToolSpec]) -> str:
+    """The tool that a recipient is; empty when it does not say."""
+    bare = re.sub(r"^(?:functions?(?:[.:/]|$))+|[.,:;?]+$", "", to)
+    stuck = (bare.removesuffix(word) for word in STUCK)
+    return next((name for name in (to, bare, *stuck) if find_tool(tools, name)), bare)
+
+
+def read_call(name: str, tools: Sequence[ToolSpec], own: bool, text: str, whole: bool) -> tuple[Found | Fault, ...]:
+    """The call that the text of a message spells; `own` if the tool may be one that the model knows without us."""
+    call = read_named(name, tools, text, whole)
+    if isinstance(call, Fault) and (plain := JSON_OR_SPACE.sub(lambda found: found[1] or " ", text)) != text:
+        call = read_named(name, tools, plain, whole)
+    if isinstance(call, Found) or not own:
+        return (call,)
+    program = read_program(find_tool(tools, name), text) if whole else None
+    return (program or replace(call, idle=not tools),)
+
+
+def headless(
+    opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, mark: str, words: str
+) -> Head | None:
+    """A `ReadHead` of a header that lacks what stands before `words`: read as if `mark` did."""
+    rest = text[at : at + LONGEST]
+    head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
+    if head and head.declined:
+        return about(Fields(channel=words if words in CHANNELS else ""), at, tools)
+    return replace(head, stop=head.stop + at - len(words)) if head else None
+
+
+def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of a header whose beginning up to the recipient is forgotten."""
+    name = RECIPIENT.match(text, at)
+    end = name.end() if name else at
+    if name and HEADERS.markers.standing(text, end) in (HEADERS.message, *HEADERS.marks):
+        return headless(opener, text, at, final, tools, mark=HEADERS.start, words=opener)
+    begun = HEADERS.markers.begun(text, end)
+    is_open = RECIPIENT_BEGUN.fullmatch(text, at, len(text) - begun) is not None
+    return None if is_open and not final else Head(at, declined=opener)
+
+
+def spelled(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{tool.name} <|constrain|>json<|message|>", Json(tool.parameters))
+
+
+def spelled_first(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f"{tool.name}<|channel|>commentary <|constrain|>json<|message|>", Json(tool.parameters))
+
+
+HEADERS = Headers(
+    start="<|start|>",
+    message="<|message|>",
+    ends=ENDS,
+    role=ROLE,
+    about=about,
+    marks=("<|channel|>", "<|constrain|>"),
+    channel=re.compile(rf"(?:[^\w<]*({CHANNEL}))+"),
+    nobody=("assistant", "user", "self", "all"),
+)
+HEADER = partial(HeaderBody, read=HEADERS.read)
+HARMONY = TagDialect(
+    name="harmony",
+    markup=Markup(
+        headed=(Thought("<|channel|>analysis<|message|>", ("<|end|><|start|>assistant",)),),
+        blocks=(
+            *(
+                Block(opener, ENDS, HEADER, "anywhere", "anywhere", mute=True)
+                for opener in ("<|start|>", "<|channel|>", *ENDS)
+            ),
+            Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
+            Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
+            *(
+                Block(
+                    opener,
+                    ENDS,
+                    partial(HeaderBody, read=partial(headless, mark=mark, words=words)),
+                    "start",
+                    "anywhere",
+                )
+                for opener, (mark, words) in HEADLESS.items()
+            ),
+        ),
+        spelled=(
+            Block(
+                "<|channel|>commentary to=functions.",
+                ENDS[1:],
+                HEADER,
+                "anywhere",
+                "anywhere",
+                spelling=Spelling(spelled),
+            ),
+            Block(
+                "<|start|>assistant to=functions.",
+                ENDS[1:],
+                HEADER,
+                "anywhere",
+                "anywhere",
+                spelling=Spelling(spelled_first),
+            ),
+        ),
+        answer=("<|channel|>final<|message|>", ""),
+    ),
+    marks=("<|start|>", "<|channel|>", "<|message|>"),
+    stops=tuple(f"<|start|>{role}" for role in ("user", "system", "developer", "tool", "functions.")),
+    thinks=True,
+)
+
+DIALECTS: tuple[TagDialect, ...] = (HARMONY,)

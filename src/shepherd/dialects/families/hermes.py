@@ -6,7 +6,8 @@ Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and
 from __future__ import annotations
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.bodies.chosen import AnyBody
+from shepherd.dialects.families.generic import strays
 from shepherd.dialects.markup import Block, Markup, Thought
 from shepherd.dialects.spelling import Json, Part, Spelling
 from shepherd.dialects.tags import TagDialect
@@ -20,7 +21,8 @@ HERMES = TagDialect(
     name="hermes",
     markup=Markup(
         thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(Block("<tool_call>", ("</tool_call>",), JsonBody, spelling=Spelling(call)),),
+        blocks=(Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(call)),),
+        declared=strays,
     ),
     marks=("<tool_call>",),
     # The same tag around other insides: Qwen3-Coder, GLM and its kin, MiniMax; and Apriel's list of calls.

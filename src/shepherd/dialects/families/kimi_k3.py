@@ -1,7 +1,90 @@
-"""Kimi K3."""
+"""Kimi K3: sections in XTML, tags of which only `<|open|>`, `<|close|>` and `<|sep|>` are control tokens.
+
+    <|open|>think<|sep|>It is about the weather.<|close|>think<|sep|>
+    <|open|>response<|sep|>I will look.<|close|>response<|sep|>
+    <|open|>tools<|sep|><|open|>call tool="look" index="1"<|sep|>
+    <|open|>argument key="at" type="string"<|sep|>Oslo<|close|>argument<|sep|>
+    <|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>
+
+(No line breaks between tags.) The prompt opens the thought, or the response; the model may go to another section at
+once. Source: the model's template.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import Head, HeaderBody
+from shepherd.dialects.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Part, Pattern, Spelling, members, resolved, value
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+TOOLS_END = "<|close|>tools<|sep|>"
+RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
+TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+TYPES |= {"object": "object", "array": "array"}
+
+
+def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of a tag whose section is text."""
+    found = read_tag(opener, text, at)
+    if isinstance(found, tuple):
+        return Head(found[1])
+    if not found:
+        return Head(at, declined=opener)
+    return Head(len(text)) if final else None
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    def spell(name: str) -> tuple[Part, ...]:
+        parts = value(tool, name, "<|close|>argument<|sep|>")
+        return (f'<|open|>argument key="{escaped(name)}" type="', type_of(tool, name), '"<|sep|>', *parts)
+
+    head = (f'<|open|>call tool="{escaped(tool.name)}" index="', Pattern("[1-9][0-9]?"), '"<|sep|>')
+    return (*head, *members(tool, spell), "<|close|>call<|sep|>")
+
+
+def type_of(tool: ToolSpec, name: str) -> Part:
+    schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
+    known = TYPES.get(str(schema.get("type")))
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if choices and all(isinstance(choice, str) for choice in choices):
+        known = "string"
+    # Not a string where the schema leaves it open: that would be written without quotes.
+    return known or Pattern("number|boolean|null|object|array")
+
+
+def escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;")
+
+
+SECTION = partial(HeaderBody, read=section)
+SPELLING = Spelling(call, before="<|sep|>", between="")
+WHOLE = Spelling(call, between="")
+KIMI_K3 = TagDialect(
+    name="kimi-k3",
+    markup=Markup(
+        thoughts=(Thought("<|open|>think<|sep|>", ("<|close|>think<|sep|>", *ENDS)),),
+        blocks=(
+            Block(f"{OPEN}tools", (TOOLS_END,), XtmlBody, "anywhere", "anywhere"),
+            Block(f"{OPEN}call", (TOOLS_END,), XtmlBody, "anywhere", "anywhere"),
+            Block(f"{OPEN}response", (), SECTION, "anywhere", "anywhere"),
+            Block(f"{OPEN}message", (), SECTION, "anywhere", "anywhere"),
+        ),
+        spelled=(
+            Block(
+                f"{RESPONSE}{RESPONSE_END}{OPEN}tools<|sep|>", (TOOLS_END,), XtmlBody, "never", "never", spelling=WHOLE
+            ),
+            Block(f"{OPEN}tools", (TOOLS_END,), XtmlBody, "anywhere", "anywhere", spelling=SPELLING),
+        ),
+        skips=(RESPONSE_END, "<|close|>call<|sep|>", "<|close|>argument<|sep|>", "<|close|>think<|sep|>", *ENDS),
+        answer=(RESPONSE, f"{RESPONSE_END}<|close|>message<|sep|>"),
+    ),
+    marks=("<|open|>", "<|close|>", "<|sep|>"),
+    stops=tuple(f'{OPEN}message role="{role}"' for role in ("user", "system", "tool")),
+)
+
+DIALECTS: tuple[TagDialect, ...] = (KIMI_K3,)

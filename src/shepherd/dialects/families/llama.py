@@ -1,7 +1,134 @@
-"""Llama 3."""
+"""Llama 3.1 to 3.3: calls in bare JSON, or behind `<|python_tag|>` as JSON, as `tool.call(...)` or as mere code.
+
+    {"name": "roll", "parameters": {"sides": 6}}
+    <|python_tag|>{"name": "roll", "parameters": {"sides": 6}}; {"name": "roll", "parameters": {"sides": 20}}
+    <|python_tag|>brave_search.call(query="how to roll dice")
+    <|python_tag|>import random
+    print(random.randint(1, 6))<|eom_id|>
+
+Bare JSON counts at the start of a line if it names a declared tool (`generic`); code is a call of the interpreter.
+Source: the models' chat templates and Meta's pages on prompt formats.
+"""
 
 from __future__ import annotations
 
-from shepherd.dialects.tags import TagDialect
+import re
+from collections.abc import Sequence
+from functools import partial
 
-DIALECTS: tuple[TagDialect, ...] = ()
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.chosen import ChosenBody
+from shepherd.dialects.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.bodies.python_body import read_python_calls
+from shepherd.dialects.call import Fault, Found, Keys
+from shepherd.dialects.families import generic
+from shepherd.dialects.markup import Block, MakeBody, Markup, Thought, markers_of
+from shepherd.dialects.spelling import Json, Part, Spelling
+from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.values import json_object, json_text
+
+INTERPRETERS = ("code_interpreter", "ipython", "python", "python_interpreter", "execute_python", "run_python")
+"""Names of tools that run code, as Meta and others call them."""
+CALL = re.compile(r"\s*\[?\s*([\w.]+)\s*\(")
+FENCED = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
+KEYS = Keys(arguments=("parameters", "arguments"), id=("id",))
+
+
+def code_call(code: str, tools: Sequence[ToolSpec]) -> Found:
+    """The call of the interpreter that runs this code."""
+    tool = next((tool for name in INTERPRETERS for tool in tools if tool.name == name), None)
+    parameters = list(tool.parameters.get("properties", ())) if tool else []
+    key = "code" if "code" in parameters or len(parameters) != 1 else parameters[0]
+    fenced = FENCED.fullmatch(code)
+    text = fenced[1] if fenced else code.strip()
+    return Found(tool.name if tool else INTERPRETERS[0], json_object([(key, json_text(text))]))
+
+
+def read_code(text: str, tools: Sequence[ToolSpec], whole: bool) -> tuple[Found | Fault, ...]:
+    """Calls of built-in tools, of declared ones in Python's form, or of the interpreter."""
+    first = CALL.match(text)
+    if first and (first[1].endswith(".call") or any(tool.name == first[1] for tool in tools)):
+        calls = read_python_calls(text, whole=whole)
+        return tuple(
+            Found(call.name.removesuffix(".call"), call.arguments)
+            if isinstance(call, Found)
+            else Fault(call.error, call.name.removesuffix(".call"))
+            for call in calls
+        )
+    if not text.strip():
+        return (Fault("the call is empty; write a call or code"),)
+    return (code_call(text, tools),)
+
+
+class CodeBody:
+    """Code, or calls in Python's form, up to the end of the message."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        self.ended = False
+        self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
+        self._tools = tools
+        self._markers = markers_of(*openers, *block.closers)
+        self._closers = block.closers
+        self._written = [block.opener]
+        self._code: list[str] = []
+        self._whole = True
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        stop, marker = self._markers.find(text, at)
+        if not marker and not final:
+            stop -= self._markers.begun(text, at)
+        self._code.append(text[at:stop])
+        self.ended = final or bool(marker)
+        self.closed = marker in self._closers
+        self._whole = not final or bool(marker)
+        after = stop + len(marker) if self.closed else stop
+        self._written.append(text[at:after])
+        return after
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        if not self.ended:
+            return []
+        return [("".join(self._written), read_code("".join(self._code), self._tools, self._whole))]
+
+
+def json_or_code(text: str, at: int, final: bool) -> MakeBody | None:
+    """What reads that which stands behind `<|python_tag|>`."""
+    first = after_blanks(text, at)
+    second = after_blanks(text, first + 1)
+    if second >= len(text) and not final and text[first : first + 1] in {"", "["}:
+        return None
+    bracket = text[second : second + 1] if text[first : first + 1] == "[" else text[first : first + 1]
+    return partial(JsonBody, keys=KEYS) if bracket == "{" else CodeBody
+
+
+PYTHON_TAG = partial(ChosenBody, choose=json_or_code)
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return (f'{tool.name}", "parameters": ', Json(tool.parameters), "}")
+
+
+CODE = partial(Block, body=PYTHON_TAG, starts=r"[\w{\[]", tight=True)
+BARE = {'{"name": "': Spelling(call), **generic.BARE}
+
+
+LLAMA = TagDialect(
+    name="llama-3",
+    markup=Markup(
+        blocks=(
+            CODE("<|python_tag|>", ("<|eom_id|>", "<|eot_id|>")),
+            CODE("<|python_start|>", ("<|python_end|>",)),
+            *generic.unspelt(generic.TAGGED),
+        ),
+        declared=partial(generic.unmarked, openers=BARE),
+    ),
+    # The role of tool results in its prompts, and the key of arguments in its calls.
+    marks=("ipython", '"parameters": '),
+    foreign=("<function=", "<tool_call>", "<TOOLCALL>", "functools[", ">>>all"),
+)
+
+DIALECTS = (LLAMA,)
+
+_code: MakeBody = CodeBody

@@ -1,7 +1,49 @@
-"""MiniCPM5."""
+"""MiniCPM5.
+
+    <think>A thought.</think>
+    <function name="get_weather"><param name="city">Paris</param></function>
+    <function name="write"><param name="text"><![CDATA[if a < b:
+        print("&")]]></param></function>
+
+Nothing stands around a call. Values are raw, and in a CDATA section if they hold `<`, `&` or line breaks. From the
+model's own template.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.tagged import TaggedBody
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Part, Pattern, Pick, Spelling, Until, members, value
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+TEXT = Pick(((Pattern(r"[^<&\n]*"), "</param>"), ("<![CDATA[", Until("]]></param>"))))
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    def spell(name: str) -> tuple[Part, ...]:
+        spelt = value(tool, name, "</param>")
+        return (f'<param name="{name}">', *((TEXT,) if isinstance(spelt[0], Until) else spelt))
+
+    return (f'"{tool.name}">', *members(tool, spell))
+
+
+body = partial(TaggedBody, cdata=True)
+
+MINICPM = TagDialect(
+    name="minicpm",
+    markup=Markup(
+        thoughts=(Thought("<think>", ("</think>",)),),
+        blocks=(
+            Block("<function name=", ("</function>",), body, starts="[\"']", tight=True, spelling=Spelling(call)),
+            Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]"),
+        ),
+        declared=strays,
+    ),
+    marks=("<function name=", "<param name="),
+)
+
+DIALECTS = (MINICPM,)

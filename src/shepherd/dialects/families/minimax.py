@@ -1,7 +1,89 @@
-"""MiniMax."""
+"""MiniMax M2 and M3; M1 writes lists of JSON (`lists`).
+
+    <think>A thought.</think>
+
+    <minimax:tool_call>
+    <invoke name="get_weather">
+    <parameter name="city">Paris</parameter>
+    </invoke>
+    </minimax:tool_call>
+
+M2, M2.1, M2.5: strings are raw, all else is JSON. M3 writes a token of its own before every tag, here `¤`, and spells
+out objects and arrays as tags:
+
+    <mm:think>A thought.</mm:think>¤<tool_call>
+    ¤<invoke name="plot">¤<points>¤<item>1¤</item>¤<item>2¤</item>¤</points>¤</invoke>
+    ¤</tool_call>
+
+From the models' own templates.
+"""
 
 from __future__ import annotations
 
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.nested import NestedBody, spelled
+from shepherd.dialects.bodies.tagged import TaggedBody
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Part, Spelling, members, value
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+M3_MARK = "]<]minimax[>["
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    def spell(name: str) -> tuple[Part, ...]:
+        return (f'<parameter name="{name}">', *value(tool, name, "</parameter>\n"))
+
+    return (f'<invoke name="{tool.name}">\n', *members(tool, spell), "</invoke>\n")
+
+
+CLOSERS = ("</minimax:tool_call>", "</tool_calls>", "</function_calls>")
+TAGGED = (
+    Block(
+        "<minimax:tool_call>",
+        CLOSERS,
+        TaggedBody,
+        starts=r"[<{\[]",
+        spelling=Spelling(call, before="\n", between=""),
+    ),
+    Block("<invoke name=", CLOSERS, TaggedBody, starts="[\"'\\w]", tight=True),
+)
+
+MINIMAX_M2 = TagDialect(
+    name="minimax-m2",
+    markup=Markup(
+        thoughts=(Thought("<think>", ("</think>",)),),
+        # M2 sometimes writes as M1 did, or as others do.
+        blocks=(
+            *TAGGED,
+            Block("<tool_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
+            Block("<function_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
+        ),
+        declared=strays,
+    ),
+    marks=("<minimax:tool_call>",),
+    foreign=(M3_MARK,),
+)
+
+MINIMAX_M3 = TagDialect(
+    name="minimax-m3",
+    markup=Markup(
+        thoughts=(Thought("<mm:think>", ("</mm:think>",)),),
+        blocks=(
+            Block(
+                M3_MARK,
+                ("</tool_call>",),
+                NestedBody,
+                where="anywhere",
+                within="anywhere",
+                spelling=Spelling(spelled(M3_MARK), before="<tool_call>\n", between="", after=M3_MARK),
+            ),
+            *TAGGED,
+        ),
+        declared=strays,
+    ),
+    marks=(M3_MARK,),
+)
+
+DIALECTS = (MINIMAX_M2, MINIMAX_M3)

@@ -1,11 +1,28 @@
-"""Plain: no tool protocol; thoughts only where the template knows of them.
+"""Plain: no tool protocol of its own; thoughts only where the template knows of them.
 
-What a model speaks whose template no other dialect claims. Nothing of its output is ever lost or held back for long.
+What a model speaks whose template no other dialect claims. If tools are declared, it may call them in any form that is
+common (`generic`) or that another family marks unmistakably: a template without tools says little about what its model
+was trained on (C12). Nothing else of its output is ever lost or held back for long.
 """
 
 from __future__ import annotations
 
-from shepherd.dialects.markup import Markup
+from collections.abc import Sequence
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.families import deepseek, generic, kimi, lists, llama, minimax, mistral
+from shepherd.dialects.markup import Block, Markup
 from shepherd.dialects.tags import TagDialect
 
-PLAIN = TagDialect(name="plain", markup=Markup())
+FAMILIES = (*llama.DIALECTS, *mistral.DIALECTS, *minimax.DIALECTS, *lists.DIALECTS, *kimi.DIALECTS, *deepseek.DIALECTS)
+COMMON = {block.opener for block in (*generic.TAGGED, *lists.COMMAND_R.markup.blocks)}  # "Action:" is a word of many
+MARKED = {block.opener: block for dialect in FAMILIES for block in generic.unspelt(dialect.markup.blocks)}
+OTHERS = tuple(block for opener, block in MARKED.items() if opener not in COMMON)
+
+
+def declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """Every form of a call, for a request that has tools."""
+    return (*generic.everything(tools), *OTHERS) if tools else ()
+
+
+PLAIN = TagDialect(name="plain", markup=Markup(declared=declared))

@@ -1,7 +1,49 @@
-"""Seed-OSS."""
+"""Seed-OSS.
+
+    <seed:think>A thought.</seed:think>
+    <seed:tool_call>
+    <function=get_weather>
+    <parameter=city>Paris</parameter>
+    </function>
+    </seed:tool_call>
+
+Values are raw, exactly what stands between their tags; other things than strings are as Python prints them. From the
+model's own template.
+"""
 
 from __future__ import annotations
 
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.tagged import TaggedBody
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Part, Spelling, members, value
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    def spell(name: str) -> tuple[Part, ...]:
+        return (f"<parameter={name}>", *value(tool, name, "</parameter>\n"))
+
+    return (f"\n<function={tool.name}>\n", *members(tool, spell), "</function>\n")
+
+
+CLOSERS = ("</seed:tool_call>", "</tool_call>")
+
+SEED = TagDialect(
+    name="seed",
+    markup=Markup(
+        thoughts=(Thought("<seed:think>", ("</seed:think>",)),),
+        blocks=(
+            Block("<seed:tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]", spelling=Spelling(call)),
+            Block("<tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
+            Block("<function=", CLOSERS, TaggedBody, starts=r"\w", tight=True),
+        ),
+        declared=strays,
+        # The model counts its tokens aloud.
+        skips=("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
+    ),
+    marks=("<seed:tool_call>",),
+)
+
+DIALECTS = (SEED,)

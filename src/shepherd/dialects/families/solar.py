@@ -1,7 +1,80 @@
-"""Solar."""
+"""Solar: a control token says what a message is, and calls carry ids. Spoken by Solar Open.
+
+    <|begin|>assistant<|think|>It is about the weather.<|end|>
+    <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>look<|tool_call:args|>{"at": "Oslo"}
+    <|tool_call:end|><|calls|>
+    <|begin|>assistant<|content|>It rains.<|end|>
+
+(No line breaks between them.) The prompt ends with `<|begin|>assistant`. Source: the template of Solar Open 100B.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.header import Head, HeaderBody, prefixes, read_named
+from shepherd.dialects.bodies.json_body import JsonBody
+from shepherd.dialects.call import Fault, Found
+from shepherd.dialects.markup import Block, Markup, Thought
+from shepherd.dialects.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = ()
+CALLS, CALLS_END, CALL, CALL_END = "<|tool_calls|>", "<|calls|>", "<|tool_call:begin|>", "<|tool_call:end|>"
+NAME, ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
+AGAIN = "<|begin|>assistant"
+WORD = r"[\w.:/-]{0,128}"
+GAP = r"\s{0,16}+"
+AHEAD = rf"{GAP}(?:{re.escape(CALLS)})?{GAP}(?:{re.escape(CALL)})?{GAP}"
+HEAD = re.compile(rf"{AHEAD}(?:({WORD}){GAP}{re.escape(NAME)}{GAP})?({WORD}){GAP}(?:{re.escape(ARGUMENTS)}|(?=[{{\[]))")
+HEAD_BEGUN = re.compile(
+    rf"{GAP}(?:{prefixes(CALLS)})?|{GAP}(?:{re.escape(CALLS)})?{GAP}(?:{prefixes(CALL)})?|"
+    rf"{AHEAD}{WORD}{GAP}(?:{prefixes(NAME, ARGUMENTS)})?|"
+    rf"{AHEAD}{WORD}{GAP}{re.escape(NAME)}{GAP}{WORD}{GAP}(?:{prefixes(ARGUMENTS)})?"
+)
+
+
+def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    """A `ReadHead` of what stands before the arguments of a call."""
+    head = HEAD.match(text, at)
+    if head is None:
+        is_open = HEAD_BEGUN.fullmatch(text[at : at + 512]) is not None
+        if is_open and final and (not text[at:].strip() or not text[at].isspace()):
+            return Head(len(text), inside=JsonBody if text[at:].strip() else None)
+        return None if is_open and not final else Head(at, declined=opener)
+    if not head[2]:
+        return Head(head.end(), inside=JsonBody)
+    call_id = head[1] or ""
+
+    def read(spelled: str, whole: bool) -> tuple[Found | Fault, ...]:
+        call = read_named(head[2], tools, spelled, whole)
+        return (replace(call, id=call_id) if isinstance(call, Found) else call,)
+
+    return Head(head.end(), inside=partial(JsonBody, read=read))
+
+
+def call(tool: ToolSpec) -> tuple[Part, ...]:
+    return (CALL, Pattern("[a-z0-9]{10}"), f"{NAME}{tool.name}{ARGUMENTS}", Json(tool.parameters), CALL_END)
+
+
+HEADER = partial(HeaderBody, read=call_head)
+SOLAR = TagDialect(
+    name="solar",
+    markup=Markup(
+        thoughts=(Thought("<|think|>", ("<|end|>", AGAIN, "<|content|>")),),
+        blocks=(
+            Block(CALLS, (CALL_END,), HEADER, "anywhere", "anywhere"),
+            Block(CALL, (CALL_END,), HEADER, "anywhere", "anywhere"),
+        ),
+        spelled=(Block(CALLS, (CALLS_END,), HEADER, "anywhere", "anywhere", spelling=Spelling(call, between="")),),
+        skips=(AGAIN, "<|content|>", "<|end|>", CALLS_END),
+        answer=("<|content|>", ""),
+    ),
+    marks=("<|begin|>", "<|tool_calls|>", "<|tool_call:args|>"),
+    stops=tuple(f"<|begin|>{role}" for role in ("user", "system", "tool")),
+)
+
+DIALECTS: tuple[TagDialect, ...] = (SOLAR,)
