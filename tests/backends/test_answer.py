@@ -77,6 +77,26 @@ def test_an_eviction_before_the_start_is_told_behind_it() -> None:
     ]
 
 
+def test_the_message_is_there_when_the_answer_has_ended_and_no_stop_string_has_cut_it() -> None:
+    answer = Answer(Streaming(), FakeVocabulary(), model="m", stops=("xy",))
+    told = [event for step in (Admitted(0, 1), *b"a{}", Done("end")) for event in answer.take(step)]
+    assert answer.message == fold(told).message
+    cut = Answer(Streaming(), FakeVocabulary(), model="m", stops=("xy",))
+    assert cut.message is None
+    for step in (Admitted(0, 1), *b"a xy"):
+        list(cut.take(step))
+    assert cut.ended
+    assert cut.message is None
+
+
+def test_an_end_token_that_the_engine_does_not_know_ends_the_answer() -> None:
+    answer = Answer(Streaming(), FakeVocabulary(), model="m", end_token=257, role_stops=("<|im_start|>",))
+    events = [event for step in (Admitted(0, 1), *b"Hi<|im", 257) for event in answer.take(step)]
+    assert fold(events).message.text == "Hi<|im"
+    assert events[-1] == Finished("end", Usage(1, 0, output=7))
+    assert answer.tokens == list(b"Hi<|im")
+
+
 steps = st.lists(st.sampled_from([Evicted(2, 9), Prefill(1, 5), *b"a{}"]), max_size=20)
 
 

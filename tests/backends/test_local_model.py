@@ -142,3 +142,33 @@ async def test_after_evictions_the_cache_is_the_rendered_history_without_the_tur
         assert prompt_tokens(backend, Request("lamb", rest, tools=(WEATHER,)))[: len(resident)] == resident
         history.append(answer.message)
     assert n_evicted > 10
+
+
+@pytest.mark.parametrize("position", [0.1, 0.5, 0.9])
+async def test_what_was_decoded_beyond_a_stop_string_leaves_nothing_behind(
+    backend: LocalBackend, weights: Weights, position: float
+) -> None:
+    asked = Message.user("What can you do?")
+    whole = (await reply(backend, Request("lamb", (asked,)))).message.text
+    await at_rest(backend, 1)
+    await backend.engine.clear()
+    at = int(len(whole) * position)
+    stop = whole[at : at + 4]
+    first = await reply(backend, Request("lamb", (asked,), stop=(stop,)))
+    assert (first.reason, first.stop, first.message.text) == ("stop", stop, whole[: whole.index(stop)])
+    held = (await at_rest(backend, 2)).tokens
+
+    following = Request("lamb", (asked, first.message, Message.user("My name is Ada. What is my name?")))
+    prompt = prompt_tokens(backend, following)
+    pairs = enumerate(zip(held, prompt, strict=False))
+    n_shared = next((n for n, (one, other) in pairs if one != other), len(held))
+    assert n_shared > len(prompt_tokens(backend, Request("lamb", (asked,)))) - 1, "the answer up to the stop is cached"
+    warm = await reply(backend, following)
+    assert (warm.usage.cache_read, warm.usage.prompt) == (n_shared, len(prompt))
+    resident = await at_rest(backend, 3)
+    assert resident.tokens[: len(prompt)] == prompt, "what was beyond the stop has gone from the books"
+
+    await backend.engine.clear()
+    cold = await reply(backend, following)
+    assert cold.usage.cache_read == 0
+    assert cold.message == warm.message

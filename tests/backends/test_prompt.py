@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.prompt import Encoder
 from shepherd.dialects import Piece
+from shepherd.dialects.replay import OWN
 from shepherd.engine.base import Special
 from shepherd.engine.fake import BYTES, FakeVocabulary
 from shepherd.engine.llamacpp import Weights
@@ -54,6 +55,21 @@ def test_the_templates_own_markup_becomes_protocol_tokens() -> None:
 def test_user_defined_tokens_that_are_no_protocol_stay_what_the_tokeniser_makes_of_them() -> None:
     vocab = vocabulary()
     assert vocab.ids["<h1>"] in Encoder(vocab, TEMPLATE).encode([Piece("a <h1> title", 0)]).tokens
+
+
+def test_a_token_cannot_be_forged_inside_of_another() -> None:
+    vocab = FakeVocabulary(control=(), user_defined=("<a<b>>", "<b>", "b>>", "<b>>c"))
+    encoder = Encoder(vocab, "<a<b>> <b> b>> <b>>c")
+    for text in ("<a<b>>", "<a<b>>c", "<b<b>>c", "<<a<b>>>"):
+        tokens = encoder.encode([Piece(text, 0)]).tokens
+        assert max(tokens) < BYTES
+        assert spell(vocab, tokens) == text
+
+
+def test_runs_of_blanks_are_no_protocol_though_the_template_has_some() -> None:
+    vocab = FakeVocabulary(control=(), user_defined=("    ", "\n\n"))
+    encoder = Encoder(vocab, "{% if x %}\n\n    {% endif %}")
+    assert list(encoder.encode([Piece("a\n\n    b", 0)]).tokens) == [*b"a", 257, 256, *b"b"]
 
 
 def test_a_marker_cannot_be_assembled_from_markup_and_content() -> None:
@@ -115,6 +131,20 @@ def test_generated_protocol_tokens_cut_the_memory_like_the_template_does() -> No
         [Piece("<|im_start|>assistant\n", None), Piece("Sure.", 0), Piece("\n<tool_call>\n{}", None)]
     )
     assert list(again.tokens) == [*encoded.tokens, *generated]
+
+
+def test_what_was_generated_is_told_as_markup_and_text() -> None:
+    vocab = vocabulary()
+    encoder = Encoder(vocab, TEMPLATE)
+    call = vocab.ids["<tool_call>"]
+    assert encoder.spell([*"Né ".encode(), call, *b"<|im_end|>"]) == (
+        Piece("Né ", OWN),
+        Piece("<tool_call>", None),
+        Piece("<|im_end|>", OWN),
+    )
+    assert encoder.spell([call]) == (Piece("<tool_call>", None),)
+    assert encoder.spell(["é".encode()[0], call]) is encoder.spell(["é".encode()[0]]) is None
+    assert (encoder.find_token("<tool_call>"), encoder.find_token("<h1>")) == (call, None)
 
 
 def test_a_generation_that_ends_inside_a_character_is_not_remembered_wrongly() -> None:

@@ -102,14 +102,14 @@ def test_a_system_prompt_that_is_put_into_the_first_question_shares_its_place() 
         assert [(s.message, s.others) for s in prompt.stretches] == [(1, (0,)), (2, ()), (3, ())]
 
 
-def test_system_messages_that_are_collected_at_the_front_stand_there() -> None:
+def test_a_system_message_that_the_template_would_put_at_the_front_keeps_its_place() -> None:
     source = (
         "<s>{% for m in messages if m.role == 'system' %}{{ m.content }}\n{% endfor %}"
         "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     )
     prompt = prompt_of(source, [S, U, A, Message.system("LATER"), V])
-    assert stretched(prompt) == ["<s>SYS\n", "LATER\n", "<|user|>U1", "<|assistant|>A1", "<|user|>U2"]
-    assert [stretch.message for stretch in prompt.stretches] == [0, 3, 1, 2, 4]
+    assert stretched(prompt) == ["<s>SYS\n", "<|user|>U1", "<|assistant|>A1", "<|user|>LATER\n\nU2"]
+    assert [(s.message, s.others) for s in prompt.stretches] == [(0, ()), (1, ()), (2, ()), (4, (3,))]
 
 
 def test_messages_that_the_template_wants_joined_share_a_place() -> None:
@@ -172,6 +172,32 @@ def test_a_message_that_ends_in_another_way_than_the_probe_ends_where_all_do() -
     )
     silent = Message("assistant", (ToolCall("1", "f", "{}"),))
     assert stretched(prompt_of(no_arguments, [U, silent, RESULT, A, V], [TOOL]))[1].endswith("f</call><|im_end|>\n")
+
+
+def test_a_message_whose_text_comes_in_two_places_shares_a_place_with_what_stands_between() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'tool' %}<r>{{ m.tool_call_id }} of "
+        "{{ messages[loop.index0 - 1].tool_calls[0].function.name }}: {{ m.content }}</r>"
+        "{% else %}<{{ m.role }}>{{ m.content }}" + CALLS + "</{{ m.role }}>{% endif %}{% endfor %}"
+        "{{ tools | tojson if tools else '' }}"
+    )
+    prompt = prompt_of(source, [U, CALL, RESULT, A, V], [TOOL])
+    assert [(s.message, s.others) for s in prompt.stretches] == [(0, ()), (2, (1,)), (3, ()), (4, ())]
+    assert stretched(prompt)[1].endswith("<r>call_1 of f: RES</r>")
+
+
+@pytest.mark.parametrize(
+    ("source", "ends"),
+    [
+        (CHATML, ("<|im_end|>",)),
+        (per_role(user="<u>@</u>", assistant="<a>@", end="</text></a>"), ("</text>", "</a>")),
+        (per_role(user="<u>@<end>", assistant="<a>@<end>").replace("<call>", "<end><call>"), ()),
+        (per_role(user="User: @\n\n", assistant="Bot: @\n\n", ask="Bot:"), ()),
+    ],
+    ids=["one", "two", "inside, too", "words"],
+)
+def test_the_tags_behind_an_answer_end_it_unless_they_stand_inside_of_one(source: str, ends: tuple[str, ...]) -> None:
+    assert Template(source).frame.ends == ends
 
 
 def test_nobody_can_forge_a_boundary_from_inside_a_message() -> None:

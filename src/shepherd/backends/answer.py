@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shepherd.backends.stop import StopFilter
 from shepherd.core import (
+    Assembler,
     CallEnded,
     CallStarted,
     Event,
     Evicted,
     Finished,
+    Message,
     Progress,
     ReasoningDelta,
     Started,
@@ -42,12 +44,15 @@ class Answer:
         model: str,
         stops: Sequence[str] = (),
         role_stops: Sequence[str] = (),
+        end_token: int | None = None,
     ) -> None:
+        """`end_token` ends the answer as the engine's own end tokens do, which are never seen here."""
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
         self.ended = False
         """`Finished` has been yielded: what follows is of no interest."""
         self._model = model
+        self._end_token = end_token
         self._vocabulary = vocabulary
         self._parser = parser
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -59,6 +64,12 @@ class Answer:
         self._reasons = self._has_calls = False
         self._takes_notices = False
         self._notices: list[Progress | Evicted] = []
+        self._assembler = Assembler()
+
+    @property
+    def message(self) -> Message | None:
+        """What was said; None before the answer has ended, and when a stop string has cut it."""
+        return self._assembler.reply().message if self.ended and self._stops.found is None else None
 
     @property
     def usage(self) -> Usage:
@@ -70,8 +81,13 @@ class Answer:
             reasoning=self._n_reasoning,
         )
 
-    def take(self, step: Step) -> Iterable[Event]:
+    def take(self, step: Step) -> Iterator[Event]:
         """The events that one more step of the job brings; often none."""
+        for event in self._taken(step):
+            self._assembler.feed(event)
+            yield event
+
+    def _taken(self, step: Step) -> Iterable[Event]:
         match step:
             case int():
                 return self._token(step)
@@ -95,6 +111,9 @@ class Answer:
         return told
 
     def _token(self, token: int) -> Iterator[Event]:
+        if token == self._end_token:
+            yield from self._end(Done("end", token))
+            return
         self.tokens.append(token)
         self._n_output += 1
         text = self._role_stops.feed(self._utf8.decode(self._vocabulary.piece(token)))

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shepherd.dialects import Piece
+from shepherd.dialects.replay import OWN, joined
 from shepherd.engine.base import Special, Vocabulary
 
 
@@ -41,14 +42,18 @@ class Encoded:
 class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
-    def __init__(self, vocabulary: Vocabulary, template: str, *, remember_chars: int = 32_000_000) -> None:
-        """`template` is the chat template's source: a user-defined token that it mentions belongs to the protocol.
+    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_chars: int = 32_000_000) -> None:
+        """`markup` is the chat template's source and all that the model's dialect knows: a user-defined token that
+        stands in it belongs to the protocol.
 
         `remember_chars` bounds the remembered chunks, in characters of text (their tokens take about twice that in
         bytes).
         """
         self._vocabulary = vocabulary
-        protocol = [s for s in vocabulary.specials if s.text and (s.control or s.text in template)]
+        # Runs of blanks are user-defined tokens in some vocabularies, and stand in many a template: they forge nothing.
+        protocol = [
+            s for s in vocabulary.specials if s.text and (s.control or (len(s.text.strip()) > 1 and s.text in markup))
+        ]
         self._by_text = {special.text: special for special in protocol}
         self._protocol_ids = frozenset(special.id for special in protocol)
         longest_first = sorted(self._by_text, key=len, reverse=True)
@@ -57,6 +62,11 @@ class Encoder:
         matching = [s.text for s in protocol if not s.control]
         self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
         self._chunks = _Remembered(remember_chars)
+
+    def find_token(self, text: str) -> int | None:
+        """The protocol's token of this text; None when this vocabulary spells it in several."""
+        special = self._by_text.get(text)
+        return special.id if special else None
 
     def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = ()) -> Encoded:
         """The prompt's tokens, with the BOS token that this vocabulary wants, once.
@@ -99,6 +109,25 @@ class Encoder:
                 raw += self._vocabulary.piece(token)
                 tokens.append(token)
         self._keep(text, raw, tokens)
+
+    def spell(self, generated: Iterable[int]) -> tuple[Piece, ...] | None:
+        """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`.
+
+        None when it ends inside of a character.
+        """
+        pieces: list[Piece] = []
+        raw = b""
+        try:
+            for token in generated:
+                piece = self._vocabulary.piece(token)
+                if token in self._protocol_ids:
+                    pieces += (Piece(raw.decode("utf-8"), OWN), Piece(piece.decode("utf-8"), None))
+                    raw = b""
+                else:
+                    raw += piece
+            return joined((), *pieces, Piece(raw.decode("utf-8"), OWN))
+        except UnicodeDecodeError:
+            return None
 
     def _keep(self, text: str, raw: bytes, tokens: array[int]) -> None:
         try:
@@ -160,8 +189,8 @@ class Encoder:
         if known is None:
             known = array("i")
             start = 0
-            for match in self._forgeable.finditer(text):
-                # Split inside the marker's text: neither half can match it.
+            while match := self._forgeable.search(text, start):
+                # Split inside the marker's text: neither half can match it. Another may begin in the second half.
                 middle = match.start() + 1
                 known.extend(self._vocabulary.tokenize(text[start:middle]))
                 start = middle

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from shepherd.core import (
@@ -26,9 +27,13 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.provenance import Arguments, Sourced, join, sourced
+from shepherd.dialects.values import kinds_of
 
 Turn = dict[str, Any]
 """One message as templates see it."""
+
+ThoughtKey = Literal["reasoning_content", "reasoning", "thinking", "thought", "part"]
+"""Where a template looks for the thoughts of an answer; `part` is a part of its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +47,70 @@ class Caps:
     tool_role: bool = True
     repeats: bool = True
     """Takes two messages of one role in a row."""
+    answer_first: bool = True
+    """Takes a conversation that begins with an answer."""
+    silent_answers: bool = True
+    """Takes an answer without any text."""
+    user_after_result: bool = True
+    """Takes a user's message right behind the result of a call."""
     arguments: Literal["object", "text"] = "object"
     blank: str | None = ""
     """The content of an assistant message that holds calls only."""
+    parallel: bool = True
+    """Shows all calls of a message, not the first alone."""
+    text_hides_calls: bool = False
+    """Shows no calls of a message that has a text, too."""
+    thought_or_text: bool = False
+    """Takes either a thought or a text beside a call, not both."""
+    thought: ThoughtKey = "reasoning_content"
     short_ids: bool = False
     """Takes call ids of nine letters and digits only."""
     parts: bool = False
     """Wants content as a list of parts."""
     tools: Literal["none", "undefined", "empty"] = "none"
     """How the absence of tools is told."""
+    shows_tools: bool = True
+    described: bool = False
+    """Wants a description of every parameter of a tool."""
     switch: bool = False
     """Renders something else when thinking is off."""
     efforts: tuple[str, ...] = ("low", "medium", "high")
     """Levels of reasoning that it does not refuse."""
 
 
-def shaped(messages: Sequence[Message], caps: Caps) -> list[Turn]:
-    """The conversation for a template with these abilities.
+def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[Turn]:
+    """The conversation for a template with these abilities. `preface` is said at the end of the first system message.
 
     Raises: `InvalidRequest` for images.
     """
     turns = [turn for index, message in enumerate(messages) for turn in turns_of(message, index, caps)]
+    if preface:
+        turns = prefaced(turns, preface)
     if not caps.later_systems:
         n_leading = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
         turns = [*merged(turns[:n_leading]), *systems_folded(turns[n_leading:])]
     if not caps.system:
         turns = systems_folded(turns)
+    if not caps.silent_answers:
+        turns = [turn for turn in turns if turn["role"] != "assistant" or turn["content"] or "tool_calls" in turn]
+    turns = [part for turn in turns for part in divided(turn, caps)]
+    if not caps.parallel:
+        turns = list(one_by_one(turns, caps.blank))
+    if not caps.user_after_result:
+        turns = told_with_results(turns)
     if not caps.repeats:
         turns = list(merged(turns))
-    if caps.parts:
-        for turn in turns:
-            turn["content"] = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
-    return turns
+    if not caps.answer_first:
+        turns = question_first(turns)
+    return [finished(turn, caps) for turn in turns]
+
+
+def prefaced(turns: Sequence[Turn], preface: str) -> list[Turn]:
+    """The turns with that at the end of the first system message, or as one of its own."""
+    told = sourced(preface, TOOLS)
+    if turns and turns[0]["role"] == "system":
+        return [{**turns[0], "content": paragraphs([turns[0]["content"], told])}, *turns[1:]]
+    return [{"role": "system", "content": told}, *turns]
 
 
 def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
@@ -134,19 +171,58 @@ def call_turn(call: ToolCall, index: int, caps: Caps) -> Turn:
     }
 
 
-def tool_turns(tools: Sequence[ToolSpec]) -> list[Turn]:
-    """The tool definitions as templates see them."""
+def tool_turns(tools: Sequence[ToolSpec], *, described: bool = False) -> list[Turn]:
+    """The tool definitions as templates see them; `described`: every parameter with a description, if an empty one."""
     return [
         {
             "type": "function",
             "function": {
                 "name": sourced(tool.name, TOOLS),
                 "description": sourced(tool.description, TOOLS),
-                "parameters": sourced(tool.parameters, TOOLS) or {"type": "object", "properties": {}},
+                "parameters": sourced(described_in(tool.parameters) if described else tool.parameters, TOOLS)
+                or {"type": "object", "properties": {}},
             },
         }
         for tool in tools
     ]
+
+
+def described_in(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a tool's arguments with what such templates read of each property, empty where it does not say."""
+    found = parameters.get("properties")
+    if not isinstance(found, Mapping):
+        return parameters
+    lacks = {"description": "", "additionalProperties": {}}
+    filled = {key: {**lacks, **each} if isinstance(each, Mapping) else each for key, each in found.items()}
+    return {**parameters, "properties": filled}
+
+
+def simplified(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments with one type for each property and no other way of saying it."""
+    found = parameters.get("properties")
+    properties = {key: plainly(each, parameters) for key, each in found.items()} if isinstance(found, Mapping) else {}
+    needed = [key for key in parameters.get("required") or () if key in properties]
+    return {"type": "object", "properties": properties, "required": needed}
+
+
+PLAINEST = ("string", "number", "integer", "boolean", "array", "object")
+"""Which of several types a template is told, the first one that is allowed."""
+
+
+def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """A property's schema in the words that every template knows: type, description, enum, items, properties."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    kinds = kinds_of(schema, root) - {"null"}
+    own = schema.get("type")
+    kind = own if isinstance(own, str) else next((kind for kind in PLAINEST if kind in kinds), "string")
+    told: dict[str, Any] = {"type": kind, "description": str(schema.get("description") or "")}
+    if isinstance(schema.get("enum"), list) and kind == "string":
+        told["enum"] = [choice for choice in schema["enum"] if isinstance(choice, str)]
+    if kind == "array":
+        told["items"] = plainly(schema.get("items"), root)
+    if kind == "object" and isinstance(schema.get("properties"), Mapping):
+        told |= simplified({**schema, "$defs": root.get("$defs", {})})
+    return told
 
 
 def spelled_call(call: ToolCall) -> str:
@@ -164,6 +240,79 @@ def seen(part: Text | Image) -> str:
 def short_id(call_id: str) -> str:
     """Nine letters and digits that stand for the id, the same ones every time."""
     return call_id if len(call_id) == 9 and call_id.isalnum() else hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+def systems_late(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns with all system messages folded into the last of the user's."""
+    systems = [turn for turn in turns if turn["role"] == "system"]
+    others = [turn for turn in turns if turn["role"] != "system"]
+    last = max((at for at, turn in enumerate(others) if turn["role"] == "user"), default=len(others))
+    return systems_folded([*others[:last], *systems, *others[last:]])
+
+
+def finished(turn: Turn, caps: Caps) -> Turn:
+    """The turn with its thought and its content where the template looks for them."""
+    if "reasoning_content" in turn and caps.thought != "reasoning_content":
+        thought = turn.pop("reasoning_content")
+        if caps.thought == "part":
+            text = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
+            return {**turn, "content": [{"type": "thinking", "thinking": thought}, *text]}
+        turn[caps.thought] = thought
+    if caps.parts:
+        turn["content"] = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
+    return turn
+
+
+def divided(turn: Turn, caps: Caps) -> Iterator[Turn]:
+    """The turn of an answer, in two where its text would hide its calls; else as it is, or its thought in its text."""
+    if "tool_calls" not in turn or not turn["content"]:
+        yield turn
+    elif caps.text_hides_calls:
+        yield {key: value for key, value in turn.items() if key != "tool_calls"}
+        yield {"role": "assistant", "content": caps.blank, "tool_calls": turn["tool_calls"]}
+    elif caps.thought_or_text and "reasoning_content" in turn:
+        thought = paragraphs([turn["reasoning_content"], turn["content"]])
+        yield {**turn, "reasoning_content": thought, "content": caps.blank}
+    else:
+        yield turn
+
+
+def one_by_one(turns: Sequence[Turn], blank: str | None) -> Iterator[Turn]:
+    """The turns with one call in each, its result right behind it; `blank` is the content beside a further call."""
+    at = 0
+    while at < len(turns):
+        turn, at = turns[at], at + 1
+        calls = turn.get("tool_calls", ())
+        if len(calls) < 2:
+            yield turn
+            continue
+        results = list(takewhile(lambda turn: turn["role"] == "tool", turns[at:]))
+        at += len(results)
+        for call in calls:
+            yield {**turn, "tool_calls": [call]}
+            turn = {"role": "assistant", "content": blank}
+            yield from (result for result in results if result["tool_call_id"] == call["id"])
+            results = [result for result in results if result["tool_call_id"] != call["id"]]
+        yield from results
+
+
+def question_first(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns with an empty question before an answer that nobody has asked for."""
+    first = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    silence = {"role": "user", "content": Sourced("")}
+    is_answer = first < len(turns) and turns[first]["role"] == "assistant"
+    return [*turns[:first], silence, *turns[first:]] if is_answer else list(turns)
+
+
+def told_with_results(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with what a user says right behind a result at the end of that result."""
+    told: list[Turn] = []
+    for turn in turns:
+        if turn["role"] == "user" and told and told[-1]["role"] == "tool":
+            told[-1] = {**told[-1], "content": paragraphs([told[-1]["content"], turn["content"]])}
+        else:
+            told.append(turn)
+    return told
 
 
 def systems_folded(turns: Iterable[Turn]) -> list[Turn]:
@@ -195,6 +344,8 @@ def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
         both = {**last, **turn, "content": paragraphs([last["content"] or "", turn["content"] or ""])}
         if "tool_calls" in last and "tool_calls" in turn:
             both["tool_calls"] = last["tool_calls"] + turn["tool_calls"]
+        if "reasoning_content" in both:
+            both["reasoning_content"] = paragraphs(each.get("reasoning_content", "") for each in (last, turn))
         last = both
     if last is not None:
         yield last

@@ -11,7 +11,6 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from types import BuiltinMethodType
 from typing import Any, NoReturn
 
@@ -20,8 +19,9 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import SandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
 
 from shepherd.dialects.provenance import Arguments, Sourced, as_sourced, join, origins, plain, sourced, text_of, whole
 
@@ -61,7 +61,7 @@ class PromptEnvironment(SandboxedEnvironment):
     concat = staticmethod(join)
     intercepted_binops = frozenset(["%"])
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
+    def __init__(self) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -81,7 +81,18 @@ class PromptEnvironment(SandboxedEnvironment):
             indent=indent,
             format=lambda value, *args, **kwargs: percent(text_of(value), kwargs or args),
         )
-        self.globals.update(raise_exception=refuse, strftime_now=lambda form: whole(clock().strftime(form), form))
+        self.globals.update(raise_exception=refuse)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # Nearly all are fields of messages and of namespaces, asked for tens of thousands of times in a rendering.
+        if type(obj) is dict:
+            if attribute in obj and attribute not in DICT_METHODS:
+                return obj[attribute]
+        elif type(obj) in (Namespace, LoopContext) and not attribute.startswith("_"):
+            value = getattr(obj, attribute, None)
+            if value is not None and not callable(value):
+                return value
+        return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         # Bytes would come back as strings without origin.
@@ -123,6 +134,9 @@ class PromptEnvironment(SandboxedEnvironment):
                 shown = formatter.format_field(formatter.convert_field(value, conversion), form)
                 parts.append(whole(shown, value))
         return join(parts)
+
+
+DICT_METHODS = frozenset(dir(dict))
 
 
 def refuse(message: str) -> NoReturn:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from shepherd.core import EngineError, InvalidRequest, Message, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS, Piece, Stretch
 
 Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
@@ -39,6 +39,8 @@ class Frame:
     """Before the text of a user message; empty when it is not known."""
     trailers: Mapping[Kind, str]
     """Behind the text of a message; none for what is not known."""
+    ends: tuple[str, ...] = ()
+    """The tags behind an answer that stand nowhere inside of one; none for what is not known."""
 
     def end_of(self, message: Message, markup: str, start: int, before: Message | None) -> int | None:
         """Where in the markup between it and `before` a message ends, looking from `start` on; None for nowhere."""
@@ -91,14 +93,22 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
     """Where each message stands that shows at all; in order of the text, without overlap. What belongs to none, such
     as the head of the next answer, is in no stretch.
 
-    Messages between whose texts there is no boundary share a stretch.
+    Messages between whose texts there is no boundary share a stretch; so does a message whose text comes in two places
+    with all that stands between them.
     """
     gaps, runs = divided(pieces)
     shown = {origin for origin, _ in runs}
     n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
     made: list[Stretch] = []
+    where: dict[int, int] = {}
+    """By message, which of them it stands in."""
     top = -1
     for gap, (origin, stop) in zip(gaps, [*runs, (len(messages), -1)], strict=True):
+        if origin in where:
+            at = where[origin]
+            made[at:] = [together(made[at:], origin, stop)]
+            where |= dict.fromkeys(made[at].others, at) | {made[at].message: at}
+            continue
         # Messages without any text have a header and a trailer all the same, in most templates.
         silent = [at for at in range(top + 1, origin) if at not in shown] if made else []
         behind = [messages[at] for at in (*(stretch.message for stretch in made[-1:]), *silent)]
@@ -113,15 +123,22 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
         elif before is None:
             break
         else:
-            joined = made.pop()
-            numbers = sorted({joined.message, *joined.others, origin})
-            made.append(replace(joined, stop=stop, message=numbers[-1], others=tuple(numbers[:-1])))
+            made[-1:] = [together(made[-1:], origin, stop)]
+            where[origin] = len(made) - 1
             top = max(top, origin)
             continue
         if before is not None:
             made.append(Stretch(start, stop, origin, tools=gap.has_tools and start < gap.stop - len(gap.last)))
+            where[origin] = len(made) - 1
             top = max(top, origin)
     return tuple(made)
+
+
+def together(parts: Sequence[Stretch], origin: int, stop: int) -> Stretch:
+    """One stretch of these, and of the message `origin` whose text ends at `stop`."""
+    numbers = sorted({origin, *(number for part in parts for number in (part.message, *part.others))})
+    tools = any(part.tools for part in parts)
+    return Stretch(parts[0].start, stop, numbers[-1], tuple(numbers[:-1]), tools)
 
 
 def divided(pieces: Sequence[Piece]) -> tuple[list[Gap], list[tuple[int, int]]]:
@@ -213,7 +230,10 @@ def framed(render: Render) -> Frame:
             return []
         gaps, runs = divided(pieces)
         text = "".join(piece.text for piece in pieces)
-        found = {origin: text[gap.start : gap.stop] for (origin, _), gap in zip(runs, gaps[1:], strict=True)}
+        found: dict[int, str] = {}
+        for (origin, _), gap in zip(runs, gaps[1:], strict=True):
+            if origin >= max(found, default=0):  # a tool's name may show again beside its result
+                found[origin] = text[gap.start : gap.stop]
         return [found[at] for at in range(len(messages))] if len(found) == len(messages) else []
 
     def before(message: Message) -> str:
@@ -251,7 +271,29 @@ def framed(render: Render) -> Frame:
             call_header = shared_end(work[0], work[2])
             asked, result = work[0].removesuffix(call_header), work[2].removesuffix(call_header)
         trailers |= {"asked": asked, "result": result}
-    return Frame(header, trailers)
+    return Frame(header, trailers, end_tags(trailers.get("assistant", ""), render))
+
+
+def end_tags(trailer: str, render: Render) -> tuple[str, ...]:
+    """The tags behind an answer that no answer with a thought or a call has inside of it."""
+    inside = ""
+    call, result = exchange(1)
+    thought = Reasoning("probethought")
+    answers: tuple[tuple[Message, ...], ...] = (
+        (Message("assistant", (thought, Text("probeanswer"))),),
+        (Message("assistant", (Text("probeanswer"), *call.parts)), result),
+        (Message("assistant", (thought, *call.parts)), result),
+    )
+    for messages in answers:
+        try:
+            pieces = render([USER, *messages], [TOOL])
+        except (InvalidRequest, EngineError):
+            continue
+        own = [at for at, piece in enumerate(pieces) if piece.origin == 1]
+        others = [at for at, piece in enumerate(pieces) if piece.origin == 2]
+        stop = max((at for at in own if at < min(others, default=len(pieces))), default=-1)
+        inside += "".join(piece.text for piece in pieces[min(own, default=0) : stop] if piece.origin is None)
+    return tuple(tag for tag in TAG.findall(trailer) if tag not in inside)
 
 
 def n_same(a: str, b: str) -> int:

@@ -1,17 +1,31 @@
 """A request as the prompt of one model: the template run, thinking switched, and what is left open for the answer.
 
-Not here: how templates are run (`template`), what the answer's markup means (`scanner`).
+Not here: how templates are run (`template`), how earlier answers get their own characters back (`replay`), what the
+answer's markup means (`scanner`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
-from shepherd.core import Message, ReasoningLevel, ToolSpec
+from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.frame import stretches
+from shepherd.dialects.frame import TOOL, USER, exchange, kind_of, stretches
+from shepherd.dialects.offer import offered
+from shepherd.dialects.replay import Said, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.template import NOTHING, Template
+
+MAX_OPENED = 1000
+"""Ends of prompts that are remembered; more would be a template that says something else every time."""
+COMMON = re.compile(r"[\w ]*:?|<\w+>")
+"""What a text may well hold, though a template has it at the head of a turn."""
+NO_ANSWERS: Mapping[int, Said] = MappingProxyType({})
 
 
 def render(
@@ -22,30 +36,84 @@ def render(
     tools: Sequence[ToolSpec] = (),
     reasoning: ReasoningLevel | None = None,
     extra: Mapping[str, Any] = NOTHING,
+    now: datetime | None = None,
+    answers: Mapping[int, Said] = NO_ANSWERS,
 ) -> Prompt:
     """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's.
 
+    `now` is what the template takes for today. `answers` are those of the assistant's messages, by index, of which it
+    is known how the model wrote them; what a client has changed since is left as it sent it.
+
     Raises: as `Template.render`.
     """
+    answers = {index: answer for index, answer in answers.items() if means(messages[index], answer)}
+    messages = with_thoughts(messages, answers)
+    if reasoning == "off" and dialect.thinks and not dialect.thoughts and not template.caps.switch:
+        reasoning = "low"  # it always thinks; little is the nearest
+
+    preface = offered(tools, template, dialect)
 
     def run(messages: Sequence[Message], *, asking: bool) -> tuple[Piece, ...]:
-        return template.render(messages, tools=tools, add_generation_prompt=asking, reasoning=reasoning, extra=extra)
+        return template.render(
+            messages,
+            tools=tools,
+            add_generation_prompt=asking,
+            reasoning=reasoning,
+            extra=extra,
+            now=now,
+            preface=preface,
+        )
 
     def asked(messages: Sequence[Message]) -> tuple[tuple[Piece, ...], str]:
         pieces = run(messages, asking=True)
-        opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
+        end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
+        key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
+        opened = template.opened.get(key)
+        if opened is None:  # rendering once more takes as long again, and the same end always opens the same
+            opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
+            if end and len(template.opened) < MAX_OPENED:
+                template.opened[key] = opened
         if reasoning != "off" or not dialect.thinks:
             return pieces, opened
         empty = no_thought(opened, dialect, has_switch=template.caps.switch)
         return joined(pieces, Piece(empty, None)), opened + empty
 
-    if messages and is_prefill(messages[-1]):
-        pieces, opened = continued(run(messages, asking=False), messages[-1], len(messages) - 1, dialect)
-        if not pieces:  # the template leaves something of it out
-            pieces, opened = prefilled(*asked(messages[:-1]), messages[-1], len(messages) - 1, dialect)
-    else:
+    begun = beginning(messages, dialect)
+    if begun is None:
         pieces, opened = asked(messages)
-    return Prompt(pieces, opened, dialect.stops, stretches(pieces, messages, template.frame))
+    else:
+        index = len(messages) - 1
+        messages[index] = begun
+        pieces, opened = continued(run(messages, asking=False), begun, index, dialect)
+        if not pieces:  # the template leaves something of it out
+            pieces, opened = prefilled(*asked(messages[:-1]), begun, index, template=template, dialect=dialect)
+    earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
+    if earlier:
+        pieces = replayed(pieces, earlier, dialect, tools)
+    return Prompt(pieces, opened, stops_of(template, dialect), stretches(pieces, messages, template.frame))
+
+
+def stops_of(template: Template, dialect: Dialect) -> tuple[str, ...]:
+    """The heads of turns that no answer may hold: those of the dialect, and a user's as this template writes it."""
+    header = template.frame.header.strip()
+    is_known = header.startswith(dialect.stops) or COMMON.fullmatch(header)
+    return dialect.stops if is_known else (*dialect.stops, header)
+
+
+def end_of_answer(template: Template, dialect: Dialect) -> str:
+    """The tag that the template has behind an answer, if the answer itself can hold none; else nothing."""
+    begins = (*dialect.stops, *dialect.openers, *chain(*dialect.thoughts))
+    return next((end for end in reversed(template.frame.ends) if end not in begins), "")
+
+
+def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
+    """The last message, if the answer shall go on with it; without a thought where the model knows none."""
+    if not messages or not is_prefill(messages[-1]):
+        return None
+    last = messages[-1]
+    if dialect.thinks or not last.text:
+        return last
+    return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
 
 
 def is_prefill(message: Message) -> bool:
@@ -72,8 +140,10 @@ def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
         if opener in opened:
             is_open = opened.rfind(opener) > opened.rfind(closer)
             return ("\n" if opened.endswith("\n") else "\n\n") + closer + "\n\n" if is_open else ""
+    if has_switch or not dialect.thoughts:
+        return ""
     opener, closer = dialect.thoughts[0]
-    return "" if has_switch else f"{opener}\n\n{closer}\n\n"
+    return f"{opener}\n\n{closer}\n\n"
 
 
 def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dialect) -> tuple[tuple[Piece, ...], str]:
@@ -88,47 +158,49 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
     others = [at for at in range(own[0]) if pieces[at].origin is not None]
     header = spelled(pieces[others[-1] + 1 if others else 0 : own[0]])
     said = spelled(pieces[own[0] :])
-    text, thought = last.text.rstrip(), last.reasoning.strip()
-    if thought not in said or not said.endswith(text.lstrip()) or (not text and not said.endswith(thought)):
+    text, thought = last.text.strip(), last.reasoning.strip()
+    if thought not in said or not said.rstrip().endswith(text or thought):
         return (), ""
     # Templates like to strip what they print; the model's next word depends on the blank before it.
-    blanks = last.text[len(text) :] if text else ""
-    thoughts = [at for opener, _ in dialect.thoughts if (at := header.rfind(opener)) >= 0]
-    opened = header[max(thoughts) :] if thoughts else ""
+    blanks = last.text[len(last.text.rstrip()) :] if text else ""
+    openers = [at for opener in dialect.openers if (at := header.rfind(opener)) >= 0]
+    opened = header[max(openers) :] if openers else ""
     if said.endswith(blanks) and blanks:
         blanks = ""
     return joined(pieces, Piece(blanks, index)), opened + said + blanks
 
 
 def prefilled(
-    pieces: tuple[Piece, ...], opened: str, last: Message, index: int, dialect: Dialect
+    pieces: tuple[Piece, ...], opened: str, last: Message, index: int, *, template: Template, dialect: Dialect
 ) -> tuple[tuple[Piece, ...], str]:
     """The conversation before the last message, with that message written behind its generation prompt."""
     added = [Piece(last.text, index)]
-    if dialect.thoughts:
-        opener, closer = dialect.thoughts[0]
-        if last.reasoning:
-            # Its own thought takes the place of one that the generation prompt opened, in the same style.
-            gap = "" if opened.startswith(opener) and not opened.startswith(f"{opener}\n") else "\n"
-            closing = f"{gap}{closer}{gap * 2}" if last.text else ""
-            pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
-            added = [Piece(opener + gap, None), Piece(last.reasoning, index), Piece(closing, None), *added]
-        else:
-            added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
+    if last.reasoning and dialect.thoughts:
+        # Its own thought takes the place of one that the generation prompt opened.
+        opener, closer = around_thought(template, dialect, opened)
+        pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
+        closing = Piece(closer if last.text else "", None)
+        added = [Piece(opener, None), Piece(last.reasoning, index), closing, *added]
+    elif dialect.thoughts:
+        added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
     return joined(pieces, *added), opened + spelled(added)
 
 
-def joined(pieces: Sequence[Piece], *added: Piece) -> tuple[Piece, ...]:
-    """The pieces with more behind them; neighbours of one origin become one, empty ones none."""
-    whole = list(pieces)
-    for piece in added:
-        if whole and whole[-1].origin == piece.origin:
-            whole[-1] = Piece(whole[-1].text + piece.text, piece.origin)
-        elif piece.text:
-            whole.append(piece)
-    return tuple(whole)
-
-
-def spelled(pieces: Sequence[Piece]) -> str:
-    """The text of the pieces."""
-    return "".join(piece.text for piece in pieces)
+def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str]:
+    """What this model has before and behind a thought: as the template shows one before a call, else as the generation
+    prompt opens one, else as the template spells the tags elsewhere."""
+    call, result = exchange(1)
+    thinking = Message("assistant", (Reasoning("probethought"), *call.parts))
+    try:
+        pieces = template.render([USER, thinking, result], tools=[TOOL], reasoning="medium")
+    except (InvalidRequest, EngineError):
+        pieces = ()
+    before, thought, behind = spelled(pieces).partition("probethought")
+    for opener, closer in dialect.thoughts:
+        if thought and opener in before and closer in behind:
+            end = behind.index(closer) + len(closer)
+            return before[before.rindex(opener) :], behind[: end + len(behind[end:]) - len(behind[end:].lstrip("\n"))]
+    opener, closer = dialect.thoughts[0]
+    spelling = opened if opener in opened else template.source.replace("\\n", "\n")
+    gap = "\n" if f"{opener}\n" in spelling else ""
+    return opener + gap, gap + closer + gap * 2
