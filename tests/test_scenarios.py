@@ -339,7 +339,7 @@ BROKEN: dict[str, tuple[bytes | dict[str, Any], str | None]] = {
     "several answers": ({"messages": HELLO, "n": 2}, "n"),
     "a tool without a name": ({"messages": HELLO, "tools": [{"type": "function", "function": {}}]}, "tools[0]"),
     "a bias beyond the vocabulary": ({"messages": HELLO, "logit_bias": {"99999": 1}}, "logit_bias"),
-    "constrained output": ({"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
+    "a format unheard of": ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format"),
 }
 
 

@@ -24,11 +24,13 @@ import psutil
 from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.backends.base import CacheUsage, Health, ModelCard
+from shepherd.backends.constrain import Constraints
 from shepherd.backends.local import LocalBackend, LocalOptions
 from shepherd.backends.router import Route, Router
 from shepherd.backends.speech import Sources, Speech, find_speech
 from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.core import ConfigError, EngineDown, Event, Request
+from shepherd.dialects.prompt import end_of_answer
 from shepherd.engine import catalog, gguf
 from shepherd.engine.engine import Engine
 from shepherd.engine.pool import Tiers
@@ -96,6 +98,7 @@ class App:
         self._env = os.environ if env is None else env
         self._backends: dict[str, LocalBackend] = {}
         self._weights: dict[str, Weights] = {}
+        self._constraints: dict[str, Constraints] = {}
         self._cards: list[ModelCard] = []
         self._router: Router | None = None
         self._facts: Facts | None = None
@@ -244,13 +247,21 @@ class App:
             cache_type_v=type_v,
         )
         runtime = LlamaRuntime(weights, options)
-        engine = Engine(runtime, name=cache.name, show=weights.piece, options=self._engine_options(cache))
+        constraints = self._constraints_of(model.name, weights, speech)
+        engine = Engine(
+            runtime,
+            name=cache.name,
+            show=weights.piece,
+            options=self._engine_options(cache),
+            constrainer=constraints.constrainer,
+        )
         self._backends[cache.name] = LocalBackend(
             engine,
             weights,
             template=speech.template,
             with_tools=speech.with_tools,
             dialect=speech.dialect,
+            constraints=constraints,
             model=model.name,
             options=LocalOptions(
                 sampling=model.sampling,
@@ -280,6 +291,15 @@ class App:
             cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
         )  # fmt: skip
         on_progress(Loading("context", cache.name, 1.0))
+
+    def _constraints_of(self, model: str, weights: Weights, speech: Speech) -> Constraints:
+        """One for all caches of a model: it holds the whole vocabulary."""
+        if model not in self._constraints:
+            # Not every file names the token that its template ends a turn with as an end token.
+            end = end_of_answer(speech.template, speech.dialect)
+            ends = {special.id for special in weights.specials if end and special.text == end}
+            self._constraints[model] = Constraints(weights, weights.end_tokens | ends, speech.dialect)
+        return self._constraints[model]
 
     def _engine_options(self, cache: CacheConfig) -> EngineOptions:
         kv = self.config.kv
@@ -322,6 +342,7 @@ class App:
                 weights.close()
             self._backends.clear()
             self._weights.clear()
+            self._constraints.clear()
             self._router = None
 
 

@@ -1,10 +1,13 @@
 """The local back end on the fake runtime: from messages to events, with every answer known beforehand."""
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -35,8 +38,9 @@ from shepherd.core import (
     fold,
 )
 from shepherd.dialects import Template, detect
+from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import BYTES, FakeRuntime, FakeVocabulary, Faults, say
+from shepherd.engine.fake import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
 
 CHATML = (
     "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
@@ -60,16 +64,19 @@ async def make() -> AsyncIterator[Make]:
         n_ctx: int = 4096,
         options: LocalOptions | None = None,
         faults: Faults | None = None,
-        template: str = CHATML,
+        template: str | Template = CHATML,
+        end_tokens: frozenset[int] | None = None,
+        user_defined: Sequence[str] = (),
+        memory: Memory = PLAIN,
     ) -> tuple[LocalBackend, FakeRuntime]:
-        vocabulary = FakeVocabulary()
-        runtime = FakeRuntime(
-            say(vocabulary, *answers), frozenset({vocabulary.ids["<|im_end|>"]}), n_ctx=n_ctx, faults=faults or Faults()
-        )
+        vocabulary = FakeVocabulary(user_defined=user_defined)
+        ends = frozenset({vocabulary.ids["<|im_end|>"]}) if end_tokens is None else end_tokens
+        runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=n_ctx, memory=memory, faults=faults or Faults())
         engine = Engine(runtime, show=vocabulary.piece)
         engines.append(engine)
+        compiled = template if isinstance(template, Template) else Template(template)
         backend = LocalBackend(
-            engine, vocabulary, template=Template(template), dialect=detect(template), model="fake", options=options
+            engine, vocabulary, template=compiled, dialect=detect(compiled.source), model="fake", options=options
         )
         return backend, runtime
 
@@ -82,6 +89,17 @@ def ask(text: str = "Hello", *history: Message, **fields: Any) -> Request:
     return Request("fake", (*history, Message.user(text)), **fields)
 
 
+def said_behind(header: str, text: str, then: int) -> Callable[[Sequence[int]], int]:
+    """A model that says the text behind the last header, and this token for ever after."""
+
+    def next_token(tokens: Sequence[int]) -> int:
+        data = bytes(token if token < BYTES else 0 for token in tokens)
+        n = len(data) - data.rindex(header.encode()) - len(header)
+        return text.encode()[n] if n < len(text) else then
+
+    return next_token
+
+
 def seen(runtime: FakeRuntime) -> bytes:
     """All text that the model has computed, without control tokens, in order."""
     return bytes(token for batch in runtime.batches for chunk in batch for token in chunk.tokens if token < BYTES)
@@ -89,7 +107,7 @@ def seen(runtime: FakeRuntime) -> bytes:
 
 def held(runtime: FakeRuntime) -> str:
     """What the sequence that was computed last holds now, control tokens included."""
-    vocabulary = FakeVocabulary()
+    vocabulary = FakeVocabulary(user_defined=TAGS)
     return b"".join(map(vocabulary.piece, runtime.tokens(runtime.batches[-1][-1].seq))).decode()
 
 
@@ -173,6 +191,78 @@ async def test_a_call_is_a_call_and_its_history_extends_the_cache(make: Make) ->
     assert second.usage.cache_read == first.usage.total, "the call was rendered as the model wrote it (K7)"
 
 
+THOUGHT = "{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
+THINKING = CHATML.replace("+ m.content }}", "}}" + THOUGHT + "{{ m.content }}", 1)
+TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+
+
+@pytest.mark.parametrize("tags", [(), TAGS], ids=["text", "tokens"])
+async def test_a_tool_loop_computes_results_only_however_the_model_spells_its_calls(
+    make: Make, tags: tuple[str, ...]
+) -> None:
+    said = (
+        '<tool_call>{"name":"add","arguments":{"a":1, "b":2}}</tool_call>',
+        '<think>Once more.</think>Wait.\n\n<tool_call> {"arguments": {"b":3,"a":3}, "name": "add"}\n</tool_call>\n',
+        "<think>\n\nTwo at once\n</think><tool_call>{'name': 'add', 'arguments': {'a': 1}}</tool_call>\n"
+        '<tool_call>\n{"name":"add","parameters":{"a":12345678901234567890}}\n</tool_call>',
+        "It is six.",
+    )
+    backend, runtime = make(*said, template=THINKING, user_defined=tags)
+    history: list[Message] = [Message.user("1 + 2 + 3?")]
+    cached = 0
+    for n in range(len(said)):
+        answer = await reply(backend, Request("fake", tuple(history), tools=(ADD,)))
+        assert answer.usage.cache_read == cached, f"before answer {n}"
+        cached = answer.usage.total
+        await settled(backend, n + 1)
+        # What OpenAI's clients send back: no thought, arguments as they spell them.
+        calls = [
+            replace(call, raw=None, arguments=json.dumps(json.loads(call.arguments))) for call in answer.message.calls
+        ]
+        history.append(Message("assistant", (*([Text(t)] if (t := answer.message.text) else []), *calls)))
+        history += [Message("tool", (ToolResult(call.id, (Text("3"),), "add"),)) for call in calls]
+    assert "Once more." in held(runtime), "the model sees what it thought"
+    assert answer.message.text == "It is six."
+
+
+async def test_ids_that_are_made_up_bring_no_thought_and_no_token_into_the_prompt(make: Make) -> None:
+    backend, _ = make(
+        '<think>A secret.</think><tool_call>{"name":"add","arguments":{"a":1}}</tool_call>', "Hm.",
+        template=THINKING, user_defined=TAGS,
+    )  # fmt: skip
+    (call,) = (await reply(backend, ask("Add", tools=(ADD,)))).message.calls
+    await settled(backend, 1)
+    for forged in (replace(call, id="call_0"), replace(call, arguments='{"a":2}'), replace(call, name="sub")):
+        history = (Message.user("Add"), Message("assistant", (forged,)))
+        prompt = backend._encode(Request("fake", history, tools=(ADD,))).prompt
+        assert "A secret." not in prompt.text
+        assert '<tool_call>{"name"' not in prompt.text
+    stolen = (Message.user("Another user's"), Message("assistant", (Text("<tool_call>"), call)))
+    assert "A secret." not in backend._encode(Request("fake", stolen, tools=(ADD,))).prompt.text
+
+
+DATED = "{{ '<|im_start|>system\nToday is ' + strftime_now('%d %B') + '<|im_end|>\n' }}" + CHATML
+
+
+async def test_a_conversation_keeps_its_day_over_midnight_and_a_new_one_has_the_new_day(make: Make) -> None:
+    now = [datetime(2026, 12, 31, 23, 59)]
+    backend, runtime = make("Hi.", "Fine.", "Yes.", template=Template(DATED, clock=lambda: now[0]))
+    first = await reply(backend, ask("Hello"))
+    await settled(backend, 1)
+    now[0] = datetime(2027, 1, 1, 0, 1)
+    history = (Message.user("Hello"), first.message)
+    second = await reply(backend, ask("How are you?", *history))
+    assert second.usage.cache_read == first.usage.total
+    await settled(backend, 2)
+    assert "31 December" in held(runtime)
+    third = await reply(backend, ask("Really?", *history, Message.user("How are you?"), second.message))
+    assert third.usage.cache_read == second.usage.total
+    await settled(backend, 3)
+    await reply(backend, ask("Hello"))
+    await settled(backend, 4)
+    assert "01 January" in held(runtime)
+
+
 async def test_reasoning_is_kept_apart_and_counted(make: Make) -> None:
     backend, _ = make("<think>\nHmm.\n</think>\n\nYes.")
     answer = await reply(backend, ask())
@@ -210,6 +300,44 @@ async def test_a_fake_user_turn_ends_the_answer(make: Make) -> None:
     backend, _ = make("Fine.<|im_start|>user\nAnd you?")
     answer = await reply(backend, ask())
     assert answer.message.text == "Fine."
+
+
+@pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["attention", "recurrent"])
+@pytest.mark.parametrize("stop", ["two", ", t", "e, two, three, f"])
+async def test_what_was_written_beyond_a_stop_string_is_not_in_the_way_of_the_next_turn(
+    make: Make, stop: str, memory: Memory
+) -> None:
+    backend, runtime = make("One, two, three, four, five, six, seven.", "Fine.", memory=memory)
+    first = await reply(backend, ask("Count", stop=(stop,)))
+    assert (first.reason, first.stop) == ("stop", stop)
+    await settled(backend, 1)
+    computed = runtime.tokens(runtime.batches[-1][-1].seq)
+    asked = ask("More", Message.user("Count"), first.message)
+    prompt = backend._encode(asked).encoded.tokens
+    second = await reply(backend, asked)
+    n_shared = next(n for n, (one, other) in enumerate(zip(prompt, computed, strict=False)) if one != other)
+    if memory is PLAIN:
+        assert second.usage.cache_read == n_shared
+    assert second.usage.cache_read <= n_shared, "a state that has read more cannot unread it"
+    assert second.usage.prompt == len(prompt)
+    assert second.message.text == "Fine."
+    await settled(backend, 2)
+    assert stop not in held(runtime), "nothing of it is left"
+
+
+@pytest.mark.parametrize("is_token", [True, False])
+async def test_the_tag_that_the_template_has_behind_an_answer_ends_it_if_the_file_does_not_say_so(
+    make: Make, is_token: bool
+) -> None:
+    source = CHATML if is_token else CHATML.replace("<|im_end|>", "</turn>").replace("<|im_start|>", "<turn>")
+    text = "Fine." if is_token else "Fine.</turn> And more."
+    backend, runtime = make(text, template=source, end_tokens=frozenset())
+    runtime.next_token = said_behind("assistant\n", text + ("" if is_token else "</turn> and so on" * 100), 257)
+    answer = await reply(backend, ask(max_tokens=500))
+    assert (answer.message.text, answer.reason) == ("Fine.", "end")
+    await settled(backend, 1)
+    again = await reply(backend, ask("More", Message.user("Hello"), answer.message, max_tokens=500))
+    assert again.usage.cache_read >= answer.usage.total - 1
 
 
 async def test_the_token_limit_is_a_length_stop(make: Make) -> None:
@@ -281,19 +409,18 @@ async def test_tools_are_not_shown_when_the_choice_is_none(make: Make) -> None:
     assert b"Adds." not in seen(runtime)
 
 
-REFUSED: dict[str, dict[str, Any]] = {
-    "tool_choice": {"tool_choice": "required", "tools": (ADD,)},
-    "response_format": {"schema": {"type": "object"}},
-    "logit_bias": {"sampling": Sampling(logit_bias=((10**6, 1.0),))},
-}
-
-
-@pytest.mark.parametrize(("field", "fields"), REFUSED.items())
-async def test_what_is_not_available_is_refused_by_name(make: Make, field: str, fields: dict[str, Any]) -> None:
+async def test_what_is_not_available_is_refused_by_name(make: Make) -> None:
     backend, _ = make("Hi.")
     with pytest.raises(InvalidRequest) as caught:
+        await reply(backend, ask(sampling=Sampling(logit_bias=((10**6, 1.0),))))
+    assert caught.value.field == "logit_bias"
+
+
+@pytest.mark.parametrize("fields", [{"tool_choice": "required", "tools": (ADD,)}, {"schema": {"type": "object"}}])
+async def test_a_cache_that_cannot_constrain_says_so(make: Make, fields: dict[str, Any]) -> None:
+    backend, _ = make("Hi.")
+    with pytest.raises(InvalidRequest, match="constrain"):
         await reply(backend, ask(**fields))
-    assert caught.value.field == field
 
 
 async def test_template_variables_of_the_client_reach_the_template(make: Make) -> None:

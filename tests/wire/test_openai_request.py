@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shepherd.core import (
+    Grammar,
     Image,
     InvalidRequest,
     Message,
@@ -82,7 +83,7 @@ def test_a_whole_conversation_is_decoded() -> None:
             Message.assistant("No."),
             Message("user"),
         ),
-        tools=(ToolSpec("look"), ToolSpec("see", "Sees.", {"type": "object", "x": [1]})),
+        tools=(ToolSpec("look", strict=True), ToolSpec("see", "Sees.", {"type": "object", "x": [1]})),
     )
 
 
@@ -191,6 +192,89 @@ def test_a_tool_choice_keeps_its_name(choice: object, decoded: object) -> None:
     assert request_of(tools=[TOOL], tool_choice=choice).tool_choice == decoded
 
 
+@pytest.mark.parametrize(("mode", "choice"), [("auto", "auto"), ("required", "required"), (None, "auto")])
+def test_tools_that_are_not_allowed_are_left_out(mode: str | None, choice: str) -> None:
+    tools = [TOOL, {"function": {"name": "jump"}}, {"function": {"name": "run"}}]
+    named = [{"type": "function", "function": {"name": name}} for name in ("run", "look")]
+    allowed = {"mode": mode, "tools": named}
+    request = request_of(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    assert ([tool.name for tool in request.tools], request.tool_choice) == (["look", "run"], choice)
+
+
+@pytest.mark.parametrize(("said", "decoded"), [(True, True), (False, False), (None, None)])
+def test_parallel_calls_are_asked_for_or_not(said: bool | None, decoded: bool | None) -> None:
+    assert request_of(tools=[TOOL], parallel_tool_calls=said).parallel_calls == decoded
+
+
+# ---- the form of the answer
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+OBJECT = {"type": "object"}
+GBNF = 'root ::= "yes" | "no"'
+LARK = 'start: "yes" | "no"'
+
+
+@pytest.mark.parametrize(
+    ("fields", "schema", "path"),
+    [
+        ({"response_format": {"type": "json_object"}}, OBJECT, "response_format"),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA, "response_format.schema"),
+        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, SCHEMA, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a-b_1", "schema": SCHEMA}}},
+            SCHEMA,
+            "response_format.json_schema.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": {}}}},
+            {},
+            "response_format.json_schema.schema",
+        ),
+        ({"json_schema": SCHEMA}, SCHEMA, "json_schema"),
+        ({"guided_json": SCHEMA, "response_format": {"type": "text"}}, SCHEMA, "guided_json"),
+        ({"guided_json": '{"type": "object", "const": "\\ud800"}'}, {**OBJECT, "const": "\ufffd"}, "guided_json"),
+        ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
+        ({"structured_outputs": {"json_object": True}}, OBJECT, "structured_outputs.json_object"),
+    ],
+)
+def test_a_schema_for_the_answer_comes_in_many_ways(fields: Json, schema: Json, path: str) -> None:
+    request = request_of(**fields)
+    assert (request.schema, request.grammar) == (schema, None)
+    assert request.extra == {"constrained_by": path}
+
+
+@pytest.mark.parametrize(
+    ("fields", "grammar", "path"),
+    [
+        ({"grammar": GBNF}, Grammar("gbnf", GBNF), "grammar"),
+        ({"guided_grammar": LARK}, Grammar("lark", LARK), "guided_grammar"),
+        ({"guided_regex": "a+"}, Grammar("regex", "a+"), "guided_regex"),
+        ({"guided_choice": ["yes", 'n"o']}, Grammar("lark", r'start: "yes" | "n\"o"'), "guided_choice"),
+        ({"structured_outputs": {"regex": "a+"}}, Grammar("regex", "a+"), "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": ["yes"]}}, Grammar("lark", 'start: "yes"'), "structured_outputs.choice"),
+        ({"structured_outputs": {"grammar": GBNF}}, Grammar("gbnf", GBNF), "structured_outputs.grammar"),
+    ],
+)
+def test_a_grammar_for_the_answer_comes_in_many_ways(fields: Json, grammar: Grammar, path: str) -> None:
+    request = request_of(**fields)
+    assert (request.schema, request.grammar) == (None, grammar)
+    assert request.extra == {"constrained_by": path}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "text"}},
+        {"grammar": ""},
+        {"grammar_lazy": False},
+        {"structured_outputs": {"json_object": False, "regex": None}},
+        {"structured_outputs": {}},
+    ],
+)
+def test_some_ways_say_that_any_answer_will_do(fields: Json) -> None:
+    assert request_of(**fields) == request_of()
+
+
 @pytest.mark.parametrize(("stop", "decoded"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())])
 def test_stop_is_a_string_or_an_array(stop: object, decoded: tuple[str, ...]) -> None:
     assert request_of(stop=stop).stop == decoded
@@ -225,6 +309,14 @@ def test_stream_options_reach_the_encoder() -> None:
 # ---- requests that are refused
 
 IMAGE = "messages[0].content[0].image_url.url"
+
+
+def form(said: object) -> Json:
+    return {"response_format": {"type": "json_schema", "json_schema": said}}
+
+
+def allowed(**said: object) -> Json:
+    return {"tool_choice": {"type": "allowed_tools", "allowed_tools": said}}
 
 
 def user(part: object) -> Json:
@@ -290,7 +382,17 @@ def call(**fields: object) -> Json:
         ({"functions": [{"name": "a"}]}, "functions", "send tools"),
         ({"tool_choice": "required"}, "tool_choice", "no tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", '"auto"'),
-        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice", '"auto"'),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools", "missing"),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice", '"auto"'),
+        ({"tools": [TOOL], **allowed(tools=[])}, "tool_choice.allowed_tools.tools", "no tool"),
+        ({"tools": [TOOL], **allowed(mode="never", tools=[TOOL])}, "tool_choice.allowed_tools.mode", '"never"'),
+        (
+            {"tools": [TOOL], **allowed(tools=[{"function": {"name": "jump"}}])},
+            "tool_choice.allowed_tools.tools[0].function.name",
+            "not among the tools",
+        ),
+        ({"tools": [{"function": {"name": "a", "strict": 1}}]}, "tools[0].function.strict", "true or false"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls", "true or false"),
         (
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "jump"}}},
             "tool_choice.function.name",
@@ -328,11 +430,33 @@ def call(**fields: object) -> Json:
         ({"n": 2}, "n", "send n requests"),
         ({"n": 0}, "n", "only one choice"),
         ({"logprobs": True}, "logprobs", "not available yet"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "not available yet"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format", "not available yet"),
-        ({"response_format": {"type": "xml"}}, "response_format", "text"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", '"text", "json_object" or "json_schema"'),
+        ({"response_format": {}}, "response_format.type", "missing"),
         ({"response_format": "json"}, "response_format", "an object"),
-        ({"grammar": "root ::= x"}, "grammar", "not available yet"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing"),
+        (form({}), "response_format.json_schema.schema", "missing"),
+        (form({"schema": [OBJECT]}), "response_format.json_schema.schema", "an object, not an array"),
+        (form({"schema": True}), "response_format.json_schema.schema", "an object, not true"),
+        (form({"schema": OBJECT, "name": "a b"}), "response_format.json_schema.name", "letters, digits"),
+        (form({"schema": OBJECT, "name": 5}), "response_format.json_schema.name", "a string"),
+        (form({"schema": OBJECT, "strict": "yes"}), "response_format.json_schema.strict", "true or false"),
+        ({"response_format": {"type": "json_object", "schema": []}}, "response_format.schema", "an object"),
+        ({"grammar": 5}, "grammar", "a string"),
+        ({"grammar": GBNF, "grammar_lazy": True}, "grammar_lazy", "not available"),
+        ({"json_schema": []}, "json_schema", "a JSON schema: an object"),
+        ({"guided_json": "{"}, "guided_json", "guided_json is not valid JSON: line 1"),
+        ({"guided_json": "[1]"}, "guided_json", "object"),
+        ({"guided_regex": ""}, "guided_regex", "empty"),
+        ({"guided_choice": []}, "guided_choice", "at least one string"),
+        ({"guided_choice": ["a", 1]}, "guided_choice[1]", "a string"),
+        ({"structured_outputs": []}, "structured_outputs", "an object"),
+        ({"structured_outputs": {"structural_tag": {"a": 1}}}, "structured_outputs.structural_tag", "not available"),
+        ({**form({"schema": OBJECT}), "grammar": GBNF}, "grammar", "response_format.json_schema.schema and grammar"),
+        (
+            {"structured_outputs": {"regex": "a", "json": OBJECT}},
+            "structured_outputs.regex",
+            "structured_outputs.json and structured_outputs.regex both say",
+        ),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "one of none, minimal"),
         ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking", "true or false"),
         ({"user": 5}, "user", "a string"),
@@ -359,10 +483,13 @@ NAMES = st.sampled_from(
         "name", "arguments", "tools", "tool_choice", "stop", "n", "parameters", "image_url", "url",
         "reasoning_content", "refusal", "seed", "temperature", "logit_bias", "max_tokens", "response_format",
         "stream", "stream_options", "include_usage", "chat_template_kwargs", "enable_thinking", "user",
+        "json_schema", "schema", "strict", "guided_json", "guided_choice", "guided_regex", "structured_outputs",
+        "json", "regex", "choice", "grammar", "allowed_tools", "mode", "parallel_tool_calls",
     ]
 )  # fmt: skip
 WORDS = st.sampled_from(
     ["user", "assistant", "tool", "system", "text", "image_url", "function", "refusal", "required", "json_object",
+     "json_schema", "allowed_tools", "{}", "[1",
      "data:image/png;base64,AAAA", "data:,", "data:image/png;base64,A", "high"]
 )  # fmt: skip
 LIKELY = st.recursive(

@@ -15,14 +15,18 @@ import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from shepherd.backends.answer import Answer
+from shepherd.backends.constrain import Constraint, Constraints
+from shepherd.backends.history import Answers, Days
 from shepherd.backends.prompt import Encoded, Encoder
 from shepherd.backends.room import room_for
 from shepherd.backends.turns import cuts, is_input, spans
-from shepherd.core import Event, InvalidRequest, Message, OnFull, Request, Sampling
+from shepherd.core import Event, Finished, InvalidRequest, Message, OnFull, Request, Sampling
 from shepherd.dialects import Dialect, Prompt, Template, render
+from shepherd.dialects.prompt import end_of_answer
+from shepherd.dialects.replay import said
 from shepherd.engine.base import Job, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.plan import kept_tokens
@@ -53,6 +57,8 @@ class LocalOptions:
     """Whether models that can think do so, for requests that do not say."""
     on_full: OnFull = "error"
     """What happens when the context is full, for requests that do not say."""
+    constrain_calls: bool = True
+    """Hold the arguments of calls to their schema even where calls are free to come or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,11 @@ class LocalBackend:
         model: str,
         options: LocalOptions | None = None,
         with_tools: Template | None = None,
+        constraints: Constraints | None = None,
         kind: str = "LlamaCpp",
     ) -> None:
-        """`with_tools` is the template for requests with tools, where a model has two. `kind` is what log lines call
-        the runtime."""
+        """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
+        engine's `Constrainer`; without any, no answer is held to a form. `kind` is what log lines call the runtime."""
         self.engine = engine
         self.model = model
         self.dialect = dialect
@@ -89,36 +96,47 @@ class LocalBackend:
         self._template = template
         self._with_tools = with_tools or template
         self._options = options or LocalOptions()
+        self._constraints = constraints
         sources = template.source + (with_tools.source if with_tools else "")
-        self._encoder = Encoder(vocabulary, sources)
-        self._knows_tools = "tools" in sources or "functions" in sources
+        self._encoder = Encoder(vocabulary, " ".join((sources, *dialect.openers, *chain(*dialect.thoughts))))
+        self._answers = Answers()
+        self._days = Days()
+        self._warned = False
         self._fingerprint = b""
         """Of the last request; see `fingerprint`."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
-        if request.schema is not None:
-            raise InvalidRequest("constrained output is not available for local models yet", field="response_format")
-        if request.tool_choice not in ("auto", "none"):
-            raise InvalidRequest(
-                "a forced tool call is not available for local models yet; use 'auto' or 'none'", field="tool_choice"
-            )
         logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
         asked = await self._ask(request)
-        ticket = self.engine.submit(self._job(request, asked))
+        constraint = await self._constraint(request, asked.prompt.opened)
+        job = replace(self._job(request, asked), grammar=constraint.lark, written=constraint.written)
+        ticket = self.engine.submit(job)
         self._notice_system(request)
-        parser = self.dialect.parser(tools=request.tools, opened=asked.prompt.opened)
-        answer = Answer(parser, self._vocabulary, model=self.model, stops=request.stop, role_stops=asked.prompt.stops)
+        reader = self._constraints.reader(request) if self._constraints else self.dialect
+        parser = reader.parser(tools=request.tools, opened=asked.prompt.opened)
+        role_stops, end_token = self._ends(asked.prompt)
+        answer = Answer(
+            parser,
+            self._vocabulary,
+            model=self.model,
+            stops=request.stop,
+            role_stops=role_stops,
+            end_token=end_token,
+        )
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
                     for event in self._events(answer, batch):
+                        if isinstance(event, Finished):  # before anybody can come back with the answer
+                            self._remember(request, asked, answer)
                         yield event
                     if answer.ended:
                         return
         finally:
             self.engine.cancel(ticket)
-            self._encoder.remember(asked.encoded.tail, answer.tokens)
+            if not answer.ended:
+                self._remember(request, asked, answer)
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
@@ -129,6 +147,36 @@ class LocalBackend:
             yield from answer.take(step)
             if answer.ended:
                 return
+
+    def _ends(self, prompt: Prompt) -> tuple[tuple[str, ...], int | None]:
+        """What ends an answer besides the engine's end tokens: the texts, and the token that the template has there.
+
+        Not every file names that one as an end; where it is no token at all, its text ends the answer.
+        """
+        end = end_of_answer(self._template, self.dialect)
+        token = self._encoder.find_token(end)
+        return (*prompt.stops, *([end] if end and token is None else ())), token
+
+    def _remember(self, request: Request, asked: Asked, answer: Answer) -> None:
+        """Keep what was written, so that the history it comes back in is the tokens that are in the cache (K7)."""
+        self._encoder.remember(asked.encoded.tail, answer.tokens)
+        written = self._encoder.spell(answer.tokens)
+        if written is None or answer.message is None:
+            return
+        told = said(asked.prompt, written, answer.message, self.dialect, request.tools)
+        if told is not None:
+            self._answers.remember(request, told)
+
+    async def _constraint(self, request: Request, opened: str) -> Constraint:
+        """What the answer is held to. Raises: `InvalidRequest`."""
+        if self._constraints is None:
+            if request.schema is not None or request.grammar is not None or request.tool_choice not in ("auto", "none"):
+                raise InvalidRequest(f"cache {self.engine.name!r} cannot constrain what its model says")
+            return Constraint()
+        if not self._constraints.has_some(request, calls=self._options.constrain_calls):
+            return Constraint()
+        thinks = self.dialect.thinks and request.reasoning != "off" and self._options.thinking is not False
+        return await asyncio.to_thread(self._constraints.find, request, opened, thinks=thinks)
 
     async def _ask(self, request: Request) -> Asked:
         if sum(len(message.text) for message in request.messages) < LARGE_CHARS:
@@ -148,16 +196,26 @@ class LocalBackend:
         if reasoning is None and self._options.thinking is False:
             reasoning = "off"
         tools = () if request.tool_choice == "none" else request.tools
-        if tools and not self._knows_tools:
-            self._knows_tools = True  # said once
-            logger.warning(
-                "the chat template of %s knows no tools: the model does not see those of requests", self.model
-            )
         extra = request.extra.get("chat_template_kwargs", {})
         for name in _OWN_VARIABLES & extra.keys():
             raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
         template = self._with_tools if tools else self._template
-        return render(template, self.dialect, request.messages, tools=tools, reasoning=reasoning, extra=extra)
+        if tools and not self._warned and not template.caps.shows_tools:
+            self._warned = True
+            logger.warning(
+                "the chat template of %s knows no tools: the system message describes those of requests", self.model
+            )
+        today = template.clock()
+        return render(
+            template,
+            self.dialect,
+            request.messages,
+            tools=tools,
+            reasoning=reasoning,
+            extra=extra,
+            now=self._days.day_of(request, today) if template.is_dated else today,
+            answers=self._answers.find(request.messages),
+        )
 
     def _job(self, request: Request, asked: Asked) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""

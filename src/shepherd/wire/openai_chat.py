@@ -28,7 +28,8 @@ from shepherd.core import (
     ToolCall,
     replay,
 )
-from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
+from shepherd.wire.base import Decoded, Fields, Json, wrong
+from shepherd.wire.openai_format import decode_format
 from shepherd.wire.openai_messages import decode_messages, decode_tool_choice, decode_tools
 from shepherd.wire.openai_shapes import encode_error, encode_usage
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
@@ -54,19 +55,26 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
     _refuse_what_is_missing(fields)
     model = fields.find_string("model") or ""  # none = whatever the routes give to nobody in particular
     messages = decode_messages(fields)
-    tools = decode_tools(fields)
+    tools, choice = decode_tool_choice(fields, decode_tools(fields))
+    form = decode_format(fields)
     template_arguments = fields.find_object("chat_template_kwargs")
+    extra: Json = {} if template_arguments is None else {"chat_template_kwargs": template_arguments.body}
+    if form.path:
+        extra["constrained_by"] = form.path
     request = Request(
         model=model,
         messages=messages,
         tools=tools,
-        tool_choice=decode_tool_choice(fields, tools),
+        tool_choice=choice,
         sampling=decode_sampling(fields),
         max_tokens=decode_max_tokens(fields, "max_completion_tokens", "max_tokens"),
         stop=decode_stop(fields),
         reasoning=_decode_reasoning(fields, template_arguments),
+        schema=form.schema,
+        grammar=form.grammar,
+        parallel_calls=fields.find_boolean("parallel_tool_calls"),
         session=_decode_session(fields),
-        extra={"chat_template_kwargs": template_arguments.body} if template_arguments is not None else {},
+        extra=extra,
     )
     stream_options = fields.find_object("stream_options")
     include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
@@ -80,20 +88,6 @@ def _refuse_what_is_missing(fields: Fields) -> None:
         raise InvalidRequest(f"n is {n}; only one choice can be generated at a time: send n requests", field="n")
     if fields.find_boolean("logprobs"):
         raise InvalidRequest("logprobs are not available yet; leave the field out", field="logprobs")
-    response_format = fields.find_object("response_format")
-    if response_format is not None:
-        kind = response_format.get_string("type")
-        path = response_format.at("type")
-        if kind in ("json_object", "json_schema"):
-            raise InvalidRequest(
-                f"{path} is {shown(kind)}: constrained output is not available yet; ask for JSON in the prompt",
-                field="response_format",
-            )
-        if kind != "text":
-            raise InvalidRequest(f'{path} is {shown(kind)}; it must be "text"', field="response_format")
-    for name in ("grammar", "json_schema", "guided_json", "guided_regex", "guided_grammar", "guided_choice"):
-        if fields.find_any(name):
-            raise InvalidRequest(f"{name}: constrained output is not available yet; leave the field out", field=name)
 
 
 _EFFORTS: dict[str, ReasoningLevel] = {

@@ -196,35 +196,54 @@ def _decode_tool_spec(tool: Fields) -> ToolSpec:
         name=function.get_string("name"),
         description=function.find_string("description") or "",
         parameters=parameters.body if parameters is not None else {},
+        strict=function.find_boolean("strict") is True,
     )
 
 
-def decode_tool_choice(body: Fields, tools: Collection[ToolSpec]) -> ToolChoice:
-    """Whether and which tool must be called. Raises: `InvalidRequest`."""
+def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+    """The tools that may be called, and whether and which of them must be. Raises: `InvalidRequest`."""
     choice = body.find_any("tool_choice")
     path = body.at("tool_choice")
     match choice:
-        case None:
-            return "auto"
-        case "auto":
-            return "auto"
+        case None | "auto":
+            return tools, "auto"
         case "none":
-            return "none"
+            return tools, "none"
         case "required":
             if not tools:
                 raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
-            return "required"
+            return tools, "required"
         case {"type": "function"}:
-            fields = Fields(choice, path)
-            function = fields.get_object("function")
-            name = function.get_string("name")
-            names = [tool.name for tool in tools]
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise InvalidRequest(
-                    f"{function.at('name')} is {shown(name)}, which is not among the tools ({known})",
-                    field=function.at("name"),
-                )
-            return ("named", name)
+            return tools, ("named", _decode_chosen(Fields(choice, path), tools))
+        case {"type": "allowed_tools"}:
+            return _decode_allowed(Fields(choice, path).get_object("allowed_tools"), tools)
         case _:
             raise wrong(path, '"auto", "none", "required" or {"type": "function", "function": {"name": …}}', choice)
+
+
+def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
+    """The name of one of the tools."""
+    function = choice.get_object("function")
+    name = function.get_string("name")
+    names = [tool.name for tool in tools]
+    if name not in names:
+        known = ", ".join(names) or "none"
+        raise InvalidRequest(
+            f"{function.at('name')} is {shown(name)}, which is not among the tools ({known})",
+            field=function.at("name"),
+        )
+    return name
+
+
+def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+    """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
+    mode = allowed.find_string("mode") or "auto"
+    names = [_decode_chosen(tool, tools) for tool in allowed.objects("tools")]
+    if not names:
+        raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
+    left = tuple(tool for tool in tools if tool.name in names)
+    match mode:
+        case "auto" | "required":
+            return left, mode
+        case _:
+            raise wrong(allowed.at("mode"), '"auto" or "required"', mode)

@@ -1,0 +1,136 @@
+"""What the visible answer must look like, as OpenAI-like bodies say it: `response_format` and its many cousins.
+
+The cousins are llama.cpp's (`grammar`, `json_schema`) and vLLM's (`structured_outputs`, `guided_*`). At most one may be
+said. Whether a schema or a grammar can be kept to is for those to find out who keep to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from shepherd.core import Grammar, InvalidRequest
+from shepherd.wire.base import Fields, Json, decode_json, shown, wrong
+
+ANY_OBJECT: Json = {"type": "object"}
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What was said: at most one of the two."""
+
+    path: str = ""
+    """The field that says it; empty when none does."""
+    schema: Json | None = None
+    grammar: Grammar | None = None
+
+
+def decode_format(body: Fields) -> Format:
+    """The form that the answer must have, if it must have one. Raises: `InvalidRequest`."""
+    found = Format()
+    for said in _everything_said(body):
+        if found.path:
+            raise InvalidRequest(
+                f"{found.path} and {said.path} both say what the answer must look like; send one of them",
+                field=said.path,
+            )
+        found = said
+    return found
+
+
+def _everything_said(body: Fields) -> Iterator[Format]:
+    if (response_format := body.find_object("response_format")) is not None:
+        yield from _read_response_format(response_format)
+    if (outputs := body.find_object("structured_outputs")) is not None:
+        yield from _read_each(outputs, _FORMS)
+    yield from _read_each(body, _LLAMA_CPP)
+    yield from _read_each(body, {f"guided_{name}": read for name, read in _FORMS.items()})
+
+
+Read = Callable[[Fields, str], Format | None]
+
+
+def _read_each(fields: Fields, forms: Mapping[str, Read]) -> Iterator[Format]:
+    for key, read in forms.items():
+        if fields.has(key) and (said := read(fields, key)) is not None:
+            yield said
+
+
+def _read_response_format(said: Fields) -> Iterator[Format]:
+    kind = said.get_string("type")
+    if kind == "json_object" and not said.has("schema"):
+        yield Format(said.path, ANY_OBJECT)
+    elif kind == "json_schema" and said.has("json_schema"):
+        inner = said.get_object("json_schema")
+        name = inner.find_string("name")
+        if name is not None and not NAME.fullmatch(name):
+            raise wrong(inner.at("name"), "1 to 64 letters, digits, - and _", name)
+        inner.find_boolean("strict")  # strict or not, we keep to it
+        schema = inner.get_object("schema")
+        yield Format(schema.path, schema.body)
+    elif kind in ("json_schema", "json_object"):
+        # llama.cpp's clients leave OpenAI's wrapper out.
+        if not said.has("schema"):
+            raise InvalidRequest(f"{said.at('json_schema')} is missing", field=said.at("json_schema"))
+        schema = said.get_object("schema")
+        yield Format(schema.path, schema.body)
+    elif kind != "text":
+        path = said.at("type")
+        raise InvalidRequest(f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"', field=path)
+
+
+def _read_json(fields: Fields, key: str) -> Format:
+    value, path = fields.find_any(key), fields.at(key)
+    if isinstance(value, str):
+        try:
+            value = decode_json(value.encode())
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message.replace("the body", path, 1), field=path) from error
+    if not isinstance(value, dict):
+        raise wrong(path, "a JSON schema: an object", value)
+    return Format(path, value)
+
+
+def _read_json_object(fields: Fields, key: str) -> Format | None:
+    return Format(fields.at(key), ANY_OBJECT) if fields.find_boolean(key) else None
+
+
+def _read_regex(fields: Fields, key: str) -> Format:
+    return Format(fields.at(key), grammar=Grammar("regex", fields.get_string(key)))
+
+
+def _read_choice(fields: Fields, key: str) -> Format:
+    choices = fields.find_strings(key)
+    if not choices:
+        raise wrong(fields.at(key), "an array of at least one string", fields.find_any(key))
+    return Format(
+        fields.at(key), grammar=Grammar("lark", "start: " + " | ".join(json.dumps(choice) for choice in choices))
+    )
+
+
+def _read_grammar(fields: Fields, key: str) -> Format | None:
+    text = fields.find_string(key)
+    if not text:
+        return None  # llama.cpp's clients send their default along
+    return Format(fields.at(key), grammar=Grammar("gbnf" if "::=" in text else "lark", text))
+
+
+def _refuse(fields: Fields, key: str) -> None:
+    if fields.find_any(key):
+        raise InvalidRequest(f"{fields.at(key)} is not available; leave the field out", field=fields.at(key))
+
+
+_FORMS: dict[str, Read] = {
+    "json": _read_json,
+    "json_object": _read_json_object,
+    "regex": _read_regex,
+    "choice": _read_choice,
+    "grammar": _read_grammar,
+    "structural_tag": _refuse,
+}
+"""In `structured_outputs`, and with `guided_` before them in the body."""
+
+_LLAMA_CPP: dict[str, Read] = {"grammar": _read_grammar, "json_schema": _read_json, "grammar_lazy": _refuse}

@@ -1,0 +1,331 @@
+"""Constrained output on a really started server: the constrained part of scenario 11, and every way to ask for it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import jsonschema
+import openai
+import pytest
+
+pytestmark = pytest.mark.model
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=f"{server}/v1", timeout=120) as made:
+        yield made
+
+
+def asked(text: str) -> list[Json]:
+    return [{"role": "user", "content": text}]
+
+
+def post(client: httpx2.Client, **fields: Any) -> httpx2.Response:
+    body = {"model": "lamb", "messages": asked("What is the weather in Paris?"), "max_tokens": 300, **fields}
+    return client.post("/chat/completions", json=body)
+
+
+def choice(client: httpx2.Client, **fields: Any) -> Any:
+    told = post(client, **fields)
+    assert told.status_code == 200, told.text
+    return told.json()["choices"][0]
+
+
+def content(client: httpx2.Client, **fields: Any) -> str:
+    found = choice(client, **fields)
+    assert found["finish_reason"] == "stop"
+    return str(found["message"]["content"])
+
+
+def streamed(client: httpx2.Client, **fields: Any) -> str:
+    """The whole text of a streamed answer."""
+    lines = post(client, stream=True, **fields).text.splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+
+
+def tool(name: str, **parameters: Any) -> Json:
+    return {"type": "function", "function": {"name": name, "description": f"Can {name}.", "parameters": parameters}}
+
+
+WEATHER = tool(
+    "get_weather",
+    type="object",
+    properties={
+        "city": {"type": "string", "maxLength": 20},
+        "unit": {"enum": ["celsius", "kelvin"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+    },
+    required=["city", "unit"],
+)
+CALCULATE = tool(
+    "calculate",
+    type="object",
+    properties={
+        "terms": {"type": "array", "items": {"$ref": "#/$defs/term"}, "minItems": 2, "maxItems": 4},
+        "exact": {"type": "boolean"},
+    },
+    required=["terms"],
+    additionalProperties=False,
+    **{"$defs": {"term": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 999}, {"type": "null"}]}}},
+)
+TOOLS = [WEATHER, CALCULATE]
+SAMPLED: Json = {"temperature": 1.5, "max_tokens": 160}
+NAMED = {"type": "function", "function": {"name": "calculate"}}
+
+
+# 11. Client-side tools over HTTP: with constrained output on, sampled calls all validate against the schema
+
+
+def check(call: Json) -> None:
+    parameters = next(t["function"]["parameters"] for t in TOOLS if t["function"]["name"] == call["function"]["name"])
+    jsonschema.validate(json.loads(call["function"]["arguments"]), parameters)
+
+
+@pytest.mark.parametrize(
+    ("n", "fields"),
+    [
+        (50, {"tool_choice": "required"}),
+        (50, {"tool_choice": "required", "parallel_tool_calls": False}),
+        (50, {"tool_choice": NAMED}),
+        (50, {}),
+        (50, {"parallel_tool_calls": False}),
+        (10, {"tool_choice": "required", "response_format": {"type": "json_object"}}),
+        (10, {"tool_choice": "required", "reasoning_effort": "high"}),
+    ],
+    ids=["required", "one", "named", "auto", "one of its own accord", "with a format", "thinking"],
+)
+def test_11_sampled_answers_hold_right_calls_only(client: httpx2.Client, n: int, fields: Json) -> None:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda seed: choice(client, tools=TOOLS, **SAMPLED, seed=seed, **fields), range(n)))
+    n_called = 0
+    for found in answers:
+        message = found["message"]
+        calls = message.get("tool_calls", [])
+        for call in calls:
+            check(call)
+        assert "<tool_call>" not in message["content"]
+        assert "invalid tool call" not in message["content"]
+        assert (found["finish_reason"] == "tool_calls") == bool(calls) or found["finish_reason"] == "length"
+        if "tool_choice" in fields and found["finish_reason"] != "length":
+            assert calls
+            assert message["content"] == ""
+        if fields.get("parallel_tool_calls") is False or fields.get("tool_choice") == NAMED:
+            assert len(calls) <= 1
+        if fields.get("tool_choice") == NAMED:
+            assert {call["function"]["name"] for call in calls} <= {"calculate"}
+        n_called += bool(calls)
+    assert n_called >= n // 2
+
+
+def test_11_the_check_of_a_call_can_fail() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        check({"function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}})
+
+
+# Answers that have a form
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["cat", "dog"]},
+    },
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
+
+
+def form(schema: Json, **more: Any) -> Json:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **more}}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": form(PERSON)},
+        {"response_format": form(PERSON, strict=True)},
+        {"response_format": {"type": "json_object", "schema": PERSON}},
+        {"json_schema": PERSON},
+        {"guided_json": PERSON},
+        {"structured_outputs": {"json": json.dumps(PERSON)}},
+        {"response_format": form(PERSON), "reasoning_effort": "high"},
+        {"response_format": form(PERSON), "tools": TOOLS, "tool_choice": "none"},
+    ],
+    ids=["schema", "strict", "object", "llama.cpp", "guided", "structured", "thinking", "tools"],
+)
+def test_an_answer_satisfies_its_schema(client: httpx2.Client, fields: Json, stream: bool) -> None:
+    ask = streamed if stream else content
+    for seed in range(5):
+        jsonschema.validate(json.loads(ask(client, **fields, temperature=1.5, seed=seed)), PERSON)
+
+
+def test_any_json_object_may_be_asked_for(client: httpx2.Client) -> None:
+    fields: Json = {"response_format": {"type": "json_object"}, "messages": asked("Hello!"), "max_tokens": 200}
+    for seed in range(5):
+        found = choice(client, temperature=1.2, seed=seed, **fields)
+        if found["finish_reason"] == "stop":
+            assert isinstance(json.loads(found["message"]["content"]), dict)
+        else:
+            assert found["finish_reason"] == "length"
+            assert found["message"]["content"].startswith("{")
+
+
+def test_an_answer_that_is_cut_off_says_so(client: httpx2.Client) -> None:
+    found = choice(client, response_format=form(PERSON), max_tokens=3)
+    assert found["finish_reason"] == "length"
+    assert found["message"]["content"].startswith("{")
+
+
+def test_an_answer_with_a_form_or_a_call_comes_where_both_may(client: httpx2.Client) -> None:
+    for seed in range(10):
+        found = choice(client, tools=TOOLS, response_format=form(PERSON), temperature=1.5, seed=seed)
+        for call in found["message"].get("tool_calls", []):
+            check(call)
+        if found["finish_reason"] == "stop":
+            jsonschema.validate(json.loads(found["message"]["content"]), PERSON)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"grammar": 'root ::= "yes" | "no" [!?]{2}'}, r"yes|no[!?]{2}"),
+        ({"guided_grammar": 'start: "yes" | "no" MARK\nMARK: /[!?]{2}/'}, r"yes|no[!?]{2}"),
+        ({"guided_regex": r"[A-Z][a-z]{2,5}/\d\d"}, r"[A-Z][a-z]{2,5}/\d\d"),
+        ({"guided_choice": ["the sun", "the\nrain", "</think>"]}, r"the sun|the\nrain|</think>"),
+        ({"structured_outputs": {"regex": "(yes|no){2}"}}, r"(yes|no){2}"),
+        ({"structured_outputs": {"choice": ["<tool_call>", '{"name": "add"}']}}, r'<tool_call>|\{"name": "add"\}'),
+    ],
+    ids=["gbnf", "lark", "regex", "choice", "structured regex", "markup"],
+)
+def test_an_answer_is_what_a_grammar_describes(client: httpx2.Client, fields: Json, pattern: str) -> None:
+    for seed in range(5):
+        for ask in (content, streamed):
+            assert re.fullmatch(pattern, ask(client, **fields, temperature=1.5, seed=seed))
+
+
+def test_what_looks_like_markup_inside_of_an_answer_with_a_form_stays_there(client: httpx2.Client) -> None:
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>'
+    told = content(client, response_format=form({"const": {"a": text, "b": "<think></think>"}}))
+    assert json.loads(told) == {"a": text, "b": "<think></think>"}
+
+
+@pytest.mark.parametrize(
+    ("begun", "fields", "pattern"),
+    [
+        ("Here it is: ", {"response_format": form({"enum": [True, False]})}, r"true|false"),
+        ("ye", {"grammar": 'root ::= "yes" | "no"'}, "s"),
+    ],
+)
+def test_an_answer_that_has_been_begun_is_gone_on_with(
+    client: httpx2.Client, begun: str, fields: Json, pattern: str
+) -> None:
+    history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
+    for seed in range(5):
+        assert re.fullmatch(pattern, content(client, messages=history, temperature=1.5, seed=seed, **fields))
+
+
+def test_a_schema_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
+    begun = '{"name": "Ad'
+    history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
+    for seed in range(5):
+        rest = content(client, messages=history, temperature=1.5, seed=seed, response_format=form(PERSON))
+        jsonschema.validate(json.loads(begun + rest), PERSON)
+
+
+def test_a_call_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
+    begun = '<tool_call>\n{"name": "get_w'
+    history = [*asked("What is the weather in Paris?"), {"role": "assistant", "content": begun}]
+    for seed in range(5):
+        found = choice(client, messages=history, tools=TOOLS, temperature=1.5, seed=seed)
+        (call,) = found["message"]["tool_calls"]
+        check(call)
+
+
+def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
+    with openai.OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as official:
+        answer = official.chat.completions.create(
+            model="lamb",
+            messages=[{"role": "user", "content": "Who is it?"}],
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "person", "schema": PERSON, "strict": True},
+            },
+            max_tokens=200,
+        )
+    jsonschema.validate(json.loads(answer.choices[0].message.content or ""), PERSON)
+
+
+# What cannot be done
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        (
+            {"response_format": form({"type": "object", "properties": {"a": {"type": "strung"}}})},
+            "response_format.json_schema.schema.properties.a.type",
+            "strung",
+        ),
+        ({"response_format": form({"$ref": "#/$defs/no"})}, "response_format.json_schema.schema.$ref", "$defs/no"),
+        (
+            {"guided_json": {"properties": {"a": {"pattern": "(?=x)"}}}},
+            "guided_json.properties.a.pattern",
+            "look-around",
+        ),
+        ({"structured_outputs": {"json": {"not": {}}}}, "structured_outputs.json.not", "not supported"),
+        ({"grammar": "root ::= other"}, "grammar", "'other'"),
+        ({"grammar": 'root ::= "'}, "grammar", "line 1"),
+        ({"guided_regex": "("}, "guided_regex", "unclosed group"),
+        ({"guided_grammar": "start: other"}, "guided_grammar", "other"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "strict": True, "parameters": {"type": "x"}}}]},
+            "tools[0].function.parameters.type",
+            "invalid type",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "b"}}},
+            "tool_choice.function.name",
+            '"b"',
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "no tools"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_to_is_refused_by_name(client: httpx2.Client, fields: Json, field: str, said: str) -> None:
+    told = post(client, **fields)
+    error = told.json()["error"]
+    assert (told.status_code, error["param"]) == (400, field)
+    assert error["message"].startswith(field)
+    assert said in error["message"]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": {"type": "strung"}}, "required": "a"},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?!x)"}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"$ref": "http://example.org/a"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "propertyNames": {"type": "string"}},
+        {"type": "object", "required": ["a"], "properties": {"a": False}},
+        {"type": "string"},
+        {"$ref": "#"},
+    ],
+    ids=json.dumps,
+)
+@pytest.mark.parametrize("wanted", ["auto", "required"])
+def test_a_schema_that_cannot_be_kept_to_fails_no_request(client: httpx2.Client, parameters: Json, wanted: str) -> None:
+    odd = {"type": "function", "function": {"name": "odd", "parameters": parameters}}
+    told = post(client, tools=[odd, WEATHER], tool_choice=wanted, temperature=1, seed=1)
+    assert told.status_code == 200 or told.json()["error"]["param"] == "tools"
