@@ -270,6 +270,7 @@ class App:
                 strict_max_tokens=self.config.strict_max_tokens,
                 thinking=self.config.thinking,
                 on_full=cache.overflow or "error",
+                constrain_calls=model.constrain_calls,
             ),
         )
         if all(card.id != model.name for card in self._cards):

@@ -73,6 +73,8 @@ class ModelConfig:
     dialect: str | None = key(TEXT)
     chat_template: str | None = key(PATH)
     """Path of a Jinja file that replaces the model's own template."""
+    constrain_calls: bool = key(FLAG, True)
+    """Hold the calls of an answer to their tools' schemas from their first tag on."""
     sampling: Sampling = key(SAMPLING, Sampling())
 
 
