@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.call import HERMES_KEYS, Fault, Found, Keys, read_calls
-from shepherd.dialects.markup import Block, MakeBody, Thought, markers_of
+from shepherd.dialects.markup import Block, MakeBody, markers_of
 
 Read = Callable[[str, bool], tuple[Found | Fault, ...]]
 BLANKS = re.compile(r"\s*")
@@ -25,7 +25,7 @@ JUNK = re.compile(r"[\s}\],;`]*")
 IN_STRING = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']")}
 
 
-class JsonBody:
+class JsonBody(Machine):
     """JSON objects, or arrays of them, between an opener and its closers."""
 
     def __init__(
@@ -38,38 +38,19 @@ class JsonBody:
         read: Read | None = None,
     ) -> None:
         """`read` makes calls of a value, given whether it is whole, where it is not `call.read_calls` with `keys`."""
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
+        steps = {"lead": self._lead, "value": self._value, "after": self._after, "garbage": self._garbage}
+        super().__init__(block.opener, "lead", steps)
         self._block = block
         self._read = read or (lambda text, whole: read_calls(text, keys=keys, tools=tools, whole=whole))
         self._markers = markers_of(*openers, *block.closers)
         firsts = "".join({re.escape(closer[0]) for closer in block.closers})
         self._outside = re.compile(rf"[\"'{{}}\[\]{firsts}]")
-        self._state: Literal["lead", "value", "after", "garbage"] = "lead"
-        self._steps = {"lead": self._lead, "value": self._value, "after": self._after, "garbage": self._garbage}
         self._depth = 0
         self._quote = ""
-        self._written = [block.opener]
         self._spelled: list[str] = []  # the value's text so far
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
-        if self.ended:
-            self._finish(whole=self._state == "after" or self.closed)
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
-        return ready
+    def _settle(self, *, cut: bool) -> None:
+        self._finish(whole=self._state == "after" or self.closed)
 
     def _finish(self, *, whole: bool) -> None:
         calls = self._read("".join(self._spelled), whole)

@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import FENCE, FENCE_BEGUN, after_blanks
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.call import Fault, Found
-from shepherd.dialects.markup import Block, Thought, markers_of
+from shepherd.dialects.markup import Block, markers_of
 
 STARTS = re.compile(r"[\[({]|[^\W\d]")
 JUNK = re.compile(r"[\s\])},;`]+")
@@ -44,7 +44,7 @@ class Notation:
     """The whole of what may become that."""
 
 
-class LiteralBody:
+class LiteralBody(Machine):
     """Calls, or a list of them, between an opener and its closers; JSON is found, too."""
 
     def __init__(
@@ -57,10 +57,8 @@ class LiteralBody:
         begun: str = "",
     ) -> None:
         """`begun` is what the opener has spelt of a call: a name and its bracket."""
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
+        steps = {"lead": self._lead, "value": self._value, "after": self._after, "garbage": self._garbage}
+        super().__init__(block.opener, "value" if begun else "lead", steps)
         self._block = block
         self._tools = tools
         self._notation = notation
@@ -68,32 +66,15 @@ class LiteralBody:
         firsts = frozenset(closer[0] for closer in block.closers)
         self._outside, self._inside = patterns(notation, firsts)
         self._junk = JUNK_BEFORE_FENCE if "`" in firsts else JUNK
-        self._state: Literal["lead", "value", "after", "garbage"] = "value" if begun else "lead"
-        self._steps = {"lead": self._lead, "value": self._value, "after": self._after, "garbage": self._garbage}
         self._bare = bool(begun)  # the calls stand without a list around them
         self._depth = len(begun[-1:])
         self._quote = ""
         self._last = ""  # character that is not blank
         self._reads = READS
-        self._written = [block.opener]
         self._spelled = [begun]  # the text of the calls so far
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
-        if self.ended:
-            self._finish()
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
-        return ready
+    def _settle(self, *, cut: bool) -> None:
+        self._finish()
 
     def _finish(self) -> None:
         self._ready.append(("".join(self._written), self._read(whole=self._state == "after")))

@@ -15,14 +15,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import FENCE, FENCE_BEGUN, after_blanks
 from shepherd.dialects.bodies.json_text import JsonText
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.bodies.python_body import read_python_calls
 from shepherd.dialects.call import HERMES_KEYS, Fault, Found, Keys, read_arguments, read_calls
-from shepherd.dialects.markup import Block, MakeBody, Thought, markers_of
+from shepherd.dialects.markup import Block, MakeBody, markers_of
 
 PART = re.compile(r"\s*(?:[\w$][\w$.:/@-]{0,255})?\s*")
 """What may stand between two markers of a header: a name, an id or nothing."""
@@ -49,14 +49,12 @@ class Form:
     """Of calls that are a whole object."""
 
 
-class NamedBody:
+class NamedBody(Machine):
     """One call after another, each a header and its arguments."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, form: Form) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
+        steps = {"header": self._head, "value": self._argue, "after": self._after, "garbage": self._garbage}
+        super().__init__(block.opener, "header", steps)
         self._form = form
         self._tools = tools
         self._closers = frozenset(block.closers) - set(form.ends)
@@ -66,9 +64,6 @@ class NamedBody:
         self._stops = markers_of(*sorted(stops))
         self._firsts = "".join(sorted({stop[0] for stop in stops}))
         self._in_header = markers_of(*sorted(stops), "{", "```")
-        self._state: Literal["header", "value", "after", "garbage"] = "header"
-        self._steps = {"header": self._head, "value": self._argue, "after": self._after, "garbage": self._garbage}
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
         self._told = False  # a call has been reported
         self._prose = False  # all of this is text
         self._begin(block.opener)
@@ -87,23 +82,11 @@ class NamedBody:
         self._junk: list[str] = []  # what stands where the arguments should
         self._near = True  # no blank stands behind the arguments
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
+    def _settle(self, *, cut: bool) -> None:
         if self._prose:
             self.declined = "".join(self._written)
-        elif self.ended:
+        else:
             self._report()
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
-        return ready
 
     def _report(self) -> None:
         nothing = self._header.strip() and self._part.strip() in {"null", "None"}

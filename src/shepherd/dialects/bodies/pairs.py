@@ -23,10 +23,11 @@ from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.bodies.python_body import PythonBody
 from shepherd.dialects.bodies.tagged import TaggedBody
 from shepherd.dialects.call import Fault, Found, read_arguments
-from shepherd.dialects.markup import Block, Body, MakeBody, Markers, Thought, markers_of
+from shepherd.dialects.markup import Block, Body, MakeBody, Markers, markers_of
 from shepherd.dialects.values import find_tool, object_text
 
 HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
@@ -78,14 +79,18 @@ def tags_of(opener: str) -> Tags:
     )
 
 
-class PairsBody:
+class PairsBody(Machine):
     """One call between an opener and its closers."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
+        steps = {
+            "lead": self._lead,
+            "tags": self._between,
+            "key": self._behind_key,
+            "value": self._value,
+            "other": self._other,
+        }
+        super().__init__(block.opener, "lead", steps)
         self._block = block
         self._openers = openers
         self._tools = tools
@@ -93,43 +98,19 @@ class PairsBody:
         self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
         self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
         self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
-        self._state: State = "lead"
-        self._steps = {
-            "lead": self._lead,
-            "tags": self._between,
-            "key": self._behind_key,
-            "value": self._value,
-            "other": self._other,
-        }
         self._inner: Body | None = None  # another notation
         self._n_openers = 1
         self._whole = False  # the output did not end within the call
         self._closer = ""
         self._maybe: tuple[int, str] | None = None  # a possible end: the length of its marker, the closer if it is one
         self._seen = 0  # how much has been looked at from the beginning of that marker on
-        self._written = [block.opener]
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
-
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            if not self._inner:
-                self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
-        if self.ended and not self._inner and not self.declined:
-            self._tell()
-        return at
 
     def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        if self._inner:
-            return self._inner.take_calls()
-        ready, self._ready = self._ready, []
-        return ready
+        return self._inner.take_calls() if self._inner else super().take_calls()
 
-    def _tell(self) -> None:
+    def _settle(self, *, cut: bool) -> None:
+        if self._inner or self.declined:
+            return
         written = "".join(self._written)
         inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
         self._ready.append((written, (read_pairs(inside, self._tags, self._tools, self._whole),)))
