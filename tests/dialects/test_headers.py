@@ -270,8 +270,11 @@ def test_plain_text_without_any_markup_is_the_answer(name: str, text: str) -> No
 
 def unlike_text(name: str, text: str) -> bool:
     """Whether a plain text happens to begin like a header of this family."""
-    words = {"functionary": ("all",), "functionary-2.5": ("all",)}
-    return text.strip().startswith(("assistant", "user", "system", "tool", "to=", *words.get(name, ())))
+    is_functionary = name in ("functionary", "functionary-2.5")
+    if is_functionary and re.match(r"\s*[\w.-]+\s*\{", text):
+        return True  # a name and an object: a call
+    words = ("all",) if is_functionary else ()
+    return text.strip().startswith(("assistant", "user", "system", "tool", "to=", *words))
 
 
 CALL: Said = [("calls", "get_weather", ARGUMENTS)]

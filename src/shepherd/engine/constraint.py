@@ -101,8 +101,14 @@ class Constrainer:
             matcher.consume_tokens(self._encoder(written.encode("utf-8", "replace")))
             fault = told(matcher.get_error())
         if fault:
+            self._forget(lark)
             raise EngineError(f"the grammar cannot be used: {fault}")
-        return GrammarMask(matcher, self._encoder)
+        return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
+
+    def _forget(self, lark: str) -> None:
+        """Compile it anew next time: all copies of a matcher share a state machine, which is of no use once it is full."""
+        with self._lookup:
+            self._checked.pop(lark, None)
 
     def _trial(self, matcher: LLMatcher) -> str:
         """What is wrong with a grammar that compiles; nothing if it can be satisfied, as far as a few tokens tell."""
@@ -140,14 +146,23 @@ class Constrainer:
             return self._built
 
 
+class TooComplex(EngineError):
+    """A grammar passed `check`, and yet an answer came to where it takes too much to go on: no fault of ours."""
+
+    status = 400
+    code = "invalid_request"
+
+
 class GrammarMask:
     """The tokens that a grammar allows, one answer long; satisfies `Mask`."""
 
-    def __init__(self, matcher: LLMatcher, encoder: Encoder) -> None:
+    def __init__(self, matcher: LLMatcher, encoder: Encoder, failed: Callable[[], None] = lambda: None) -> None:
+        """`failed` is called before an error of the matcher is raised."""
         import numpy as np  # noqa: PLC0415 - see the header
         from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask  # noqa: PLC0415
 
         self._matcher = matcher
+        self._failed = failed
         self._n_vocab = len(encoder.tokens)
         self._end_tokens = encoder.end_tokens
         self._control = encoder.control
@@ -203,7 +218,14 @@ class GrammarMask:
         return allowed
 
     def _fail(self) -> NoReturn:
-        raise EngineError(f"the grammar cannot go on: {told(self._matcher.get_error())}")
+        self._failed()
+        fault = told(self._matcher.get_error())
+        if fault == TOO_COMPLEX:
+            raise TooComplex(
+                "the answer could not be held to its form any further: the grammar is too complex;"
+                " use smaller repetitions, and fewer of them inside of each other"
+            )
+        raise EngineError(f"the grammar cannot go on: {fault}")
 
 
 class Encoder:
@@ -270,7 +292,7 @@ def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
 
     limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
-    grammar = LLMatcher.grammar_from_lark(lark)
+    grammar = LLMatcher.grammar_from_lark(text.eased(lark))
     return _guarded(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=limits))
 
 
@@ -284,6 +306,8 @@ def _guarded(call: Callable[[], T]) -> T:
         raise EngineError("it broke the library that reads it") from error
 
 
+TOO_COMPLEX = "it is too complex"
+
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"Unimplemented keys: \[(.*)\]", r"\1 is not supported"),
     (r"Unknown format: (.*)", r"the format '\1' is not supported"),
@@ -295,7 +319,8 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"Failed to generate regex for (?:integer|float) range.*", "the numbers are too large for a range"),
     (r"Resource .* is not present in a registry.*", "references to other documents are not supported"),
     (r"(?:initial lexer configuration .* too big|schema too large).*", "it is too large"),
-    (r"(?:lexer error: too many|parser error: Too many|lexer precomputation failed).*", "it is too complex"),
+    (r"(?:lexer error: too many|parser error: Too many|lexer precomputation failed).*", TOO_COMPLEX),
+    (r"(?i:parser error: current row has).*", TOO_COMPLEX),
     (r"NoExtension.*", "no text satisfies it"),
     (r"panic: .*", "it broke the library that reads it"),
     (r"Parser Error: token .*", "what has been written does not satisfy it"),

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shepherd.core import InvalidRequest
+from shepherd.engine import numbers, repeats
 
 MAX_CHARACTERS = 1 << 20
 """Of a whole grammar, the schemas of all tools included."""
@@ -32,6 +34,17 @@ MAX_JOINT_PATTERNS = 12
 MAX_PATTERN_PROPERTIES = 64
 """Of one object; every two of them are compared."""
 
+MAX_WAYS = 1_000
+"""Of counting nested repetitions: `(a{1,30}){1,30}` has 900. At about 2,000 answers began to fail."""
+MAX_WAYS_COSTLY = 200
+"""The same for patterns in a schema, where each character has several spellings and 700 were too many, and for repeated
+rules, where a token of 900 took a second."""
+MAX_NESTED_LENGTH = 100_000
+"""What exact repetitions of each other make: `(a{100}){100}` is 10,000 long. A million took seconds."""
+
+TOO_MANY_WAYS = f"nests repetitions: more than {MAX_WAYS:,} ways to count, like the 10,000 of (a{{1,100}}){{1,100}}"
+TOO_MANY_WAYS_COSTLY = TOO_MANY_WAYS.replace(f"{MAX_WAYS:,}", f"{MAX_WAYS_COSTLY:,}")
+TOO_LONG_REPEATED = f"nests repetitions that multiply to more than {MAX_NESTED_LENGTH:,}"
 TOO_MANY_OPTIONS = f"has too many signs like ? and * in one expression; at most {MAX_OPTIONS:,}"
 
 Path = tuple[str | int, ...]
@@ -123,9 +136,11 @@ def check(lark: str) -> None:
         raise Unfit("is JSON, not Lark")
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
     rules: dict[str, Weighed] = {}
+    bodies: dict[str, list[Piece]] = {}
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
         rule = rules.setdefault(name, Weighed())
+        bodies.setdefault(name, []).append(known[index])
         if kind == "name" and is_definition(known, index):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
                 rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
@@ -147,11 +162,64 @@ def check(lark: str) -> None:
     order, circling = _from_below(rules)
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise Unfit("is nested too deeply: too many rules build on each other")
+    _check_repeats(bodies, [*order, *circling])
     for name in order:  # a terminal is one expression, with all that it builds on
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
         if name.isupper() and rule.options > MAX_OPTIONS:
             raise Unfit(TOO_MANY_OPTIONS)
+
+
+def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) -> None:
+    """Measure the repetitions of rules and terminals, those first that others build on. Raises: `Unfit`."""
+    costs: dict[str, repeats.Cost] = {}
+    for name in order:
+        is_terminal = name.isupper()
+        costs[name] = repeats.cost(_items(bodies.get(name, ()), costs, is_terminal=is_terminal))
+        _refuse_cost(costs[name], most=MAX_WAYS if is_terminal else MAX_WAYS_COSTLY)
+    for body in bodies.values():
+        for piece in body:
+            if piece.kind == "regex":
+                _refuse_cost(_cost_of(piece))
+
+
+def _items(body: Sequence[Piece], costs: Mapping[str, repeats.Cost], *, is_terminal: bool) -> Iterator[repeats.Item]:
+    """A rule as `repeats` reads it. In a terminal all is one expression; a rule takes terminals as they come."""
+    at = 0
+    while at < len(body):
+        kind, text = body[at]
+        at += 1
+        if text == "{":
+            while at < len(body) and not text.endswith("}"):
+                text += body[at].text
+                at += 1
+            if repeats.COUNTS.fullmatch(text):
+                yield repeats.times(text)
+        elif text in repeats.TIMES:
+            yield repeats.times(text)
+        elif text in ("(", ")", "|"):
+            yield text
+        elif kind == "string":
+            yield _cost_of(body[at - 1])
+        elif kind in ("name", "regex", "json", "special"):
+            known = costs.get(_plain(text), repeats.ATOM) if kind == "name" else _cost_of(body[at - 1])
+            yield known if is_terminal or not (kind == "regex" or text.isupper()) else replace(known, ways=1, length=1)
+
+
+def _cost_of(piece: Piece) -> repeats.Cost:
+    if piece.kind == "regex":
+        return repeats.of_regex(piece.text.rpartition("/")[0][1:])
+    if piece.kind == "string" and piece.text.endswith('"'):
+        return repeats.of_text(piece.text[1:-1])
+    return repeats.ATOM
+
+
+def _refuse_cost(cost: repeats.Cost, path: Path = (), *, most: int = MAX_WAYS) -> None:
+    """Raises: `Unfit` for nested repetitions that are too much."""
+    if cost.ways > most and cost.is_nested:
+        raise Unfit(TOO_MANY_WAYS if most == MAX_WAYS else TOO_MANY_WAYS_COSTLY, path)
+    if cost.length > MAX_NESTED_LENGTH and cost.is_nested:
+        raise Unfit(TOO_LONG_REPEATED, path)
 
 
 def _n_options(text: str) -> int:
@@ -179,6 +247,9 @@ def check_document(schema: Any) -> int:
         if isinstance(node, Mapping):
             has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
             _check_node(schema, path, node)
+    for path, value in numbers.constants(schema):
+        if number := numbers.lost(value):
+            raise Unfit(f"holds {number}, a number that cannot be written exactly; use a string", path)
     targets = {"#": _weighed(schema)}
     anywhere = _weighed(schema, whole=True)
     waiting = list(targets["#"].uses)
@@ -193,6 +264,16 @@ def check_document(schema: Any) -> int:
     if deepest > MAX_DEPTH:
         raise Unfit(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
     return deepest
+
+
+def eased(lark: str) -> str:
+    """A grammar with the bounds of its schemas moved to what llguidance can keep to."""
+    if not numbers.may_be_large(lark):
+        return lark
+    return "".join(
+        "%json " + numbers.eased(piece.text.removeprefix("%json")) if piece.text.startswith("%json") else piece.text
+        for piece in pieces(lark)
+    )
 
 
 def walk(value: Any) -> Iterator[tuple[Path, Any]]:
@@ -234,6 +315,11 @@ def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
     if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
         raise Unfit(TOO_MANY_OPTIONS, (*path, "pattern"))
     names = [str(name) for name, _ in members(node.get("patternProperties"))]
+    guidance = node.get("x-guidance")
+    spaces = guidance.get("whitespace_pattern") if isinstance(guidance, Mapping) else None
+    for expression, where in ((pattern, "pattern"), *((n, "patternProperties") for n in names), (spaces, "x-guidance")):
+        if isinstance(expression, str):
+            _refuse_cost(repeats.of_regex(expression), (*path, where), most=MAX_WAYS_COSTLY)
     if len(names) > MAX_PATTERN_PROPERTIES:
         raise Unfit(f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties"))
     if _n_options("".join(names)) > MAX_OPTIONS:

@@ -33,7 +33,7 @@ SPOKEN_OF = re.compile(r"[^\w\n?\-\u2013\u2014]")
 end, or the dashes and question marks that models spoil headers with."""
 LEAD = re.compile(r"\s*(?:assistant)*")
 LEAD_CUT = re.compile(r"\s*(?:(?:assistant)*|a(?:s(?:s(?:i(?:s(?:t(?:an?)?)?)?)?)?)?)\s*")
-ROLE = re.compile(r"\s*(?!to=)([^\W\d_]+)")
+ROLE = re.compile(r"\s*(user|system|developer|tool|functions)(?![^\W\d_])")
 TO = re.compile(r"to=([^\s{<]+)(?:\s+(?:json|code|text)\b)?")
 NEW_LINE = re.compile(r"\n\s*(?=\S)")
 VISIBLE = re.compile(r"\S")

@@ -68,13 +68,13 @@ class JsonBody(Machine):
             self._state = "value"
         elif fence := FENCE.match(text, after):
             return fence.end()
+        elif not final and (self._begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
+            return at  # a marker may become a longer one
         elif marker := self._markers.standing(text, after):
             if marker == self._block.opener:
                 return after + len(marker)  # written twice
             self._end(marker)
             return after + len(marker) if self.closed else after
-        elif not final and (self._begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
-            return at
         else:
             self._state = "garbage"
         return after

@@ -18,9 +18,10 @@ from typing import Any
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import after_blanks
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.bodies.tagged import kept_blanks
 from shepherd.dialects.call import Fault, Found, read_calls
-from shepherd.dialects.markup import Block, MakeBody, Thought, markers_of
+from shepherd.dialects.markup import Block, MakeBody, markers_of
 from shepherd.dialects.spelling import Json, Maybe, Part, Pick, Until, resolved
 from shepherd.dialects.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
 
@@ -59,26 +60,22 @@ class Element:
         self.children.append(child)
 
 
-class NestedBody:
+class NestedBody(Machine):
     """Calls as elements; the block's opener is the token that stands before every tag."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._block = block
-        self._tools = tools
-        self._tokens = markers_of(block.opener)
-        self._between_calls = markers_of(block.opener, *PLAIN)
-        self._state = "tag"
-        self._steps = {
+        steps = {
             "between": self._between,
             "json": self._in_json,
             "text": self._text,
             "tag": self._tag,
             "tagged": self._tagged,
         }
+        super().__init__(block.opener, "tag", steps)
+        self._block = block
+        self._tools = tools
+        self._tokens = markers_of(block.opener)
+        self._between_calls = markers_of(block.opener, *PLAIN)
         self._pieces: list[str] = []  # of the tag that comes in
         self._path: list[Element] = []  # the open call and its open elements
         self._call: Element | None = None  # the last one, open or closed
@@ -87,25 +84,11 @@ class NestedBody:
         self._begun = False  # a call is due
         self._cut = False  # the output has ended
         self._found: tuple[Found | Fault, ...] = ()  # in JSON
-        self._written = [block.opener]
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
-        if self.ended and (self._call or self._begun):
-            self._cut = final and at == len(text)
-            self._tell()
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
-        return ready
+    def _settle(self, *, cut: bool) -> None:
+        if self._call or self._begun:
+            self._cut = cut
+            self._tell(len(self.declined))
 
     # Each step takes in what it can from `at` on and says how far it came.
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.bodies.machine import Machine
 from shepherd.dialects.bodies.tag import TAG_END, WORDS, Tag, read_tag
 from shepherd.dialects.bodies.value import CDATA, CDATA_END, Closer, Value, tags
 from shepherd.dialects.call import Fault, Found, read_arguments
-from shepherd.dialects.markup import Block, MakeBody, Thought, markers_of
+from shepherd.dialects.markup import Block, MakeBody, markers_of
 from shepherd.dialects.values import argument, find_tool, json_object, json_text, json_value, kinds, names, object_text
 
 HOW = "write every argument in a parameter tag of its own and close every tag"
@@ -49,7 +50,7 @@ class Argument:
     is_string: bool | None
 
 
-class TaggedBody:
+class TaggedBody(Machine):
     """Calls as tags, between an opener and its closers; an opener without `>` is itself the beginning of a tag."""
 
     def __init__(
@@ -62,19 +63,7 @@ class TaggedBody:
         cdata: bool = False,
     ) -> None:
         """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it."""
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._block = block
-        self._openers = tuple(openers)
-        self._tools = tools
-        self._padded = padded
-        self._cdata = cdata
-        self._bare = not block.opener.endswith(">")
-        self._wrappers = tuple(closer.strip("</>") for closer in block.closers)
-        self._state = "tag" if self._bare else "outer"
-        self._steps = {
+        steps = {
             "outer": self._outer,
             "garbage": self._garbage,
             "tag": self._tag,
@@ -88,6 +77,14 @@ class TaggedBody:
             "cdata": self._in_cdata,
             "between": self._between,
         }
+        self._bare = not block.opener.endswith(">")
+        super().__init__(block.opener, "tag" if self._bare else "outer", steps)
+        self._block = block
+        self._openers = tuple(openers)
+        self._tools = tools
+        self._padded = padded
+        self._cdata = cdata
+        self._wrappers = tuple(closer.strip("</>") for closer in block.closers)
         self._pieces = [block.opener[block.opener.rindex("<") :]] if self._bare else []  # of the tag that comes in
         self._head: Tag | None = None  # of the open call
         self._tool: ToolSpec | None = None
@@ -102,29 +99,24 @@ class TaggedBody:
         self._cut_off = False  # the output has ended inside of a call
         self._told = False  # a call has been reported
         self._due = True  # the block has no call yet
-        self._written = [block.opener]
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended and not self._json:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
+        if not self._json:
+            at = super().feed(text, at, final)
         if self._json:
             at = self._json.feed(text, at, final)
             self.ended, self.closed = self._json.ended, self._json.closed
-        elif self._prose:
-            self.declined = "".join(self._written)
-        elif self.ended and (self._head or self._due):
-            self._cut_off = final and at == len(text) and not self.closed
-            self._tell()
         return at
 
+    def _settle(self, *, cut: bool) -> None:
+        if self._prose:
+            self.declined = "".join(self._written)
+        elif self._head or self._due:
+            self._cut_off = cut
+            self._tell()
+
     def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
+        ready = super().take_calls()
         for written, calls in self._json.take_calls() if self._json else ():
             # The other body knows of nothing but the opener.
             before = "".join(self._written)

@@ -106,7 +106,7 @@ class XtmlBody:
         if found and not final:
             return at
         self.ended = True
-        if not found:
+        if not found or text[at : at + 1].isalnum():
             self.declined = self._block.opener
             return at
         self._written.append(text[at:])

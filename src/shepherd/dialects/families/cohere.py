@@ -29,6 +29,9 @@ START, END = "<|START_ACTION|>", "<|END_ACTION|>"
 THINKING = Thought("<|START_THINKING|>", ("<|END_THINKING|>",))
 SAID = ("<|END_RESPONSE|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>")
 CITED = re.compile(r"[^<>\n]{0,200}>")
+CITED_BEGUN = re.compile(r"[^<>\n]{0,200}")
+CITED_CUT = re.compile(r"[\s\d:,\[\]]*")
+"""What documents and passages are named with: no text where the output ends within a tag."""
 
 
 def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
@@ -36,10 +39,9 @@ def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
     end = CITED.match(text, at)
     if end:
         return Head(end.end())
-    is_open = re.compile(r"[^<>\n]{0,200}").fullmatch(text, at)
-    if is_open and final:
+    if final and CITED_CUT.fullmatch(text, at):
         return Head(len(text))
-    return None if is_open else Head(at, declined=opener)
+    return None if not final and CITED_BEGUN.fullmatch(text, at) else Head(at, declined=opener)
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

@@ -35,7 +35,9 @@ def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSp
         return Head(found[1])
     if not found:
         return Head(at, declined=opener)
-    return Head(len(text)) if final else None
+    if not final:
+        return None
+    return Head(at if text[at : at + 1].isalnum() else len(text))  # text without the end of the tag before it
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

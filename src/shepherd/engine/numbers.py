@@ -1,0 +1,131 @@
+"""The numbers of a JSON schema that llguidance would get wrong.
+
+It keeps every number as a double, and those of integers as 64 bits. So a constant beyond 2**53 may come out as another
+number, a bound beyond 2**63 cannot be kept to, and a range that begins and ends at -2**63 ends the process.
+
+Bounds are moved here to what can be kept to, always inwards: what satisfies the new one satisfies the old one. Those
+that only the widest types have are left out: of int64 the lowest 1,024 numbers are lost, while a bound of uint64 or
+beyond binds nothing. A bound that leaves nothing but such numbers stays, and is refused by llguidance. Constants cannot
+be moved; they have to be refused here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+EXACT = 1 << 53
+"""Up to here every integer is a double."""
+BEYOND = 1 << 63
+"""The first integer that 64 bits with a sign do not hold."""
+WIDEST = BEYOND - 1024
+"""The largest double below."""
+LOWER = ("minimum", "exclusiveMinimum")
+UPPER = ("maximum", "exclusiveMaximum")
+NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose members are named by whoever writes the schema."""
+CONSTANTS = ("const", "enum")
+_LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
+
+Path = tuple[str | int, ...]
+
+
+def may_be_large(text: str) -> bool:
+    """Whether numbers beyond `EXACT` may stand in a document, as cheaply as can be told."""
+    return _LARGE.search(text) is not None
+
+
+def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
+    """What `const` and `enum` say, with the path of the keyword.
+
+    A property may be called `const`. But where a reference leads there is no telling what is a schema, so a member of
+    that name counts if it is none by its looks.
+    """
+    waiting: list[tuple[Path, Any, bool]] = [((), schema, False)]
+    while waiting:
+        path, node, is_named = waiting.pop()
+        if isinstance(node, Mapping):
+            for key, value in node.items():
+                if key in CONSTANTS and not (is_named and isinstance(value, Mapping)):
+                    yield (*path, key), value
+                else:
+                    waiting.append(((*path, key), value, key in NAMED and not is_named))
+        elif isinstance(node, (list, tuple)):
+            waiting += [((*path, index), value, False) for index, value in enumerate(node)]
+
+
+def lost(value: Any) -> str:
+    """A number in a constant that would come out as another one; empty if there is none."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (int, float)) and not _is_kept(node):
+            return repr(node) if abs(node) < 10**40 else "a number"
+        if isinstance(node, Mapping):
+            waiting += node.values()
+        elif isinstance(node, (list, tuple)):
+            waiting += node
+    return ""
+
+
+def _is_kept(number: float) -> bool:
+    if -EXACT <= number <= EXACT or number == BEYOND - 1 and isinstance(number, int):
+        return True
+    if not -BEYOND < number < BEYOND:
+        return not math.isfinite(number) if isinstance(number, float) else False  # what is no number, is no JSON
+    # As an integer it is written with all of its digits, as a float with those that tell it from others.
+    return int(float(number)) == (number if isinstance(number, int) else int(Decimal(repr(number))))
+
+
+def eased(text: str) -> str:
+    """A JSON document with its bounds moved to what can be kept to; as it is, if it cannot be read."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    holder = [document]
+    waiting: list[tuple[Any, Any, bool, bool]] = [(holder, 0, False, False)]
+    while waiting:
+        parent, key, is_named, is_data = waiting.pop()
+        node = parent[key]
+        if isinstance(node, dict):
+            if not is_data and not is_named:
+                _ease(node)
+            waiting += [
+                (node, name, name in NAMED and not is_named, is_data or (name in CONSTANTS and not is_named))
+                for name in node
+            ]
+        elif isinstance(node, list):
+            waiting += [(node, index, False, is_data) for index in range(len(node))]
+        elif isinstance(node, (int, float)) and node <= -BEYOND and key not in UPPER:
+            parent[key] = -WIDEST  # a default, say; but a reference may lead anywhere
+    return json.dumps(holder[0])
+
+
+def _ease(node: dict[str, Any]) -> None:
+    """Move the bounds of one schema."""
+    kind = node.get("type")
+    is_integer = "integer" in (kinds := kind if isinstance(kind, list) else [kind]) and "number" not in kinds
+    for sign, keys in ((-1, LOWER), (1, UPPER)):
+        for key in keys:
+            bound = node.get(key)
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or abs(bound) in (0, math.inf):
+                continue
+            is_strict = key == keys[1] or node.get(keys[1]) is True
+            top = math.ceil(sign * bound) - 1 if is_strict else math.floor(sign * bound)
+            if top > BEYOND:
+                del node[key]
+            elif top > EXACT and not (is_integer and sign > 0 and top >= BEYOND - 1):  # that it gets right
+                node[key] = sign * _below(min(top, WIDEST))
+            elif -WIDEST < top < -EXACT:
+                node[key] = sign * _below(top)
+
+
+def _below(number: int) -> int:
+    """The largest double that is no larger."""
+    nearest = float(number)
+    return int(nearest if nearest <= number else math.nextafter(nearest, -math.inf))

@@ -1,0 +1,195 @@
+"""How many ways of counting an expression may have open at once: what nested repetitions cost.
+
+In `(a{1,100}){1,100}` every number of `a` may be one of many pairs of counts, and a matcher that never goes back keeps
+all of them: with each character its work grows, until it gives up in the middle of an answer. What a sign of its own
+separates is harmless, as in `([a-z]{1,63}[.]){1,100}`, and so is what has one length, as in `(.{4}){1,100}`. The same
+holds for repeated rules. Nothing is compiled here: expressions are read as far as brackets and repetitions go.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+MAX_TEXTS = 100
+ANYTHING = frozenset({"."})
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a part of an expression."""
+
+    ways: int = 1
+    """Ways of counting that may be open at once, about."""
+    length: int = 1
+    """What exact repetitions of each other make of it."""
+    is_fixed: bool = True
+    """Whether all that it matches has one number of parts."""
+    texts: frozenset[str] = ANYTHING
+    """Expressions, each for one character, that hold all characters that it may match."""
+    is_nested: bool = False
+    """Whether something that is repeated stands inside of something else that is."""
+    literal: str = ""
+    """Its characters, if it is nothing but these."""
+
+
+ATOM = Cost()
+
+
+@dataclass(slots=True)
+class Group:
+    """What stands inside of one pair of brackets."""
+
+    parts: list[Cost] = field(default_factory=list)
+    is_choice: bool = False
+
+    def cost(self, *, is_whole: bool = False) -> Cost:
+        if len(self.parts) == 1 and not self.is_choice and not is_whole:
+            return self.parts[0]
+        return Cost(
+            max((part.ways for part in self.parts), default=1),
+            max((part.length for part in self.parts), default=1),
+            not self.is_choice and all(part.is_fixed for part in self.parts),
+            _together(part.texts for part in self.parts),
+            any(part.is_nested for part in self.parts),
+        )
+
+    def is_marked(self) -> bool:
+        """Whether a sign that stands nowhere else tells where each repetition is."""
+        if self.is_choice:
+            return False
+        for part in self.parts:
+            others = _together(other.texts for other in self.parts if other.literal != part.literal)
+            if any(not sign.isalnum() and not any(_matches(text, sign) for text in others) for sign in part.literal):
+                return True
+        return False
+
+
+Item = Cost | str | tuple[int, int | None]
+"""A part, one of `(`, `)` and `|`, or how often the part before it is repeated."""
+
+
+def cost(items: Iterable[Item]) -> Cost:
+    """Of an expression."""
+    open_groups = [Group()]
+    last = Group()
+    for item in items:
+        group = open_groups[-1]
+        if item == "(":
+            open_groups.append(Group())
+        elif item == ")":
+            if len(open_groups) > 1:
+                last = open_groups.pop()
+                open_groups[-1].parts.append(last.cost())
+        elif item == "|":
+            group.is_choice = True
+            last = Group()
+        elif isinstance(item, Cost):
+            group.parts.append(item)
+            last = Group([item])
+        elif isinstance(item, tuple) and group.parts:
+            group.parts[-1] = _repeated(group.parts[-1], last, *item)
+            last = Group([group.parts[-1]])
+    whole = Group([part for group in open_groups for part in group.parts], any(g.is_choice for g in open_groups))
+    return whole.cost(is_whole=True)
+
+
+def _repeated(part: Cost, group: Group, least: int, most: int | None) -> Cost:
+    times = max(1, least if most is None else most)
+    length = part.length * times
+    is_nested = times > 1 and (part.is_nested or part.length > 1)
+    if least == most and part.is_fixed:
+        return Cost(part.ways, length, True, part.texts, is_nested)
+    is_apart = part.ways == 1 or group.is_marked()
+    ways = max(part.ways, times) if is_apart else part.ways * times
+    return Cost(ways, length, False, part.texts, is_nested or part.is_nested)
+
+
+def _together(texts: Iterable[frozenset[str]]) -> frozenset[str]:
+    found: set[str] = set()
+    for some in texts:
+        found |= some
+        if len(found) > MAX_TEXTS:
+            return ANYTHING
+    return frozenset(found)
+
+
+@functools.lru_cache(4096)
+def _matches(text: str, sign: str) -> bool:
+    """Whether an expression for one character matches `sign`; yes, if it cannot be told."""
+    if text == ".":
+        return True
+    if re.search(r"\[.*\[|&&|--|~~|\|\|", text):
+        return True
+    try:
+        return re.fullmatch(text, sign) is not None
+    except (re.error, OverflowError):
+        return True
+
+
+# -- regular expressions -------------------------------------------------------------------------------------------
+
+TIMES: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_PARTS = re.compile(
+    r"""(?P<escape>\\(?:[pPxuU]\{[^}]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.))
+    |(?P<flags>\(\?[A-Za-z-]*\))
+    |(?P<open>\((?:\?(?:P?<[A-Za-z_][^>]*>|[A-Za-z-]*:))?)
+    |(?P<times>[*+?]|\{\s*[0-9]*\s*,?\s*[0-9]*\s*\})
+    |(?P<sign>[)|])
+    |(?P<letters>\[\^?\]?)
+    |(?P<character>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+COUNTS = re.compile(r"\{\s*[0-9]*\s*,?\s*[0-9]*\s*\}")
+_LETTERS = re.compile(r"\\.|\[\^?\]?|\]|[^\\\[\]]+", re.DOTALL)
+
+
+def times(text: str) -> tuple[int, int | None]:
+    """How often `*`, `{2,3}` and the like repeat."""
+    if text in TIMES:
+        return TIMES[text]
+    least, comma, most = text.strip("{} ").partition(",")
+    low = _number(least)
+    return low, (_number(most) if most.strip() else None) if comma else low
+
+
+def _number(text: str) -> int:
+    return int(text.strip()[:9] or "0")
+
+
+@functools.lru_cache(256)
+def of_regex(pattern: str) -> Cost:
+    """Of a regular expression, in about Rust's syntax."""
+    return cost(_items(pattern))
+
+
+def _items(pattern: str) -> Iterator[Item]:
+    is_spread = re.search(r"\(\?[a-wyz]*x", pattern) is not None
+    at = 0
+    while at < len(pattern):
+        found = _PARTS.match(pattern, at)
+        assert found is not None
+        kind, text, at = found.lastgroup, found.group(), found.end()
+        if kind == "letters":
+            depth = 1
+            while depth and (inner := _LETTERS.match(pattern, at)):
+                depth += inner.group().startswith("[") - (inner.group() == "]")
+                at = inner.end()
+            yield Cost(texts=frozenset({pattern[found.start() : at]}))
+        elif kind == "open":
+            yield "("
+        elif kind == "times":
+            yield times(text)
+        elif kind == "sign":
+            yield text
+        elif kind != "flags" and not (is_spread and text.isspace()):
+            plain = text[1:] if kind == "escape" and len(text) == 2 else text
+            is_literal = len(plain) == 1 and (text != "." if kind == "character" else not plain.isalnum())
+            yield Cost(texts=frozenset({text}), literal=plain) if is_literal else Cost(texts=frozenset({text}))
+
+
+def of_text(text: str) -> Cost:
+    """Of itself."""
+    return Cost(texts=_together(frozenset({re.escape(sign)}) for sign in text[: MAX_TEXTS + 1]), literal=text)
