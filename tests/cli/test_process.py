@@ -234,9 +234,11 @@ def unknown_architecture(folder: Path, lamb: Path) -> Path:
 
 
 def no_template(folder: Path, lamb: Path) -> Path:
-    """The embedded model under another name for its template: as long, so that nothing else moves."""
+    """The embedded model with other names for its template and for what would give its family away; all as long as
+    they were, so that nothing else moves."""
     path = folder / "base.gguf"
-    path.write_bytes(lamb.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_forgotten"[:23]))
+    content = lamb.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_forgotten"[:23])
+    path.write_bytes(content.replace(b"<|im_end|>", b"<|in_end|>"))
     return path
 
 

@@ -562,8 +562,7 @@ def test_parameters_without_a_description_get_an_empty_one_where_the_template_wa
         "{{ k + ':' + p.description + ';' }}{% endfor %}{% endfor %}{{ messages[0].content }}"
     )
     tool = ToolSpec("f", "", {"properties": {"a": {"type": "string"}, "b": {"description": "B"}, "c": True}})
-    with pytest.raises(EngineError):
-        template.render([Message.user("U")], tools=[tool])  # what is no schema at all is beyond help
+    assert spelled(template.render([Message.user("U")], tools=[tool])) == "a:;b:B;c:;U"
     tool = ToolSpec("f", "", {"properties": {"a": {"type": "string"}, "b": {"description": "B"}}})
     assert spelled(template.render([Message.user("U")], tools=[tool])) == "a:;b:B;U"
 
