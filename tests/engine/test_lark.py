@@ -28,6 +28,7 @@ def chain(n: int, link: Callable[[str], object]) -> dict[str, Any]:
 
 GRAMMARS = {
     "tool calls": 'start: (free call)* TEXT\nfree[lazy]: TEXT "<t>"\ncall: %json {"type": "object"}\nTEXT: /(?s:.*)/',
+    "ways out": 'start: a b c d\na: "x" a | "y"\nb: "x" (b)?\nc[lazy]: "x" | ("y" | c) c\nd: (d "x")* "y" [d] (d){0,2}',
     "recursion": 'start: value\nvalue: "[" (value ("," value)*)? "]" | /[0-9]+/',
     "many flat rules": "start: "
     + " | ".join(f"r{i}" for i in range(3000))
@@ -94,6 +95,11 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
         "start: A0\n" + "".join(f"A{i}: A{i + 1} A{i + 1}\n" for i in range(12)) + 'A12: "a"*',
         lark.TOO_MANY_OPTIONS,
     ),
+    "no end": ('start: a | "x"\na: "x" a', "has a rule that no text can satisfy, as it always needs itself: a"),
+    "a circle without end": (
+        "start: c\nb: (c B)+ (B | /a/)\nc: b* A? b b /x/?\nA: B{3}\nB: /x?/",
+        "has a rule that no text can satisfy, as it always needs itself: b",
+    ),
     "a token": ('start: "x" <|im_start|>', "names the token <|im_start|>; write its text in quotes"),
     "a token by number": ('start: "x" <[12-99]>', "names the token <[12-99]>; write its text in quotes"),
 }
@@ -123,12 +129,12 @@ SCHEMAS: dict[str, tuple[object, str, lark.Path]] = {
     ),
     "a large step": (
         {"properties": {"n": {"type": "integer", "multipleOf": 1_000_003}}},
-        "has too many digits; at most 100,000 without zeros at its ends",
+        "has too many digits, together with others of this schema; at most 100,000",
         ("properties", "n", "multipleOf"),
     ),
     "a fine step": (
         {"items": {"multipleOf": 0.1234567}},
-        "has too many digits; at most 100,000 without zeros at its ends",
+        "has too many digits, together with others of this schema; at most 100,000",
         ("items", "multipleOf"),
     ),
     "an optional pattern": ({"pattern": "a?" * 3000}, lark.TOO_MANY_OPTIONS, ("pattern",)),

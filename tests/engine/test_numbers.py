@@ -27,7 +27,7 @@ for text in json.loads(sys.stdin.read()):
     for call in (lambda: check_schema(json.loads(text), "s"), lambda: made.check("start: %json " + text)):
         try:
             call()
-        except InvalidRequest:
+        except (InvalidRequest, ValueError):  # what is no JSON for Python never gets here
             pass
     compiled(_bytes_only(), 'start: "x"')
 print("alive")
@@ -37,7 +37,8 @@ NUMBERS = [
     "-9223372036854775808", "-9223372036854775807", "-9223372036854775300", "-9223372036854775809",
     "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616", "1e400", "-1e400",
     "-0.0", "-1e300", "1e300", "5e-324", "1e-400", "-1e20", "1e20", "-9.3e18", "9007199254740993", "1" + "0" * 400,
-    "-1" + "0" * 5000, "-9223372036854775808.0", "-1e-5000", "1E+19",
+    "-1" + "0" * 5000,
+    "-9223372036854775808.0", "-1e-5000", "1E+19",
 ]  # fmt: skip
 SHAPES = [
     '{"const": N}', '{"enum": [1, N]}', '{"const": [N]}', '{"const": {"a": [{"b": N}]}}', '{"enum": [[N], "x"]}',
@@ -54,16 +55,15 @@ SHAPES = [
     '{"$ref": "#/default", "default": {"const": N}}', '{"$ref": "#/default/0", "default": [{"enum": [N]}]}',
     '{"$ref": "#/x/properties", "x": {"properties": {"const": {"a": N}}}}',
     '{"$ref": "#/x/properties", "x": {"properties": {"enum": [[{"a": N}]], "type": "object"}}}',
-    '{"const": 1, "const": N}', '{"type": "integer", "enum": [N], "minLength": N, "maxLength": N, "minItems": N}',
-    '{"type": "string", "maxLength": N}', '{"type": "array", "maxItems": N}', '{"type": "array", "minItems": N}',
+    '{"const": 1, "const": N}', '{"type": "integer", "enum": [N], "minLength": N, "maxLength": N}',
+    '{"type": "string", "maxLength": N}',
 ]  # fmt: skip
 
 
 def test_no_number_ends_the_process() -> None:
     larks = [shape.replace("N", number) for shape in SHAPES for number in NUMBERS]
-    risky = [text for text in larks if "minItems" not in text and "maxItems" not in text or '"1' not in text]
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=json.dumps(risky), capture_output=True, text=True, check=False
+        [sys.executable, "-c", CHILD], input=json.dumps(larks), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-500:]
 
@@ -114,19 +114,19 @@ BOUNDS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "int64": (
         INT64,
         {"0": "whole", str(HIGH): "whole", str(HIGH + 1): "stops at 18", str(LOW + 1024): "whole", "-1": "whole",
-         str(LOW - 1): "stops at 16", "9" * 20: "stops at 18"},
+         str(LOW - 1): "stops at 19", "9" * 20: "stops at 18"},
     ),
     "rounded by JavaScript": ({**INT64, "maximum": 2**63}, {str(HIGH): "whole", str(HIGH + 1): "stops at 18"}),
     "exclusive": (
         {"type": "integer", "exclusiveMaximum": 2**63, "exclusiveMinimum": LOW - 1},
         {str(HIGH): "whole", str(HIGH + 1): "stops at 18", "-5": "whole"},
     ),
-    "of booleans": ({**INT64, "exclusiveMaximum": True}, {"7": "whole", str(HIGH): "stops at 16"}),
+    "of booleans": ({**INT64, "exclusiveMaximum": True}, {"7": "whole", str(HIGH): "stops at 18"}),
     "uint64": (
         {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
         {"0": "whole", str(2**64 - 1): "whole", "-1": "stops at 0"},
     ),
-    "a number": ({"type": "number", "minimum": LOW, "maximum": HIGH}, {"1.5": "whole", str(HIGH): "stops at 16"}),
+    "a number": ({"type": "number", "minimum": LOW, "maximum": HIGH}, {"1.5": "whole", str(HIGH): "stops at 18"}),
     "a double": ({"type": "number", "minimum": -1.7e308, "maximum": 1.7e308}, {"1e300": "whole", "-1e300": "whole"}),
     "no type": ({"minimum": -1e19, "maximum": 1e19}, {"true": "whole", "1e300": "whole"}),
     "or nothing": ({**INT64, "type": ["integer", "null"]}, {"null": "whole", str(HIGH): "whole"}),
@@ -153,7 +153,20 @@ def test_a_bound_that_leaves_only_what_cannot_be_counted_is_refused(bounds: dict
         check_schema({"type": "integer", **bounds}, "s")
 
 
-ANY = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([LOW, HIGH]))
+@pytest.mark.parametrize("steps", [(10**9,), (10**6,), (1e9,), (99991, 99989), (0.0001, 99991), (1e-7, 7)], ids=str)
+def test_steps_that_need_millions_of_states_are_refused(steps: tuple[float, ...]) -> None:
+    with pytest.raises(InvalidRequest, match="has too many digits"):
+        check_schema({"type": "integer", "allOf": [{"multipleOf": step} for step in steps]}, "s")
+
+
+@pytest.mark.parametrize("steps", [(0.01, 1000), (5, 5, 25), (0.25, 0.5), (100_000,), (60, 24, 7)], ids=str)
+def test_steps_that_people_use_are_not_too_much(steps: tuple[float, ...]) -> None:
+    check_schema({"type": "number", "allOf": [{"multipleOf": step} for step in steps]}, "s")
+
+
+ANY = st.one_of(
+    st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([LOW, HIGH])
+)
 
 
 @given(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), ANY, st.booleans())
@@ -168,7 +181,7 @@ def test_bounds_only_move_inwards_and_nothing_lowest_is_left(key: str, bound: fl
 
 
 @settings(max_examples=30)
-@given(st.recursive(st.one_of(st.booleans(), st.text(max_size=3), st.integers(-9, 9)), lambda inner: st.lists(inner)))
+@given(st.recursive(st.one_of(st.booleans(), st.text(max_size=3), st.integers(-9, 9)), st.lists))
 def test_what_is_not_large_stays_as_it_is(value: Any) -> None:
     schema = {"const": value, "enum": [value], "minimum": 3, "default": {"maximum": value}}
     assert json.loads(numbers.eased(json.dumps(schema))) == schema

@@ -106,7 +106,7 @@ class Constrainer:
         return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
 
     def _forget(self, lark: str) -> None:
-        """Compile it anew next time: all copies of a matcher share a state machine, which is of no use once it is full."""
+        """Compile it anew next time: all copies of a matcher share one state machine, of no use once it is full."""
         with self._lookup:
             self._checked.pop(lark, None)
 
@@ -146,8 +146,8 @@ class Constrainer:
             return self._built
 
 
-class TooComplex(EngineError):
-    """A grammar passed `check`, and yet an answer came to where it takes too much to go on: no fault of ours."""
+class Stuck(EngineError):
+    """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
 
     status = 400
     code = "invalid_request"
@@ -221,11 +221,11 @@ class GrammarMask:
         self._failed()
         fault = told(self._matcher.get_error())
         if fault == TOO_COMPLEX:
-            raise TooComplex(
+            raise Stuck(
                 "the answer could not be held to its form any further: the grammar is too complex;"
                 " use smaller repetitions, and fewer of them inside of each other"
             )
-        raise EngineError(f"the grammar cannot go on: {fault}")
+        raise (Stuck if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
 
 
 class Encoder:
@@ -307,6 +307,7 @@ def _guarded(call: Callable[[], T]) -> T:
 
 
 TOO_COMPLEX = "it is too complex"
+NO_TEXT = "no text satisfies it"
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"Unimplemented keys: \[(.*)\]", r"\1 is not supported"),
@@ -321,7 +322,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"(?:initial lexer configuration .* too big|schema too large).*", "it is too large"),
     (r"(?:lexer error: too many|parser error: Too many|lexer precomputation failed).*", TOO_COMPLEX),
     (r"(?i:parser error: current row has).*", TOO_COMPLEX),
-    (r"NoExtension.*", "no text satisfies it"),
+    (r"NoExtension.*", NO_TEXT),
     (r"panic: .*", "it broke the library that reads it"),
     (r"Parser Error: token .*", "what has been written does not satisfy it"),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ MAX_CLIENT_CHARACTERS = 1 << 16
 MAX_DEPTH = 600
 """Rules, brackets and schemas inside of each other. At about 2,400 of them a thread's 8 MiB of stack are used up."""
 MAX_MULTIPLE = 100_000
-"""Of the digits of a `multipleOf`: the state machine has one state for each remainder."""
+"""Of the digits of a `multipleOf`, its point left out: the state machine has one state for each remainder."""
 MAX_OPTIONS = 2_000
 """Signs like `?` and `*` in one expression: in a row they take quadratic time, and gigabytes."""
 MAX_JOINT_PATTERNS = 12
@@ -140,12 +140,14 @@ def check(lark: str) -> None:
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
         rule = rules.setdefault(name, Weighed())
-        bodies.setdefault(name, []).append(known[index])
         if kind == "name" and is_definition(known, index):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
                 rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
             name, depth = _plain(text), 0
-        elif kind == "name":
+            bodies.setdefault(name, [])
+            continue
+        bodies.setdefault(name, []).append(known[index])
+        if kind == "name":
             rule.use(_plain(text))
         elif text.startswith("%json"):
             rule.weight = max(rule.weight, depth + 1 + check_document(_document(text)))
@@ -162,12 +164,43 @@ def check(lark: str) -> None:
     order, circling = _from_below(rules)
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise Unfit("is nested too deeply: too many rules build on each other")
+    _check_ends(bodies, circling)
     _check_repeats(bodies, [*order, *circling])
     for name in order:  # a terminal is one expression, with all that it builds on
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
         if name.isupper() and rule.options > MAX_OPTIONS:
             raise Unfit(TOO_MANY_OPTIONS)
+
+
+def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) -> None:
+    """Refuse rules that lead to themselves on every way: some never let llguidance go. Raises: `Unfit`."""
+    endless, n_before = set(circling), -1
+    while endless and len(endless) != n_before:
+        n_before = len(endless)
+        endless = {name for name in endless if not _may_end(bodies.get(name, ()), endless)}
+    if endless:
+        raise Unfit(f"has a rule that no text can satisfy, as it always needs itself: {min(endless)}")
+
+
+def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
+    """Whether a rule has a way that leads to none of `endless`."""
+    starts = [at for at, piece in enumerate(body) if piece.text == ":"][:1]
+    ways: list[list[list[bool]]] = [[[]]]
+    rest = body[starts[0] + 1 :] if starts else body
+    for at, (kind, text) in enumerate(rest):
+        if text in ("(", "["):
+            ways.append([[]])
+        elif text in (")", "]") and len(ways) > 1:
+            inner = ways.pop()
+            ways[-1][-1].append(text == "]" or any(map(all, inner)))
+        elif text == "|":
+            ways[-1].append([])
+        elif text in ("*", "?", "{") and ways[-1][-1]:
+            ways[-1][-1][-1] |= text != "{" or rest[at + 1 : at + 2] in ([("other", "0")], [("other", ",")])
+        elif kind in ("name", "string", "regex", "json"):
+            ways[-1][-1].append(kind != "name" or _plain(text) not in endless)
+    return any(map(all, ways[0]))
 
 
 def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) -> None:
@@ -216,7 +249,7 @@ def _cost_of(piece: Piece) -> repeats.Cost:
 
 def _refuse_cost(cost: repeats.Cost, path: Path = (), *, most: int = MAX_WAYS) -> None:
     """Raises: `Unfit` for nested repetitions that are too much."""
-    if cost.ways > most and cost.is_nested:
+    if cost.ways > most and cost.is_multiplied:
         raise Unfit(TOO_MANY_WAYS if most == MAX_WAYS else TOO_MANY_WAYS_COSTLY, path)
     if cost.length > MAX_NESTED_LENGTH and cost.is_nested:
         raise Unfit(TOO_LONG_REPEATED, path)
@@ -247,6 +280,9 @@ def check_document(schema: Any) -> int:
         if isinstance(node, Mapping):
             has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
             _check_node(schema, path, node)
+    for path, n_remainders in numbers.steps(schema):
+        if n_remainders > MAX_MULTIPLE:
+            raise Unfit(f"has too many digits, together with others of this schema; at most {MAX_MULTIPLE:,}", path)
     for path, value in numbers.constants(schema):
         if number := numbers.lost(value):
             raise Unfit(f"holds {number}, a number that cannot be written exactly; use a string", path)
@@ -309,9 +345,7 @@ def find(schema: Any, pointer: str) -> list[Any]:
 
 
 def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
-    step, pattern = node.get("multipleOf"), node.get("pattern")
-    if isinstance(step, (int, float)) and _digits(step) > MAX_MULTIPLE:
-        raise Unfit(f"has too many digits; at most {MAX_MULTIPLE:,} without zeros at its ends", (*path, "multipleOf"))
+    pattern = node.get("pattern")
     if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
         raise Unfit(TOO_MANY_OPTIONS, (*path, "pattern"))
     names = [str(name) for name, _ in members(node.get("patternProperties"))]
@@ -326,12 +360,6 @@ def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
         raise Unfit(TOO_MANY_OPTIONS, (*path, "patternProperties"))
     if "allOf" in node and _n_patterns(schema, node["allOf"]) > MAX_JOINT_PATTERNS:
         raise Unfit(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
-
-
-def _digits(number: float) -> int:
-    """The digits of a number without the zeros at either end: 25 for 0.250 and for 2500."""
-    digits = repr(number).lstrip("-").partition("e")[0].replace(".", "").strip("0")[:20]
-    return int(digits) if digits.isdigit() else 0
 
 
 def _n_patterns(schema: Any, node: Any) -> int:

@@ -64,7 +64,7 @@ def lost(value: Any) -> str:
     while waiting:
         node = waiting.pop()
         if isinstance(node, (int, float)) and not _is_kept(node):
-            return repr(node) if abs(node) < 10**40 else "a number"
+            return repr(node) if isinstance(node, float) or abs(node) < 10**40 else "too many digits"
         if isinstance(node, Mapping):
             waiting += node.values()
         elif isinstance(node, (list, tuple)):
@@ -73,12 +73,40 @@ def lost(value: Any) -> str:
 
 
 def _is_kept(number: float) -> bool:
-    if -EXACT <= number <= EXACT or number == BEYOND - 1 and isinstance(number, int):
+    if -EXACT <= number <= EXACT or (number == BEYOND - 1 and isinstance(number, int)):
         return True
     if not -BEYOND < number < BEYOND:
         return not math.isfinite(number) if isinstance(number, float) else False  # what is no number, is no JSON
     # As an integer it is written with all of its digits, as a float with those that tell it from others.
     return int(float(number)) == (number if isinstance(number, int) else int(Decimal(repr(number))))
+
+
+def steps(schema: Any) -> Iterator[tuple[Path, int]]:
+    """Every `multipleOf`, and the remainders that llguidance would tell apart for it and all before: a state for each.
+
+    Schemas may meet by way of a reference or an `allOf`, and then both steps count.
+    """
+    found, n_decimals = Decimal(0), 0
+    waiting: list[tuple[Path, Any]] = [((), schema)]
+    while waiting:
+        path, node = waiting.pop()
+        children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+        waiting += [((*path, key), value) for key, value in children]
+        if not isinstance(node, Mapping):
+            continue
+        step = node.get("multipleOf")
+        if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < abs(step) < 10**20:
+            continue
+        exact = abs(Decimal(repr(step)))
+        decimals = max(0, -int(exact.normalize().as_tuple().exponent))
+        if decimals > 20:
+            yield (*path, "multipleOf"), 10**20
+            continue
+        yield (*path, "multipleOf"), int(exact.scaleb(decimals))
+        scale = max(decimals, n_decimals)
+        one, other = int(found.scaleb(scale - n_decimals)), int(exact.scaleb(scale))
+        found, n_decimals = Decimal(min(math.lcm(one or other, other), 10**20)), scale
+        yield (*path, "multipleOf"), int(found)
 
 
 def eased(text: str) -> str:
@@ -101,7 +129,7 @@ def eased(text: str) -> str:
             ]
         elif isinstance(node, list):
             waiting += [(node, index, False, is_data) for index in range(len(node))]
-        elif isinstance(node, (int, float)) and node <= -BEYOND and key not in UPPER:
+        elif isinstance(node, (int, float)) and node < -WIDEST and key not in UPPER:
             parent[key] = -WIDEST  # a default, say; but a reference may lead anywhere
     return json.dumps(holder[0])
 

@@ -29,8 +29,10 @@ class Cost:
     """Whether all that it matches has one number of parts."""
     texts: frozenset[str] = ANYTHING
     """Expressions, each for one character, that hold all characters that it may match."""
+    is_multiplied: bool = False
+    """Whether `ways` are those of repetitions inside of each other."""
     is_nested: bool = False
-    """Whether something that is repeated stands inside of something else that is."""
+    """The same for `length`."""
     literal: str = ""
     """Its characters, if it is nothing but these."""
 
@@ -53,6 +55,7 @@ class Group:
             max((part.length for part in self.parts), default=1),
             not self.is_choice and all(part.is_fixed for part in self.parts),
             _together(part.texts for part in self.parts),
+            any(part.is_multiplied for part in self.parts),
             any(part.is_nested for part in self.parts),
         )
 
@@ -99,12 +102,12 @@ def cost(items: Iterable[Item]) -> Cost:
 def _repeated(part: Cost, group: Group, least: int, most: int | None) -> Cost:
     times = max(1, least if most is None else most)
     length = part.length * times
-    is_nested = times > 1 and (part.is_nested or part.length > 1)
+    is_nested = part.is_nested or (times > 1 and part.length > 1)
     if least == most and part.is_fixed:
-        return Cost(part.ways, length, True, part.texts, is_nested)
-    is_apart = part.ways == 1 or group.is_marked()
-    ways = max(part.ways, times) if is_apart else part.ways * times
-    return Cost(ways, length, False, part.texts, is_nested or part.is_nested)
+        return Cost(part.ways, length, True, part.texts, part.is_multiplied, is_nested)
+    if part.ways == 1 or group.is_marked():
+        return Cost(max(part.ways, times), length, False, part.texts, part.is_multiplied, is_nested)
+    return Cost(part.ways * times, length, False, part.texts, True, is_nested)
 
 
 def _together(texts: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -142,6 +145,7 @@ _PARTS = re.compile(
     |(?P<character>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_BLANKS = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
 COUNTS = re.compile(r"\{\s*[0-9]*\s*,?\s*[0-9]*\s*\}")
 _LETTERS = re.compile(r"\\.|\[\^?\]?|\]|[^\\\[\]]+", re.DOTALL)
 
@@ -185,7 +189,7 @@ def _items(pattern: str) -> Iterator[Item]:
         elif kind == "sign":
             yield text
         elif kind != "flags" and not (is_spread and text.isspace()):
-            plain = text[1:] if kind == "escape" and len(text) == 2 else text
+            plain = _BLANKS.get(text, text[1:] if kind == "escape" else text)
             is_literal = len(plain) == 1 and (text != "." if kind == "character" else not plain.isalnum())
             yield Cost(texts=frozenset({text}), literal=plain) if is_literal else Cost(texts=frozenset({text}))
 
