@@ -69,7 +69,7 @@ def show_one(word: str, *, as_json: bool) -> None:
     """
     path = catalog.find(word, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
-    dialect, has_tools = _speech(header.chat_template)
+    dialect, has_tools = _speech(header)
     memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
     if as_json:
         render.show_json(
@@ -111,13 +111,13 @@ def _sizes(header: gguf.Header) -> list[int]:
     return sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
 
 
-def _speech(template: str | None) -> tuple[str | None, bool]:
-    """The dialect of a chat template and whether it knows tools; None without a template."""
-    if template is None:
-        return None, False
+def _speech(header: gguf.Header) -> tuple[str | None, bool]:
+    """The dialect of a model's chat template and whether it knows tools; None without a template."""
+    from shepherd.backends.speech import FOR_TOOLS
     from shepherd.dialects import detect
 
-    return detect(template).name, "tools" in template
+    template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
+    return (None, False) if template is None else (detect(template).name, "tools" in template)
 
 
 def _row(model: Shelved) -> dict[str, Any]:
