@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hypothesis import strategies as st
@@ -183,3 +184,19 @@ def hard_arguments(*markers: str) -> Iterator[str]:
     yield '{"deep": [[{"x": null}], {}], "t": true}'
     yield "{}"
     yield json.dumps({"t": "".join(markers)}, ensure_ascii=False)
+
+
+def assert_linear(write: Callable[[str], str], dialect: TagDialect, tools: Sequence[ToolSpec] = ()) -> None:
+    """A call whose argument is ten times as long costs about ten times as much, whatever stands in it (S18)."""
+
+    def seconds(size: int) -> float:
+        raw = write("ab{<[" * (size // 5))
+        parser = dialect.parser(tools=tools)
+        start = time.process_time()
+        for at in range(0, len(raw), 16):
+            parser.feed(raw[at : at + 16])
+        parser.close()
+        return time.process_time() - start
+
+    seconds(20_000)
+    assert seconds(200_000) < 40 * max(seconds(20_000), 0.001)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +17,7 @@ from tests.dialects.laws import (
     arguments,
     assert_alike,
     assert_calls_stand_between_text,
+    assert_linear,
     assert_no_character_is_lost,
     calls_of,
     calls_of_events,
@@ -264,17 +264,7 @@ def test_a_call_within_a_thought_is_a_part_of_it_unless_it_is_tagged() -> None:
 
 
 def test_the_cost_is_linear_in_the_length_of_a_call() -> None:  # S18
-    def seconds(size: int) -> float:
-        raw = bare([("roll", '{"note": "' + "ab{<[" * (size // 5) + '"}')])
-        parser = llama().parser(tools=TOOLS)
-        start = time.process_time()
-        for at in range(0, len(raw), 16):
-            parser.feed(raw[at : at + 16])
-        parser.close()
-        return time.process_time() - start
-
-    seconds(20_000)
-    assert seconds(200_000) < 40 * max(seconds(20_000), 0.001)
+    assert_linear(lambda text: bare([("roll", f'{{"note": "{text}"}}')]), llama(), TOOLS)
 
 
 def test_endless_blanks_behind_a_bracket_are_not_held_for_ever() -> None:

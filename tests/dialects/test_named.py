@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -17,6 +16,7 @@ from tests.dialects.laws import (
     assert_alike,
     assert_calls_stand_between_text,
     assert_cut_calls_never_leak,
+    assert_linear,
     assert_no_character_is_lost,
     calls_of,
     hard_arguments,
@@ -324,17 +324,7 @@ def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> No
 def test_the_cost_is_linear_in_the_length_of_a_call(name: str) -> None:  # S18
     write = FAMILIES[name][0]
 
-    def seconds(size: int) -> float:
-        raw = write([("roll", '{"note": "' + "ab{<[" * (size // 5) + '"}')])
-        parser = dialect(name).parser(tools=TOOLS)
-        start = time.process_time()
-        for at in range(0, len(raw), 16):
-            parser.feed(raw[at : at + 16])
-        parser.close()
-        return time.process_time() - start
-
-    seconds(20_000)
-    assert seconds(200_000) < 40 * max(seconds(20_000), 0.001)
+    assert_linear(lambda text: write([("roll", f'{{"note": "{text}"}}')]), dialect(name), TOOLS)
 
 
 def test_endless_blanks_within_a_call_cost_no_more_than_others() -> None:

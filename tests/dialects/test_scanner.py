@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.dialects.laws import assert_linear
 from tests.dialects.streams import cuts, events_of, message_of
 
 from shepherd.core import CallEnded, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
@@ -202,17 +202,8 @@ def test_parsers_share_nothing() -> None:  # S16
 
 
 def test_the_cost_is_linear_in_the_length_of_a_call() -> None:  # S18
-    def seconds(size: int) -> float:
-        raw = '<tool_call>{"name": "f", "arguments": {"text": "' + "ab{<" * (size // 4) + '"}}</tool_call>'
-        parser = HERMES.parser()
-        start = time.process_time()
-        for at in range(0, len(raw), 16):
-            parser.feed(raw[at : at + 16])
-        parser.close()
-        return time.process_time() - start
-
-    seconds(20_000)
-    assert seconds(400_000) < 40 * max(seconds(20_000), 0.001)
+    call = '<tool_call>{"name": "f", "arguments": {"text": "%s"}}</tool_call>'
+    assert_linear(lambda text: call % text, HERMES)
 
 
 def test_call_ids_are_unique_and_safe_in_urls() -> None:
