@@ -89,10 +89,29 @@ def test_the_same_texts_are_in_the_grammar(grammar: str, texts: dict[str, str]) 
     assert {text: reads(BYTES, lark, text) for text in texts} == texts
 
 
-def test_all_names_begin_with_that_of_the_root() -> None:
-    lark = gbnf_to_lark('root ::= "(" root ")" | word\nword ::= [a-z]+', root="answer")
-    assert {line.split(":")[0].split("_")[0] for line in lark.splitlines()} == {"answer", "ANSWER"}
-    assert reads(BYTES, 'start: "<" answer ">"\n' + lark, "<(a)>") == "whole"
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('root ::= "(" root ")" | word\nword ::= [a-z]+', {"answer"}),
+        ("root ::= word\nword ::= [a-z]+", {"answer", "ANSWER"}),
+    ],
+)
+def test_all_names_begin_with_that_of_the_root(text: str, names: set[str]) -> None:
+    lark = gbnf_to_lark(text, root="answer")
+    assert {line.split(":")[0].split("_")[0] for line in lark.splitlines()} == names
+    assert reads(BYTES, 'start: "<" answer ">"\n' + lark, "<a>") == "whole"
+
+
+def test_what_would_go_on_for_ever_does_not_hang_the_library() -> None:
+    """With greedy terminals nothing was left for the second `p`, and more was waited for inside of llguidance."""
+    lark = gbnf_to_lark("root ::= p p\np ::= [a]+ | [a]+ p\n")
+    BYTES.check(lark)
+    assert [reads(BYTES, lark, text) for text in ("a", "aa", "aaaa", "b")] == [
+        "part",
+        "whole",
+        "whole",
+        "stops at 0",
+    ]
 
 
 WRONG = {

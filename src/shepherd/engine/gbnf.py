@@ -1,10 +1,9 @@
 """GBNF, llama.cpp's way of writing grammars, as Lark.
 
-A rule that is not recursive becomes a terminal: one expression that is matched as a whole. Only what recursion needs
-stays a rule, with the longest stretches in between as terminals of their own. So a grammar without recursion means
-exactly what it means in llama.cpp. In a recursive one every terminal takes as much text as it can, where llama.cpp
-keeps all ways open: what is accepted is always in the grammar, but where white space may come twice in a row, say, all
-of it goes to the first one, and the second must do without.
+A grammar without recursion becomes one terminal: an expression that is matched as a whole. In a recursive one every
+character is a terminal of its own and everything above it a rule. Longer terminals would be quicker, but llguidance's
+lexer takes as much text as it can and never goes back: `a+ a+` leaves nothing for the second, and what is then waited
+for can be waited for without end, inside of the library.
 
 Not supported: references to tokens (`<think>`, `<[123]>`).
 """
@@ -273,18 +272,17 @@ class Reader:
 
 
 class Writer:
-    """Writes rules as Lark: names, terminals for what is regular, rules for the rest."""
+    """Writes rules as Lark: one terminal for what is regular, rules of single characters for what is not."""
 
     def __init__(self, rules: dict[str, Part], root: str) -> None:
         self._rules = rules
-        self._prefix = root
-        self._recursive = _recursive(rules)
+        self._root = root
+        self._is_regular = "root" not in _recursive(rules)
         self._taken = {root}
-        self._lines: list[str] = []
         self._names = {"root": root}
         for name in rules:
             if name != "root":
-                self._names[name] = self._new(name, is_rule=name in self._recursive)
+                self._names[name] = self._new(name)
 
     def text(self) -> str:
         """All that the root needs."""
@@ -294,61 +292,22 @@ class Writer:
                 if used not in needed:
                     needed[used] = None
                     waiting.append(used)
-        for name in needed:
-            rule = self._rules[name]
-            if name in self._recursive:
-                self._lines.append(f"{self._names[name]}: {self._rule(rule)}")
-            elif name == "root":
-                self._lines.append(f"{self._names[name]}: {self._terminal(rule)}")
-            else:
-                self._lines.append(f"{self._names[name]}: {_regular(rule, self._names)}")
-        return "\n".join(self._lines) + "\n"
+        spell = _regular if self._is_regular else _rule
+        lines = [f"{self._names[name]}: {spell(self._rules[name], self._names)}" for name in needed]
+        if self._is_regular:  # the root is a rule that consists of one terminal
+            whole = self._new("root")
+            lines[0] = f"{self._root}: {whole}\n{whole}: {lines[0].removeprefix(f'{self._root}: ')}"
+        return "\n".join(lines) + "\n"
 
-    def _new(self, name: str, *, is_rule: bool) -> str:
-        plain = f"{self._prefix}_{re.sub('[^A-Za-z0-9]', '_', name)}"
-        plain = wanted = plain.lower() if is_rule else plain.upper()
+    def _new(self, name: str) -> str:
+        plain = f"{self._root}_{re.sub('[^A-Za-z0-9]', '_', name)}"
+        plain = wanted = plain.upper() if self._is_regular else plain.lower()
         n = 1
         while wanted in self._taken:
             n += 1
             wanted = f"{plain}_{n}"
         self._taken.add(wanted)
         return wanted
-
-    def _is_regular(self, part: Part) -> bool:
-        return not any(name in self._recursive for name in _names(part))
-
-    def _terminal(self, part: Part) -> str:
-        """The name of a terminal for something regular."""
-        if isinstance(part, Name):
-            return self._names[part.name]
-        name = self._new(f"part{len(self._lines) + 1}", is_rule=False)
-        self._lines.append(f"{name}: {_regular(part, self._names)}")
-        return name
-
-    def _rule(self, part: Part) -> str:
-        if self._is_regular(part):
-            return self._terminal(part)
-        match part:
-            case Choice(parts):
-                return "(" + " | ".join(self._rule(inner) for inner in parts) + ")"
-            case Repeat(inner, least, most):
-                return f"({self._rule(inner)}){_times(least, most)}"
-            case Sequence(parts):
-                return "(" + " ".join(self._rule(inner) for inner in self._joined(parts)) + ")"
-            case Name(name):
-                return self._names[name]
-            case _:
-                raise AssertionError(part)
-
-    def _joined(self, parts: tuple[Part, ...]) -> list[Part]:
-        """The same sequence, neighbours that are regular joined to one."""
-        joined: list[Part] = []
-        for part in parts:
-            if joined and self._is_regular(part) and self._is_regular(joined[-1]):
-                joined[-1] = Sequence((joined[-1], part))
-            else:
-                joined.append(part)
-        return joined
 
 
 def _recursive(rules: dict[str, Part]) -> set[str]:
@@ -369,11 +328,32 @@ def _recursive(rules: dict[str, Part]) -> set[str]:
     return {name for name, n in missing.items() if n}
 
 
+def _rule(part: Part, names: dict[str, str]) -> str:
+    """Anything, as a rule whose terminals are single characters."""
+    match part:
+        case Text(text):
+            return "(" + " ".join(_literal(character) for character in text) + ")" if text else '""'
+        case Letters():
+            return _regular(part, names)
+        case Name(name):
+            return names[name]
+        case Sequence(parts):
+            return "(" + " ".join(_rule(inner, names) for inner in parts) + ")" if parts else '""'
+        case Choice(parts):
+            return "(" + " | ".join(_rule(inner, names) for inner in parts) + ")"
+        case Repeat(inner, least, most):
+            return f"({_rule(inner, names)}){_times(least, most)}"
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")
+
+
 def _regular(part: Part, names: dict[str, str]) -> str:
     """Something regular, in the words of a Lark terminal."""
     match part:
         case Text(text):
-            return json.dumps(text).replace("\x7f", "\\u007f")
+            return _literal(text)
         case Letters(ranges, negated):
             if not ranges:
                 return "/(?s:.)/"

@@ -115,7 +115,9 @@ def _read_grammar(fields: Fields, key: str) -> Format | None:
     text = fields.find_string(key)
     if not text:
         return None  # llama.cpp's clients send their default along
-    return Format(fields.at(key), grammar=Grammar("gbnf" if "::=" in text else "lark", text))
+    if "::=" not in text:
+        raise wrong(fields.at(key), "a grammar in GBNF, with a rule such as root ::= \"yes\"", text)
+    return Format(fields.at(key), grammar=Grammar("gbnf", text))
 
 
 def _refuse(fields: Fields, key: str) -> None:
