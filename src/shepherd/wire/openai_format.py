@@ -116,7 +116,7 @@ def _read_grammar(fields: Fields, key: str) -> Format | None:
     if not text:
         return None  # llama.cpp's clients send their default along
     if "::=" not in text:
-        raise wrong(fields.at(key), "a grammar in GBNF, with a rule such as root ::= \"yes\"", text)
+        raise wrong(fields.at(key), 'a grammar in GBNF, with a rule such as root ::= "yes"', text)
     return Format(fields.at(key), grammar=Grammar("gbnf", text))
 
 
