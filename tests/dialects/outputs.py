@@ -218,6 +218,7 @@ def droppable(name: str, tools: bool) -> tuple[tuple[str, ...], re.Pattern[str],
     """What may be in no event: words, a pattern, and at the very end of an output the beginnings of markers."""
     words = {squeezed(word) for word in (*markers(name), *(declared_markers(name) if tools else ()))} - {""}
     begun = frozenset(word[:length] for word in words for length in range(1, len(word)))
+    words |= {f"{word}[]" for word in words}  # an empty list of calls says nothing
     return tuple(words), re.compile(HEADERS.get(name, "(?!)")), begun
 
 

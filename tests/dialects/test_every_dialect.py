@@ -172,6 +172,7 @@ def test_a_call_is_told_when_it_is_complete_and_never_before(name: str) -> None:
         ("minimax-m3", "]<]minimax[>[<tool_call]<]minimax[>[<<>"),
         ("command-r", "Action:```json}Action:```json"),
         ("qwen-xml", "<function=w<tool_call>n"),
+        ("qwen-xml", "<tool_call></function>```\n<tool_call><function"),
         ("hermes", "<tool_call>[]</tool_call>"),
     ],
 )
