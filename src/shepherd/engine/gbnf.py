@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -292,8 +292,8 @@ class Writer:
                 if used not in needed:
                     needed[used] = None
                     waiting.append(used)
-        spell = _regular if self._is_regular else _rule
-        lines = [f"{self._names[name]}: {spell(self._rules[name], self._names)}" for name in needed]
+        literal = _literal if self._is_regular else _single
+        lines = [f"{self._names[name]}: {_written(self._rules[name], self._names, literal)}" for name in needed]
         if self._is_regular:  # the root is a rule that consists of one terminal
             whole = self._new("root")
             lines[0] = f"{self._root}: {whole}\n{whole}: {lines[0].removeprefix(f'{self._root}: ')}"
@@ -328,32 +328,20 @@ def _recursive(rules: dict[str, Part]) -> set[str]:
     return {name for name, n in missing.items() if n}
 
 
-def _rule(part: Part, names: dict[str, str]) -> str:
-    """Anything, as a rule whose terminals are single characters."""
-    match part:
-        case Text(text):
-            return "(" + " ".join(_literal(character) for character in text) + ")" if text else '""'
-        case Letters():
-            return _regular(part, names)
-        case Name(name):
-            return names[name]
-        case Sequence(parts):
-            return "(" + " ".join(_rule(inner, names) for inner in parts) + ")" if parts else '""'
-        case Choice(parts):
-            return "(" + " | ".join(_rule(inner, names) for inner in parts) + ")"
-        case Repeat(inner, least, most):
-            return f"({_rule(inner, names)}){_times(least, most)}"
-
-
 def _literal(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
-def _regular(part: Part, names: dict[str, str]) -> str:
-    """Something regular, in the words of a Lark terminal."""
+def _single(text: str) -> str:
+    """The text as terminals of one character each."""
+    return "(" + " ".join(map(_literal, text)) + ")" if text else '""'
+
+
+def _written(part: Part, names: dict[str, str], literal: Callable[[str], str]) -> str:
+    """A part in Lark; `literal` writes texts."""
     match part:
         case Text(text):
-            return _literal(text)
+            return literal(text)
         case Letters(ranges, negated):
             if not ranges:
                 return "/(?s:.)/"
@@ -364,11 +352,11 @@ def _regular(part: Part, names: dict[str, str]) -> str:
         case Name(name):
             return names[name]
         case Sequence(parts):
-            return "(" + " ".join(_regular(inner, names) for inner in parts) + ")" if parts else '""'
+            return "(" + " ".join(_written(inner, names, literal) for inner in parts) + ")" if parts else '""'
         case Choice(parts):
-            return "(" + " | ".join(_regular(inner, names) for inner in parts) + ")"
+            return "(" + " | ".join(_written(inner, names, literal) for inner in parts) + ")"
         case Repeat(inner, least, most):
-            return f"({_regular(inner, names)}){_times(least, most)}"
+            return f"({_written(inner, names, literal)}){_times(least, most)}"
 
 
 def _spelled(character: str) -> str:
