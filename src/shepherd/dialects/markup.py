@@ -53,6 +53,10 @@ class Markers:
             match = self.can_begin_in(text, match.start() + 1)
         return 0
 
+    def is_begun(self, text: str, at: int) -> bool:
+        """Whether all that stands from `at` on, one character at least, could become a marker with more text."""
+        return self.begun(text, at) == len(text) - at > 0
+
 
 @lru_cache(maxsize=512)  # openers may name the tools of a request: there is no end of them
 def markers_of(*markers: str) -> Markers:

@@ -20,7 +20,7 @@ from functools import cached_property
 from shepherd.core import ToolSpec
 from shepherd.dialects.bodies.json_body import Read
 from shepherd.dialects.call import Fault, Found, read_arguments
-from shepherd.dialects.markup import Block, Body, MakeBody, Markers, Thought
+from shepherd.dialects.markup import Block, Body, MakeBody, Markers, Thought, markers_of
 from shepherd.dialects.values import find_tool, json_object, json_text, kinds
 
 LIMIT = 160
@@ -103,7 +103,7 @@ class TextBody:
         self.declined = ""
         self.then: Thought | None = None
         self._closers = block.closers
-        self._markers = Markers((*openers, *block.closers))
+        self._markers = markers_of(*openers, *block.closers)
         self._read = read
         self._written = [block.opener]
         self._said: list[str] = []

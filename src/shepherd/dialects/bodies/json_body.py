@@ -68,7 +68,7 @@ class JsonBody(Machine):
             self._state = "value"
         elif fence := FENCE.match(text, after):
             return fence.end()
-        elif not final and (self._begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
+        elif not final and (self._markers.is_begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
             return at  # a marker may become a longer one
         elif marker := self._markers.standing(text, after):
             if marker == self._block.opener:
@@ -110,7 +110,7 @@ class JsonBody(Machine):
                     if self._markers.standing(text, start) in self._block.closers:
                         self._state = "after"
                         return start
-                    if not final and self._begun(text, start):
+                    if not final and self._markers.is_begun(text, start):
                         return start
 
     def _after(self, text: str, at: int, final: bool) -> int:
@@ -123,28 +123,19 @@ class JsonBody(Machine):
         elif text[at] == "{":
             self._finish(whole=True)
             self._state, self._depth, self._quote = "value", 0, ""
-        elif marker or final or not self._begun(text, at):
+        elif marker or final or not self._markers.is_begun(text, at):
             self._end(marker)
             return at + len(marker) if self.closed else at
         return at
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._markers.find(text, at)
-        if marker:
-            self._state = "after"
-        elif final:
-            self.ended = True
-        else:
-            stop -= self._markers.begun(text, at)
+        stop = self._pass_garbage(self._markers, text, at, final)
         self._spelled.append(text[at:stop])
         return stop
 
     def _end(self, marker: str) -> None:
         self.ended = True
         self.closed = marker in self._block.closers
-
-    def _begun(self, text: str, at: int) -> bool:
-        return self._markers.begun(text, at) == len(text) - at > 0
 
 
 def after_blanks(text: str, at: int) -> int:

@@ -94,7 +94,7 @@ class LiteralBody(Machine):
                 self._state = "after"
                 return self._end(marker, after)
             after += len(marker)  # written twice
-        elif not final and (self._begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
+        elif not final and (self._markers.is_begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
             return at
         elif fence := FENCE.match(text, after):
             after = fence.end()
@@ -147,7 +147,7 @@ class LiteralBody(Machine):
             quotes = (self._quote,) if self._quote else self._notation.quotes
             if any(quote.startswith(rest) and (quote != rest or is_run(rest)) for quote in quotes):
                 return True
-        return self._begun(text, at)
+        return self._markers.is_begun(text, at)
 
     def _stops_at(self, text: str, begun: int, at: int) -> bool:
         """Whether a marker stands at `at` that ends the block: a closer, perhaps in what seems to be a string, or what
@@ -170,10 +170,12 @@ class LiteralBody(Machine):
             return at
         if marker := self._markers.standing(text, at):
             return self._end(marker, at)
-        if final and self._begun(text, at):
+        if final and self._markers.is_begun(text, at):
             self.ended = True  # the closer's beginning, as a rule
             return len(text)
-        if not final and (self._begun(text, at) or (self._bare and self._notation.next_begun.fullmatch(text, at))):
+        if not final and (
+            self._markers.is_begun(text, at) or (self._bare and self._notation.next_begun.fullmatch(text, at))
+        ):
             return at
         if text[at] in "[{":
             self._finish()
@@ -189,13 +191,7 @@ class LiteralBody(Machine):
         return at
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._markers.find(text, at)
-        if marker:
-            self._state = "after"
-        elif final:
-            self.ended = True
-        else:
-            stop -= self._markers.begun(text, at)
+        stop = self._pass_garbage(self._markers, text, at, final)
         self._spelled.append(text[at:stop])
         return stop
 
@@ -203,9 +199,6 @@ class LiteralBody(Machine):
         self.ended = True
         self.closed = marker in self._block.closers
         return at + len(marker) if self.closed else at
-
-    def _begun(self, text: str, at: int) -> bool:
-        return self._markers.begun(text, at) == len(text) - at > 0
 
 
 @cache

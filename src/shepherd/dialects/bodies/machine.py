@@ -7,16 +7,17 @@ Not here: the steps (one file a notation).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 from shepherd.dialects.call import Fault, Found
-from shepherd.dialects.markup import Thought
+from shepherd.dialects.markup import Markers, Thought
 
 Step = Callable[[str, int, bool], int]
 """Takes in what it can of a text from a place on, and says how far it came; told whether no more will come."""
 
 
-class Machine:
+class Machine(ABC):
     """A body whose state names its next step. Satisfies `Body` with the steps of a subclass."""
 
     def __init__(self, written: str, state: str, steps: Mapping[str, Step]) -> None:
@@ -51,6 +52,17 @@ class Machine:
             at = stop
         return at
 
+    def _pass_garbage(self, markers: Markers, text: str, at: int, final: bool) -> int:
+        """Where what is no value ends: at a marker, behind which the state is `after`, or with the output."""
+        stop, marker = markers.find(text, at)
+        if marker:
+            self._state = "after"
+        elif final:
+            self.ended = True
+        else:
+            stop -= markers.begun(text, at)
+        return stop
+
+    @abstractmethod
     def _settle(self, *, cut: bool) -> None:
         """The block has ended: make calls or text of what was read. `cut`: because the output has."""
-        raise NotImplementedError

@@ -122,7 +122,7 @@ class NamedBody(Machine):
                 self._part = (self._part + text[at:after])[:1]
                 self._break_off(final)
                 return after
-            marked = self._stops.standing(text, after) or (not final and self._begun(text, after))
+            marked = self._stops.standing(text, after) or (not final and self._stops.is_begun(text, after))
             if text[after] in '["' and not marked:
                 self._state = "value"
                 return after
@@ -239,8 +239,8 @@ class NamedBody(Machine):
     def _begins(self, text: str, at: int) -> bool:
         """Whether more text could show that the block goes on or ends here."""
         name = WORD.match(text, at) if self._form.chained else None
-        return self._begun(text, at) or (
-            name is not None and (name.end() == len(text) or self._begun(text, name.end()))
+        return self._stops.is_begun(text, at) or (
+            name is not None and (name.end() == len(text) or self._stops.is_begun(text, name.end()))
         )
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
@@ -257,9 +257,6 @@ class NamedBody(Machine):
             stop -= self._stops.begun(text, at)
         self._junk.append(text[at:stop])
         return stop
-
-    def _begun(self, text: str, at: int) -> bool:
-        return self._stops.begun(text, at) == len(text) - at > 0
 
 
 _body: MakeBody = partial(NamedBody, form=Form(re.compile("(?P<name>.*)")))

@@ -123,7 +123,7 @@ class PairsBody(Machine):
         head = HEAD.match(text, at)
         assert head is not None
         name, gap, stop = head[1], head[2], head.end()
-        if stop == len(text) or self._begun(text, stop) or XML.begun(text, stop) == len(text) - stop:
+        if stop == len(text) or self._markers.is_begun(text, stop) or XML.begun(text, stop) == len(text) - stop:
             self.ended = final
             return len(text) if final else at
         marker = self._markers.standing(text, stop)
@@ -174,7 +174,7 @@ class PairsBody(Machine):
 
     def _behind_key(self, text: str, at: int, final: bool) -> int:
         after = after_blanks(text, at)
-        if not final and (after == len(text) or self._begun(text, after)):
+        if not final and (after == len(text) or self._markers.is_begun(text, after)):
             return at
         marker = self._markers.standing(text, after)
         if marker == self._tags.key_end:
@@ -233,7 +233,7 @@ class PairsBody(Machine):
         """Whether the opener that ends at `at` is a call's; `None` while that cannot be known."""
         head = HEAD.match(text, at)
         assert head is not None
-        if not final and (head.end() == len(text) or self._begun(text, head.end())):
+        if not final and (head.end() == len(text) or self._markers.is_begun(text, head.end())):
             return None
         return bool(head[1] and self._markers.standing(text, head.end()))
 
@@ -251,9 +251,6 @@ class PairsBody(Machine):
         self.ended = self._whole = True
         self.closed = bool(self._closer)
         return start + length
-
-    def _begun(self, text: str, at: int) -> bool:
-        return self._markers.begun(text, at) == len(text) - at > 0
 
 
 def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) -> Found | Fault:

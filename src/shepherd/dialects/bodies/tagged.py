@@ -134,6 +134,7 @@ class TaggedBody(Machine):
             self._state, self._pieces = "tag", []
         elif text[after] in "{[`":
             self._json = JsonBody(self._block, self._openers, self._tools)
+            return at  # the blanks are its own
         elif not self._told and self._goes_on(text[at : after + 1]):
             self._decline()
         else:
