@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.dialects.streams import cuts, events_of
 
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from shepherd.dialects import get
 from shepherd.dialects.base import Keep
 from shepherd.dialects.tags import TagDialect
 
@@ -44,6 +45,13 @@ JSON = (
     '{"name": "roll", "parameters": {}}',
     "{}",
 )
+
+
+def dialect(name: str) -> TagDialect:
+    """The dialect of this name."""
+    found = get(name)
+    assert isinstance(found, TagDialect)
+    return found
 
 
 def outputs(*markers: str) -> st.SearchStrategy[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.dialects.laws import chopped
 from tests.dialects.streams import cuts, events_of
 
 from shepherd.core import BadCall, CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSpec
@@ -288,8 +288,7 @@ def test_any_mixture_of_markers_is_read_alike_under_every_cutting(
     text: str, places: list[int], dialect: TagDialect, truncated: bool
 ) -> None:
     whole = events_of([text], dialect, tools=TOOLS, truncated=truncated)
-    bounds = [0, *sorted(place for place in places if place < len(text)), len(text)]
-    for chunks in ([text[a:b] for a, b in itertools.pairwise(bounds)], list(text)):
+    for chunks in (chopped(text, places), list(text)):
         assert events_of(chunks, dialect, tools=TOOLS, truncated=truncated) == whole
 
 

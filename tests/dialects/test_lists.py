@@ -19,15 +19,15 @@ from tests.dialects.laws import (
     assert_no_character_is_lost,
     calls_of,
     calls_of_events,
+    dialect,
     hard_arguments,
     outputs,
     text_of,
 )
 
 from shepherd.core import BadCall, Reasoning, Text, ToolCall
-from shepherd.dialects import detect, get, parse
+from shepherd.dialects import detect, parse
 from shepherd.dialects.base import Keep
-from shepherd.dialects.tags import TagDialect
 
 SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "arguments": {"sides": 6}}'
@@ -89,12 +89,6 @@ FAMILIES: dict[str, tuple[Write, tuple[str, ...]]] = {
 }
 each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
 modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-
-
-def dialect(name: str) -> TagDialect:
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
 
 
 @each_family

@@ -19,6 +19,7 @@ from tests.dialects.laws import (
     assert_linear,
     assert_no_character_is_lost,
     calls_of,
+    dialect,
     hard_arguments,
     outputs,
     text_of,
@@ -28,7 +29,6 @@ from tests.dialects.streams import events_of, message_of
 from shepherd.core import BadCall, CallEnded, Reasoning, Text, TextDelta, ToolCall
 from shepherd.dialects import detect, get, parse
 from shepherd.dialects.base import Keep
-from shepherd.dialects.tags import TagDialect
 
 SECTION, BEGIN, ARGUMENTS = "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"
 END, SECTION_END = "<|tool_call_end|>", "<|tool_calls_section_end|>"
@@ -80,12 +80,6 @@ FAMILIES = {
 }
 each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
 modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-
-
-def dialect(name: str) -> TagDialect:
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
 
 
 @each_family
