@@ -1,0 +1,167 @@
+"""The file: its tables, its versions, and how a connection to it is opened.
+
+One file holds the memory of one user. `message` is the archive; two full-text lanes over it keep what users say apart
+from what is said to them, each with its own document frequencies (an assistant says twenty times as much and would
+drown the user's words). The lanes own no text: `fts_source` shows them what is indexed of a message.
+
+Not here: what is written when (`archive.py`, `lanes.py`), and who may write (`writer.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import apsw
+
+from shepherd.core import ConfigError
+
+APPLICATION_ID = 0x53485044
+"""`SHPD`."""
+VERSION = 1
+BUSY_MS = 10_000
+
+_TABLES = """
+CREATE TABLE about(name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+
+CREATE TABLE conversation(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    uuid TEXT NOT NULL UNIQUE,
+    session TEXT,                -- what the client calls it, if anything
+    title TEXT NOT NULL DEFAULT '',
+    created_ms INTEGER NOT NULL,
+    model TEXT NOT NULL DEFAULT '',
+    source TEXT NOT NULL DEFAULT '',
+    parent INTEGER,              -- the conversation it branched off
+    parent_seq INTEGER
+) STRICT;
+CREATE INDEX conversation_session ON conversation(session) WHERE session IS NOT NULL;
+
+CREATE TABLE message(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the rowid in its lane and in vector
+    conversation INTEGER NOT NULL REFERENCES conversation(id),
+    seq INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    role TEXT NOT NULL CHECK(role IN ('system', 'user', 'assistant', 'tool')),
+    body TEXT NOT NULL,
+    spaced TEXT,                 -- what is indexed in place of the body, where that differs
+    context TEXT,                -- what is indexed beside it: the day, and the end of what was said before
+    meta TEXT,                   -- JSON: calls, tool, call_id, recalled
+    created_ms INTEGER NOT NULL,
+    trust INTEGER NOT NULL,
+    state INTEGER NOT NULL DEFAULT 0,
+    pinned INTEGER NOT NULL DEFAULT 0,
+    sha BLOB NOT NULL,           -- what it says
+    chain BLOB NOT NULL UNIQUE,  -- what it says and all that was said before it
+    UNIQUE(conversation, seq)
+) STRICT;
+CREATE INDEX message_prunable ON message(role, id) WHERE state = 1 AND pinned = 0;
+
+CREATE VIEW fts_source AS
+    SELECT id, coalesce(spaced, body) AS body, coalesce(context, '') AS context FROM message;
+CREATE VIRTUAL TABLE fts_user USING fts5(
+    body, context, content = 'fts_source', content_rowid = 'id',
+    tokenize = 'porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE fts_other USING fts5(
+    body, context, content = 'fts_source', content_rowid = 'id',
+    tokenize = 'porter unicode61 remove_diacritics 2');
+INSERT INTO fts_user(fts_user, rank) VALUES('secure-delete', 1);
+INSERT INTO fts_other(fts_other, rank) VALUES('secure-delete', 1);
+CREATE VIRTUAL TABLE terms_user USING fts5vocab(fts_user, 'row');
+CREATE VIRTUAL TABLE terms_other USING fts5vocab(fts_other, 'row');
+
+CREATE TABLE fact(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK(kind IN ('fact', 'preference', 'instruction')),
+    status TEXT NOT NULL CHECK(status IN ('candidate', 'current', 'past', 'cleared')),
+    created_ms INTEGER NOT NULL,
+    ended_ms INTEGER,
+    source INTEGER               -- the message it was taken from
+) STRICT;
+CREATE UNIQUE INDEX fact_current ON fact(kind, key) WHERE status = 'current';
+CREATE INDEX fact_key ON fact(key);
+
+CREATE TABLE embedder(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL) STRICT;
+CREATE TABLE vector(
+    message INTEGER PRIMARY KEY,
+    embedder INTEGER NOT NULL REFERENCES embedder(id),
+    bits BLOB NOT NULL,          -- the signs, one bit for each dimension
+    q8 BLOB NOT NULL             -- float32 scale, then one int8 for each dimension
+) STRICT;
+
+CREATE TABLE erased(
+    sha BLOB PRIMARY KEY,        -- what must not come back when a client sends its history again
+    at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+
+def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly: bool = False) -> apsw.Connection:
+    """A connection to the memory at `path`, which is made, readable by its owner alone, if it is not there.
+
+    `":memory:"` is one that ends with its connection. `user` is written into a new file and must be that of an old one.
+
+    Raises: `ConfigError` for a file that is no memory, is from a newer version, or is another user's.
+    """
+    name = os.fspath(path)
+    in_file = name != ":memory:"
+    try:
+        if in_file and not readonly:
+            Path(name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+        flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(name, flags=flags)
+    except (OSError, apsw.CantOpenError) as error:
+        raise ConfigError(f"the memory {name} cannot be opened: {error}", key="memory.database_path") from error
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        if not readonly:
+            _prepare(connection, name, user)
+        connection.execute(f"PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA mmap_size = {mmap_size:d}")
+    except apsw.NotADBError as error:
+        connection.close()
+        raise ConfigError(f"{name} is not a memory of Shepherd: {error}", key="memory.database_path") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
+    """Make the tables of a new file; look whether an old one is ours."""
+    if _number(connection, "user_version") == 0 and _number(connection, "page_count") == 0:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first table
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")  # another process may be making the file at this moment
+    try:
+        version = _number(connection, "user_version")
+        if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+            connection.execute(_TABLES)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}")
+            rows = [("user", user), ("key", secrets.token_bytes(32))]
+            connection.executemany("INSERT INTO about(name, value) VALUES(?, ?)", rows)
+        elif _number(connection, "application_id") != APPLICATION_ID:
+            raise ConfigError(f"{name} is a database, but not a memory of Shepherd", key="memory.database_path")
+        elif version > VERSION:
+            raise ConfigError(
+                f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "
+                "update Shepherd or choose another file",
+                key="memory.database_path",
+            )
+        else:
+            owner = connection.execute("SELECT value FROM about WHERE name = 'user'").fetchall()
+            if owner and owner[0][0] != user:
+                raise ConfigError(f"{name} is the memory of another user", key="memory.database_path")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _number(connection: apsw.Connection, pragma: str) -> int:
+    value = connection.pragma(pragma)
+    assert isinstance(value, int)
+    return value
