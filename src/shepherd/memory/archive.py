@@ -47,11 +47,11 @@ def add_conversation(
 def add_message(
     connection: apsw.Connection,
     conversation: int,
+    entry: Entry,
+    *,
     seq: int,
     turn: int,
-    entry: Entry,
     chain: bytes,
-    *,
     before: Sequence[str] = (),
 ) -> int:
     """Store one message and index it; its id. `before` are the texts of the messages before it, at least two."""
@@ -73,7 +73,8 @@ def add_message(
         chain,
     )
     connection.execute(
-        "INSERT INTO message(conversation, seq, turn, role, body, spaced, context, meta, created_ms, trust, sha, chain) "
+        "INSERT INTO message"
+        "(conversation, seq, turn, role, body, spaced, context, meta, created_ms, trust, sha, chain) "
         "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         row,
     )
