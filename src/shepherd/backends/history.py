@@ -44,6 +44,12 @@ class Answers:
                 _, forgotten = self._entries.popitem(last=False)
                 self._held -= forgotten.size
 
+    def clear(self) -> None:
+        """Forget them all."""
+        with self._lock:
+            self._entries.clear()
+            self._held = 0
+
     def find(self, messages: Sequence[Message]) -> dict[int, Said]:
         """The remembered answers among the messages, by their index."""
         found: dict[int, Said] = {}

@@ -138,6 +138,19 @@ class LocalBackend:
             if not answer.ended:
                 self._remember(request, asked, answer)
 
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that one conversation can hold."""
+        return self.engine.n_ctx
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens plain text has, in about any place of a prompt. Any thread."""
+        return len(self._vocabulary.tokenize(text))
+
+    def forget(self) -> None:
+        """Drop what is remembered of answers; the cache is the engine's (`Engine.clear`)."""
+        self._answers.clear()
+
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
         return len((await self._ask(request)).encoded.tokens)

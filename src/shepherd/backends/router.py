@@ -30,7 +30,10 @@ class Route:
     endpoint: str | None = None
     """An exact path, such as `/v1/messages`."""
     on_full: OnFull | None = None
-    """For requests that do not say."""
+    """For requests that do not say; so are the three below."""
+    user: str | None = None
+    archive: bool | None = None
+    recall: bool | None = None
 
     def takes(self, model: str, endpoint: str) -> bool:
         name = model.casefold()
@@ -39,6 +42,10 @@ class Route:
             and (self.model is None or self.model.casefold() == name)
             and (self.match is None or fnmatchcase(name, self.match.casefold()))
         )
+
+
+_POLICY = ("on_full", "user", "archive", "recall")
+"""What a route says for requests that do not."""
 
 
 class Router:
@@ -62,6 +69,5 @@ class Router:
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """See `Backend.stream`; `endpoint` is the path the request came in by."""
         route = self._find(request.model, endpoint)
-        if request.on_full is None and route.on_full is not None:
-            request = replace(request, on_full=route.on_full)
-        return self._backends[route.target].stream(request)
+        silent = {name: value for name in _POLICY if getattr(request, name) is None and (value := getattr(route, name))}
+        return self._backends[route.target].stream(replace(request, **silent) if silent else request)

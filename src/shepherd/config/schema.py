@@ -134,7 +134,12 @@ class RouteConfig:
     overflow: OnFull | None = key(OVERFLOW)
     privacy: Privacy | None = key(one_of(*get_args(Privacy)))
     """`local`: no provider on another machine may be named here, not even as a fallback."""
+    user: str | None = key(TEXT)
+    """Whose memory is used for requests that name no user; None = none is."""
+    archive: bool | None = key(FLAG)
+    """Keep what is said over this route in the user's memory; None = no."""
     recall: bool | None = key(FLAG)
+    """Offer the model what is in the user's memory; None = as `memory.recall`, which alone means no."""
 
     @property
     def takes_all(self) -> bool:
@@ -165,10 +170,17 @@ class KvConfig:
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
     database_path: str | None = key(PATH)
-    """None = in the user's data folder."""
+    """None = `shepherd_memory.db` in the current folder if that exists, else in the user's data folder."""
     max_size_bytes: int = key(SIZE, 10_737_418_240)
+    """Beyond, the oldest texts are shortened and given up."""
     enable_archival: bool = key(FLAG, True)
+    """False: nothing that is said is kept, on no route either; facts are."""
     recall: bool | None = key(FLAG)
+    """Offer the model what was said before. None = in our own conversations, not over HTTP."""
+    mmap_size: int = key(ROOM, 0)
+    """Bytes of the file that reading maps into memory; SQLite's authors advise against it."""
+    embedding_model: str | None = key(SPEC)
+    """A GGUF file that makes vectors, for search by meaning as well as by words."""
 
 
 @dataclass(frozen=True, slots=True)

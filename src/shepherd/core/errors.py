@@ -7,6 +7,7 @@
     │ ├ Unreachable 503   ├ TimedOut 504   ├ RateLimited 429 (retry_after_s)
     │ ├ Refused (their status, body)       └ BadReply 502
     ├ EngineError 500        our fault; EngineDown 503 when the thread has gone
+    ├ MemoryFailure 500      the archive: its disk, its file
     └ ConfigError            at start only; key and file
 
 Foreign errors are translated once, where foreign code is called, with `from`. The message of every error is one
@@ -153,6 +154,12 @@ class EngineDown(EngineError):
     status = 503
     code = "engine_down"
     retryable = True
+
+
+class MemoryFailure(ShepherdError):
+    """The archive could not be read or written: its disk is full or failed, its file is damaged, locked or closed."""
+
+    code = "memory_error"
 
 
 class ConfigError(ShepherdError):

@@ -14,7 +14,7 @@ neighbours); the deltas of a call that parsed spell its arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shepherd.core.messages import BadCall, Message, Part, Reasoning, Text, ToolCall
@@ -67,6 +67,8 @@ class Evicted:
 
     messages: int
     tokens: int
+    gone: tuple[int, ...] = field(default=(), compare=False)
+    """Which of the request's messages have none of their own left in the context now: indexes, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)

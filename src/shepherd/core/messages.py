@@ -18,6 +18,8 @@ class Text:
     """Visible text."""
 
     text: str
+    aside: bool = False
+    """Put there by Shepherd, said by nobody: a notice, a recalled memory. The model reads it; it is not archived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,5 +82,11 @@ class Request:
     on_full: OnFull | None = None
     session: str | None = None
     """A stable key of the conversation, where the client has one."""
+    user: str | None = None
+    """Whose memory this is about, if anybody's: memories of different users never meet."""
+    archive: bool | None = None
+    """Whether what is said is kept in that memory."""
+    recall: bool | None = None
+    """Whether what is in that memory is offered to the model."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Protocol leftovers that only one surface or provider understands."""

@@ -133,6 +133,8 @@ class Leaving:
     messages: int
     tokens: int
     """That are resident, or would have been."""
+    gone: tuple[int, ...] = ()
+    """Messages of which nothing stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +454,8 @@ def choose(
             continue
         ranges = tuple((max(span.start, SINK), span.stop) for span in going)
         tokens = sum(remaining(*range_) for range_ in ranges)
-        leaving.append(Leaving(ranges, going[0].message, going[-1].message, len(going), tokens))
+        gone = tuple(dict.fromkeys(span.message for span in going))
+        leaving.append(Leaving(ranges, going[0].message, going[-1].message, len(going), tokens, gone))
         freed += tokens
     return leaving if freed >= excess else NoRoom(excess, freed)
 

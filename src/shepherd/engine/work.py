@@ -265,7 +265,8 @@ class Work:
         messages, tokens = sum(turn.messages for turn in leaving), sum(turn.tokens for turn in leaving)
         self.tally.evicted(messages, tokens, seconds)
         reasons.tell_eviction(leaving, n_kept)
-        task.ticket.post(Evicted(messages, tokens))
+        gone = tuple(index for turn in leaving for index in turn.gone)
+        task.ticket.post(Evicted(messages, tokens, gone))
 
     # -- computing -----------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         grammar=form.grammar,
         parallel_calls=fields.find_boolean("parallel_tool_calls"),
         session=_decode_session(fields),
+        user=fields.find_string("user") or None,
         extra=extra,
     )
     stream_options = fields.find_object("stream_options")
