@@ -2,4 +2,30 @@
 
 Every message is stored when it arrives, so that turns which leave the context are not lost; `recall` offers what
 matters to the model again, `search` finds the rest.
+
+    with MemoryStore("memory.db") as memory:
+        memory.archive([Entry("user", "My cat is called Lamb."), Entry("assistant", "Noted.")])
+        memory.search("what is the cat called")[0].user_message
+
+Everything is imported on first use.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shepherd.memory.rows import Entry, Fact, Hit
+    from shepherd.memory.scope import rag_manager
+    from shepherd.memory.store import MemoryStore
+
+__all__ = ["Entry", "Fact", "Hit", "MemoryStore", "rag_manager"]
+
+_HOMES = dict.fromkeys(__all__, "rows") | {"MemoryStore": "store", "rag_manager": "scope"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

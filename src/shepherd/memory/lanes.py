@@ -7,7 +7,8 @@ exactly as it was put in: `unindex` reads it from the message, before that chang
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 import apsw
 
@@ -19,6 +20,7 @@ SHORT_CHARS = 400
 """A message shorter than this is indexed with what was said before it, too: on its own it may say too little."""
 BEFORE_CHARS = 300
 """Of the end of each of the two messages before it."""
+MS_A_DAY = 86_400_000
 
 _UNSPACED = re.compile(
     "([\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9d\u0e00-\u0e7f"
@@ -29,7 +31,7 @@ _UNSPACED = re.compile(
 
 def spaced(text: str) -> str:
     """Text with blanks around each character of Chinese, Japanese, Korean and Thai: each is a word of the index."""
-    return _UNSPACED.sub(r" \1 ", text)
+    return text if text.isascii() else _UNSPACED.sub(r" \1 ", text)
 
 
 def indexed(entry: Entry) -> str:
@@ -40,10 +42,15 @@ def indexed(entry: Entry) -> str:
 
 def context(created_ms: int, body: str, before: Sequence[str]) -> str:
     """What is indexed beside a message: its day in words, and for a short one the end of what came `before` it."""
-    day = f"{when(created_ms):%A %d %B %Y}"
+    day = _day(created_ms // MS_A_DAY)
     if len(body) >= SHORT_CHARS:
         return day
     return spaced("\n".join([day, *(text[-BEFORE_CHARS:] for text in before[-2:])]))
+
+
+@lru_cache(maxsize=64)
+def _day(days: int) -> str:
+    return f"{when(days * MS_A_DAY):%A %d %B %Y}"
 
 
 def index(connection: apsw.Connection, id: int, role: str) -> None:
@@ -51,6 +58,17 @@ def index(connection: apsw.Connection, id: int, role: str) -> None:
     if lane := LANES.get(role):
         connection.execute(
             f"INSERT INTO {lane}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)
+        )
+
+
+def index_from(connection: apsw.Connection, first: int, roles: Collection[str]) -> None:
+    """Put all messages from the id `first` on into their lanes, of which none is there yet; `roles` are theirs."""
+    for lane in dict.fromkeys(LANES[role] for role in roles if role in LANES):
+        its = [role for role, name in LANES.items() if name == lane]
+        connection.execute(
+            f"INSERT INTO {lane}(rowid, body, context) SELECT id, coalesce(spaced, body), coalesce(context, '') "
+            f"FROM message WHERE id >= ? AND role IN ({', '.join('?' * len(its))}) ORDER BY id",
+            (first, *its),
         )
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shepherd.core import Role
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FactKind = Literal["fact", "preference", "instruction"]
 FactStatus = Literal["candidate", "current", "past", "cleared"]
@@ -202,6 +203,30 @@ class Fact:
         return when(self.created_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a memory holds, and what room it takes."""
+
+    conversations: int
+    messages: int
+    """Pruned ones, too."""
+    evicted: int
+    pruned: int
+    facts: int
+    """Current ones of all kinds."""
+    vectors: int
+    size_bytes: int
+    """What counts against the limit: the pages in use, and the log."""
+    file_bytes: int
+    """Of the file itself, free pages included."""
+    log_bytes: int
+    """Of the write-ahead log beside it."""
+    limit_bytes: int
+    oldest_ms: int | None = None
+    """When the oldest and the newest message were said; None when there is none."""
+    newest_ms: int | None = None
+
+
 class Embedder(Protocol):
     """Texts to vectors; safe from one thread at a time."""
 
@@ -226,6 +251,8 @@ def chained(shas: Iterable[bytes], seed: str = "") -> list[bytes]:
 
 def clean(text: str) -> str:
     """Text that SQLite can hold and count: no NUL, no half of a surrogate pair."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

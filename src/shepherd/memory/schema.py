@@ -16,11 +16,14 @@ from pathlib import Path
 import apsw
 
 from shepherd.core import ConfigError
+from shepherd.memory.failure import failure
 
 APPLICATION_ID = 0x53485044
 """`SHPD`."""
 VERSION = 1
 BUSY_MS = 10_000
+READ_CACHE_KB = 65_536
+"""At most, of a connection that reads: a search among a million messages is a quarter faster than with 2 MB."""
 
 _TABLES = """
 CREATE TABLE about(name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -47,16 +50,34 @@ CREATE TABLE message(
     body TEXT NOT NULL,
     spaced TEXT,                 -- what is indexed in place of the body, where that differs
     context TEXT,                -- what is indexed beside it: the day, and the end of what was said before
+    before1 INTEGER,             -- the messages whose ends `context` quotes, the nearest first
+    before2 INTEGER,
     meta TEXT,                   -- JSON: calls, tool, call_id, recalled
     created_ms INTEGER NOT NULL,
     trust INTEGER NOT NULL,
     state INTEGER NOT NULL DEFAULT 0,
     pinned INTEGER NOT NULL DEFAULT 0,
     sha BLOB NOT NULL,           -- what it says
-    chain BLOB NOT NULL UNIQUE,  -- what it says and all that was said before it
+    chain BLOB NOT NULL UNIQUE,  -- what it says, and all that was said before it in its history
     UNIQUE(conversation, seq)
 ) STRICT;
 CREATE INDEX message_prunable ON message(role, id) WHERE state = 1 AND pinned = 0;
+CREATE INDEX message_bulky ON message(id) WHERE role = 'tool' AND state = 1 AND pinned = 0 AND length(body) > 1200;
+CREATE INDEX message_pruned ON message(id) WHERE state = 2;
+CREATE INDEX message_pinned ON message(state, id) WHERE pinned = 1;
+CREATE INDEX message_before1 ON message(before1) WHERE before1 IS NOT NULL;
+CREATE INDEX message_before2 ON message(before2) WHERE before2 IS NOT NULL;
+
+CREATE TABLE alias(
+    chain BLOB PRIMARY KEY,      -- names a message in a later history that was compacted or changed before it
+    message INTEGER NOT NULL,
+    tip INTEGER NOT NULL         -- the message behind which that history goes on
+) STRICT, WITHOUT ROWID;
+CREATE INDEX alias_message ON alias(message);
+CREATE TRIGGER message_gone AFTER DELETE ON message BEGIN
+    DELETE FROM alias WHERE message = old.id;
+    UPDATE about SET value = value + 1 WHERE name = 'gone';  -- ids that somebody remembers may be wrong now
+END;
 
 CREATE VIEW fts_source AS
     SELECT id, coalesce(spaced, body) AS body, coalesce(context, '') AS context FROM message;
@@ -86,14 +107,16 @@ CREATE INDEX fact_key ON fact(key);
 
 CREATE TABLE embedder(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL) STRICT;
 CREATE TABLE vector(
-    message INTEGER PRIMARY KEY,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of writing, which is not that of the messages
+    message INTEGER NOT NULL UNIQUE,
     embedder INTEGER NOT NULL REFERENCES embedder(id),
     bits BLOB NOT NULL,          -- the signs, one bit for each dimension
     q8 BLOB NOT NULL             -- float32 scale, then one int8 for each dimension
 ) STRICT;
+CREATE INDEX vector_bits ON vector(embedder, seq, message, bits);  -- the bits of all, without reading the rest
 
 CREATE TABLE erased(
-    sha BLOB PRIMARY KEY,        -- what must not come back when a client sends its history again
+    sha BLOB PRIMARY KEY,        -- sha, chain or alias of what must not come back when a client sends it again
     at_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
@@ -104,7 +127,8 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
 
     `":memory:"` is one that ends with its connection. `user` is written into a new file and must be that of an old one.
 
-    Raises: `ConfigError` for a file that is no memory, is from a newer version, or is another user's.
+    Raises: `ConfigError` for a file that is no memory, is from a newer version, or is another user's; `MemoryFailure`
+    when the file is damaged or kept locked.
     """
     name = os.fspath(path)
     in_file = name != ":memory:"
@@ -120,10 +144,17 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
         connection.set_busy_timeout(BUSY_MS)
         if not readonly:
             _prepare(connection, name, user)
-        connection.execute(f"PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA mmap_size = {mmap_size:d}")
+        # A statement that gives rows holds up those behind it until they are fetched.
+        settings = f"PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA mmap_size = {mmap_size:d}"
+        connection.execute(settings).fetchall()
+        if readonly:
+            connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KB}")
     except apsw.NotADBError as error:
         connection.close()
         raise ConfigError(f"{name} is not a memory of Shepherd: {error}", key="memory.database_path") from error
+    except apsw.Error as error:
+        connection.close()
+        raise failure(name, error) from error
     except BaseException:
         connection.close()
         raise
@@ -131,34 +162,49 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
 
 
 def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
-    """Make the tables of a new file; look whether an old one is ours."""
-    if _number(connection, "user_version") == 0 and _number(connection, "page_count") == 0:
+    """Look whether an old file is ours, before anything is changed in it; make the tables of a new one."""
+    if is_new := _is_new(connection, name):
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first table
-    connection.execute("PRAGMA journal_mode = WAL")
+    else:
+        _claim(connection, name, user)
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    if not is_new:
+        return
     connection.execute("BEGIN IMMEDIATE")  # another process may be making the file at this moment
     try:
-        version = _number(connection, "user_version")
-        if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        if _is_new(connection, name):
             connection.execute(_TABLES)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}")
-            rows = [("user", user), ("key", secrets.token_bytes(32))]
+            rows = [("user", user), ("key", secrets.token_bytes(32)), ("gone", 0)]
             connection.executemany("INSERT INTO about(name, value) VALUES(?, ?)", rows)
-        elif _number(connection, "application_id") != APPLICATION_ID:
-            raise ConfigError(f"{name} is a database, but not a memory of Shepherd", key="memory.database_path")
-        elif version > VERSION:
-            raise ConfigError(
-                f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "
-                "update Shepherd or choose another file",
-                key="memory.database_path",
-            )
         else:
-            owner = connection.execute("SELECT value FROM about WHERE name = 'user'").fetchall()
-            if owner and owner[0][0] != user:
-                raise ConfigError(f"{name} is the memory of another user", key="memory.database_path")
+            _claim(connection, name, user)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _is_new(connection: apsw.Connection, name: str) -> bool:
+    """Whether the file has nothing in it. Raises: `ConfigError` when what it has is not ours."""
+    if _number(connection, "application_id") == APPLICATION_ID:
+        return False
+    if connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        raise ConfigError(f"{name} is a database, but not a memory of Shepherd", key="memory.database_path")
+    return True
+
+
+def _claim(connection: apsw.Connection, name: str, user: str) -> None:
+    """Raises: `ConfigError` when a memory is of a version that we do not know, or another user's."""
+    if (version := _number(connection, "user_version")) > VERSION:
+        raise ConfigError(
+            f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "
+            "update Shepherd or choose another file",
+            key="memory.database_path",
+        )
+    owner = connection.execute("SELECT value FROM about WHERE name = 'user'").get
+    if owner != user:
+        raise ConfigError(f"{name} is the memory of another user", key="memory.database_path")
 
 
 def _number(connection: apsw.Connection, pragma: str) -> int:

@@ -1,0 +1,391 @@
+"""The memory of one user: a file, the thread that writes it, and connections that read it.
+
+What can be asked of it is one line each here, and lives in the module that the line names.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+import apsw
+
+from shepherd.core import InvalidRequest, MemoryFailure
+from shepherd.memory import archive, check, facts, forget, notes, ranking, reading, search, transfer, vectors
+from shepherd.memory.check import Problem
+from shepherd.memory.failure import failure
+from shepherd.memory.forget import Removed
+from shepherd.memory.merge import Imported
+from shepherd.memory.naming import Recent
+from shepherd.memory.query import Filters
+from shepherd.memory.ranking import ANYWHERE
+from shepherd.memory.retention import Pruned
+from shepherd.memory.rows import (
+    Conversation,
+    Embedder,
+    Entry,
+    Fact,
+    FactKind,
+    FactStatus,
+    Hit,
+    Ranked,
+    State,
+    Stats,
+    Stored,
+)
+from shepherd.memory.schema import open_file
+from shepherd.memory.scope import default_path
+from shepherd.memory.upkeep import Upkeep
+from shepherd.memory.writer import Writer
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+READERS = 4
+"""Connections that read at a time; further threads wait."""
+MIN_SIZE_BYTES = 2**18
+"""An empty memory takes half of that."""
+
+
+class MemoryStore:
+    """Everything that was said, in one file. Any thread may call anything; on return, what is written is on the disk.
+
+    `path`: None = as `scope.default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
+    the search by meaning, and is used from one thread at a time; what is in the file already is for `embed`.
+
+    Raises: `ConfigError` for a file that is no memory, another user's, or a newer version's. Every method raises
+    `MemoryFailure` when the file or its disk fails, and after `close`.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        user: str = "",
+        max_size_bytes: int = 10 * 2**30,
+        mmap_size: int = 0,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self.path = default_path(os.environ) if path is None else Path(path)
+        self.max_size_bytes = _at_least("max_size_bytes", max_size_bytes)
+        self.embedder = embedder
+        self._vectors = vectors.VectorIndex(embedder) if embedder else None
+        self._recent = Recent()
+        connection = open_file(self.path, user=user)
+        self._upkeep = Upkeep(self.path, max_size_bytes)
+        self._upkeep.attach(connection)
+        self._writer = Writer(connection, name=str(self.path), rest=self._upkeep, settle=self._upkeep.settle)
+        open_reader = partial(open_file, self.path, user=user, mmap_size=mmap_size, readonly=True)
+        self._readers = Readers(open_reader, str(self.path))
+        self._end = weakref.finalize(self, _shut, self._readers, self._writer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_about_the_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what waits, and bring the log back into the file. Happens by itself when the program ends."""
+        self._end()
+
+    # ---- plumbing
+
+    def read(self, job: Callable[[apsw.Connection], T]) -> T:
+        """What `job` makes of a view of the file that does not change meanwhile."""
+        return self._readers.run(job)
+
+    def submit(self, job: Callable[[apsw.Connection], T]) -> Future[T]:
+        """`job`, on the writer's thread, in a transaction (see `Writer.submit`)."""
+        return self._writer.submit(job)
+
+    def write(self, job: Callable[[apsw.Connection], T]) -> T:
+        """What `job` returns, once what it wrote is on the disk. Not from within a job."""
+        return self._writer.submit(job).result()
+
+    # ---- what was said
+
+    def archive(self, history: Sequence[Entry], *, session: str | None = None, model: str = "") -> list[int]:
+        """Store what is new of a conversation; the ids of all its messages, in order (see `archive.archive`)."""
+        return self.submit_archive(history, session=session, model=model).result()
+
+    def submit_archive(
+        self, history: Sequence[Entry], *, session: str | None = None, model: str = ""
+    ) -> Future[list[int]]:
+        """`archive`, not waited for."""
+        job = partial(archive.archive, history=tuple(history), session=session, model=model, recent=self._recent)
+        return self._writer.submit(job)
+
+    def mark(self, ids: Collection[int], state: State) -> None:
+        """Note that these messages have left their context, or are back in one."""
+        self.submit_mark(ids, state).result()
+
+    def submit_mark(self, ids: Collection[int], state: State) -> Future[None]:
+        """`mark`, not waited for."""
+        if state is State.PRUNED:
+            raise InvalidRequest("state: messages are pruned by `prune`; mark them live or evicted", field="state")
+        return self._writer.submit(partial(archive.mark, ids=tuple(ids), state=state))
+
+    def states(self, ids: Collection[int]) -> dict[int, State]:
+        """Where these messages are; one that is not stored has none."""
+        return self.read(partial(reading.states, ids=ids))
+
+    def stored(self, ids: Collection[int]) -> list[Stored]:
+        """These messages, in the order of `ids`; one that is not stored is left out."""
+        return self.read(partial(reading.stored, ids=ids))
+
+    def conversations(self, limit: int | None = None, before: int | None = None) -> list[Conversation]:
+        """The conversations, newest first; `before`: older than the one with this id."""
+        return self.read(partial(reading.conversations, limit=limit, before=before))
+
+    def conversation(self, uuid: str) -> Conversation | None:
+        """The conversation with this uuid, or the only one whose uuid begins so."""
+        return self.read(partial(reading.conversation, uuid=uuid))
+
+    def messages(
+        self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
+    ) -> list[Stored]:
+        """The messages of a conversation in order; none if there is no such one.
+
+        `shared`: also those before the place where it branched off another.
+        """
+        found = self.conversation(uuid)
+        if found is None:
+            return []
+        job = partial(reading.messages, conversation=found.id, after_seq=after_seq, limit=limit, shared=shared)
+        return self.read(job)
+
+    def newest_turn(self, session: str) -> list[int]:
+        """The messages of the turn that a session is in: the question, and what was said to it so far."""
+        return self.read(partial(reading.newest_turn, session=session))
+
+    def live(self, session: str) -> set[int]:
+        """The messages of a session that are in its context, as far as is known."""
+        return self.read(partial(reading.live, session=session))
+
+    def set_title(self, uuid: str, title: str) -> None:
+        """Raises: `InvalidRequest` when there is no such conversation."""
+        self.write(partial(archive.set_title, uuid=uuid, title=title))
+
+    def pin(self, id: int, pinned: bool = True) -> None:
+        """Never prune this message, or no longer. Raises: `InvalidRequest` when it is not stored."""
+        self.write(partial(archive.pin, id=id, pinned=pinned))
+
+    # ---- finding it
+
+    def search(
+        self, query: str, max_results: int = 5, *, filters: Filters | None = None, without: Collection[int] = ()
+    ) -> list[Hit]:
+        """The exchanges that answer a question, best first (see `search.search`)."""
+        return self.read(
+            lambda connection: search.search(
+                connection, query, max_results, filters=filters, without=without, vectors=self._nearest(connection)
+            )
+        )
+
+    def rank(
+        self, query: str, *, limit: int, filters: Filters = ANYWHERE, without: Collection[int] = ()
+    ) -> list[Ranked]:
+        """The messages that answer a question, best first (see `ranking.rank`)."""
+        return self.read(
+            lambda connection: ranking.rank(
+                connection, query, limit=limit, filters=filters, without=without, vectors=self._nearest(connection)
+            )
+        )
+
+    def _nearest(self, connection: apsw.Connection) -> Callable[[str, int], list[tuple[int, float]]] | None:
+        return self._vectors.asked(connection) if self._vectors else None
+
+    def embed(
+        self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None
+    ) -> int:
+        """Make the vectors that are missing; how many were made (see `vectors.backfill`)."""
+        if self.embedder is None:
+            raise InvalidRequest("embedder: the memory was opened without one", field="embedder")
+        return vectors.backfill(self.read, self.write, self.embedder, on_progress=on_progress, stop=stop)
+
+    # ---- notes and facts
+
+    def remember(self, question: str, answer: str) -> list[int]:
+        """Store one exchange, in place of the one with this question; the ids of its two messages."""
+        return self.write(partial(notes.remember, question=question, answer=answer))
+
+    def clear_memory(self, question: str) -> bool:
+        """Delete what `remember` stored; whether there was any."""
+        return self.write(partial(notes.clear, question=question))
+
+    def set_fact(self, key: str, value: str, *, kind: FactKind = "fact", source: int | None = None) -> Fact:
+        """The fact, current from now on; what it was before is kept as its past."""
+        return self.write(partial(facts.set_fact, key=key, value=value, kind=kind, source=source))
+
+    def get_fact(self, key: str) -> Fact | None:
+        """What is current under this key, or one spelled like it."""
+        return self.read(partial(facts.get_fact, key=key))
+
+    def clear_fact(self, key: str) -> bool:
+        """Delete what `get_fact` finds, and all that it was before; whether there was any."""
+        return self.write(partial(facts.clear_fact, key=key))
+
+    def history(self, key: str) -> list[Fact]:
+        """What this key stands for and stood for, newest first."""
+        return self.read(partial(facts.history, key=key))
+
+    def facts(self, *, kind: FactKind | None = None, status: FactStatus | None = "current") -> list[Fact]:
+        """All facts, oldest first; None = of every kind, in every status."""
+        return self.read(partial(facts.facts, kind=kind, status=status))
+
+    def profile(self) -> list[Fact]:
+        """The instructions and preferences that hold, oldest first."""
+        return self.read(facts.profile)
+
+    def candidates(self) -> list[Fact]:
+        """What was proposed for the profile and waits for the user's word, oldest first."""
+        return self.facts(status="candidate")
+
+    def propose(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact | None:
+        """A candidate for the profile; None when the same is known."""
+        return self.write(partial(facts.propose, value=value, kind=kind, source=source))
+
+    def adopt(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact:
+        """What the user puts into the profile himself: current at once."""
+        return self.write(partial(facts.adopt, value=value, kind=kind, source=source))
+
+    def confirm(self, id: int) -> Fact:
+        """The candidate, current from now on."""
+        return self.write(partial(facts.confirm, id=id))
+
+    def reject(self, id: int) -> None:
+        """Take a candidate, or something of the profile, away; it is not proposed again."""
+        self.write(partial(facts.reject, id=id))
+
+    # ---- room, and what must go
+
+    def find(
+        self,
+        *,
+        messages: Collection[int] = (),
+        conversation: str | None = None,
+        matching: str | None = None,
+        before_ms: int | None = None,
+    ) -> list[int]:
+        """The messages that `forget` would take for the same words (see `forget.find`)."""
+        return self.read(
+            partial(forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms)
+        )
+
+    def forget(
+        self,
+        ids: Collection[int] | None = None,
+        *,
+        messages: Collection[int] = (),
+        conversation: str | None = None,
+        matching: str | None = None,
+        before_ms: int | None = None,
+    ) -> Removed:
+        """Delete messages, those with these ids or those that `find` finds, so that no byte of them is left.
+
+        Writes the file anew, which takes about a second for 100 MB. What models hold in their caches is not ours.
+        """
+
+        find = partial(
+            forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
+        )
+
+        def job(connection: apsw.Connection) -> Removed:
+            return forget.remove(connection, find(connection) if ids is None else ids, matching=matching)
+
+        removed = self.write(job)
+        if not self._writer.submit(forget.scrub, is_bare=True).result():
+            self._upkeep.must_empty_log = True
+            logger.warning("somebody reads an old state of %s: what was forgotten leaves its log later", self.path)
+        return removed
+
+    def prune(self, to_bytes: int | None = None) -> Pruned:
+        """Give up what can be given up until the file is below a size; None = its limit. Others may write meanwhile."""
+        limit = self.max_size_bytes if to_bytes is None else _at_least("to_bytes", to_bytes)
+        n_messages = freed = 0
+        step = partial(self._upkeep.step, limit_bytes=limit)
+        while (done := self._writer.submit(step, is_bare=True).result()).n_messages:
+            n_messages, freed = n_messages + done.n_messages, freed + done.freed_bytes
+        return Pruned(n_messages, freed)
+
+    def stats(self) -> Stats:
+        """What it holds, and what room it takes."""
+        return self.read(partial(reading.stats, path=self.path, limit_bytes=self.max_size_bytes))
+
+    def check(self, *, deep: bool = False) -> list[Problem]:
+        """What is wrong with the file, worst first; empty = nothing."""
+        return self.write(partial(check.check, deep=deep))
+
+    def repair(self) -> list[Problem]:
+        """Mend what can be; what is still wrong then."""
+        return self.write(check.repair)
+
+    def export(self, write: Callable[[str], None], conversation: str | None = None) -> int:
+        """All of it, or one conversation, as JSON Lines; how many lines (see `transfer.export`)."""
+        return transfer.export(self, write, conversation)
+
+    def import_file(self, path: Path | str, *, on_progress: Callable[[int, int], None] | None = None) -> Imported:
+        """Store what a file holds (see `transfer.import_file`)."""
+        return transfer.import_file(self, path, on_progress=on_progress)
+
+
+class Readers:
+    """A few connections that read, opened when they are needed."""
+
+    def __init__(self, open_one: Callable[[], apsw.Connection], name: str) -> None:
+        self._open, self._name = open_one, name
+        self._free: list[apsw.Connection] = []
+        self._slots = threading.Semaphore(READERS)
+        self._closed = False
+
+    def run(self, job: Callable[[apsw.Connection], T]) -> T:
+        """What `job` makes of a view of the file. Raises: `MemoryFailure` for what SQLite refuses, and when closed."""
+        with self._slots:
+            if self._closed:
+                raise MemoryFailure(f"the memory {self._name} is closed")
+            try:
+                connection = self._take()
+                try:
+                    connection.execute("BEGIN")
+                    return job(connection)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    self._free.append(connection)
+            except apsw.Error as error:
+                raise failure(self._name, error) from error
+
+    def _take(self) -> apsw.Connection:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._open()
+
+    def close(self) -> None:
+        """Wait for those who read, then close. Twice is allowed."""
+        for _ in range(READERS):
+            self._slots.acquire()
+        self._closed = True
+        for connection in self._free:
+            connection.close()
+        self._free.clear()
+        self._slots.release(READERS)
+
+
+def _at_least(field: str, size_bytes: int) -> int:
+    if size_bytes < MIN_SIZE_BYTES:
+        raise InvalidRequest(f"{field} is {size_bytes}; give at least {MIN_SIZE_BYTES}", field=field)
+    return size_bytes
+
+
+def _shut(readers: Readers, writer: Writer) -> None:
+    readers.close()  # first: the connection that closes last brings the log home, and one that only reads cannot
+    writer.close()

@@ -1,0 +1,124 @@
+"""Whose memory: paths, users that see nothing of each other, and the store that is there by default."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shepherd.core import ConfigError, MemoryFailure
+from shepherd.memory import scope
+from shepherd.memory.rows import Entry
+from shepherd.memory.scope import LOCAL, DefaultStore, Shelf, default_path
+from shepherd.memory.store import MemoryStore
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    with Shelf(tmp_path / "memory.db") as made:
+        yield made
+
+
+def get(shelf: Shelf, user: str) -> MemoryStore:
+    store = shelf.of(user)
+    assert store is not None
+    return store
+
+
+@pytest.mark.parametrize("user", [None, "", " ", "\t\n"])
+def test_who_is_not_known_has_no_memory(shelf: Shelf, tmp_path: Path, user: str | None) -> None:
+    assert shelf.of(user) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_users_see_nothing_of_each_other_and_may_say_the_same(shelf: Shelf) -> None:
+    users = (LOCAL, "ann", "bob", "../../etc", "Ann", "名前", "half \ud83d")
+    for user in users:
+        get(shelf, user).archive([Entry("user", "the same words")])
+        get(shelf, user).set_fact("name", user.encode("utf-8", "replace").decode())
+    for user in users:
+        store = get(shelf, user)
+        assert store.stats().messages == 1
+        assert [fact.value for fact in store.facts()] == [user.encode("utf-8", "replace").decode()]
+    assert len({shelf.path_of(user) for user in users}) == len(users)
+
+
+def test_the_owner_has_the_file_and_others_have_files_beside_it(shelf: Shelf, tmp_path: Path) -> None:
+    get(shelf, LOCAL)
+    get(shelf, "ann")
+    assert sorted(path.name for path in tmp_path.glob("*") if "-" not in path.suffix) == ["memory-users", "memory.db"]
+    (theirs,) = (tmp_path / "memory-users").glob("*.db")
+    assert "ann" not in theirs.name
+    with pytest.raises(ConfigError, match="another user"):
+        MemoryStore(theirs)
+
+
+def test_blanks_around_an_id_say_nothing(shelf: Shelf) -> None:
+    assert shelf.of(" ann ") is shelf.of("ann")
+
+
+def test_a_forgotten_user_leaves_no_file(shelf: Shelf, tmp_path: Path) -> None:
+    store = get(shelf, "ann")
+    store.archive([Entry("user", "a secret")])
+    get(shelf, LOCAL).archive([Entry("user", "kept")])
+    assert shelf.forget_user("ann")
+    assert list((tmp_path / "memory-users").iterdir()) == []
+    assert not shelf.forget_user("ann")
+    with pytest.raises(MemoryFailure, match="closed"):
+        store.stats()
+    assert get(shelf, "ann").stats().messages == 0
+    assert get(shelf, LOCAL).stats().messages == 1
+
+
+def test_a_store_in_use_outlives_its_place_on_the_shelf(shelf: Shelf) -> None:
+    first = get(shelf, "user 0")
+    for n in range(1, scope.OPEN + 2):
+        get(shelf, f"user {n}")
+    assert first.archive([Entry("user", "still here")]) == [1]
+    assert get(shelf, "user 0").stats().messages == 1
+
+
+def test_a_closed_shelf_gives_nothing_away(shelf: Shelf) -> None:
+    store = get(shelf, "ann")
+    shelf.close()
+    shelf.close()
+    for ask in (lambda: shelf.of("ann"), store.stats):
+        with pytest.raises(MemoryFailure, match="closed"):
+            ask()
+
+
+def test_the_default_path_is_what_the_environment_says_then_what_is_here_then_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert default_path({"RAG_DB_PATH": "~/x.db"}) == Path.home() / "x.db"
+    for blank in ({}, {"RAG_DB_PATH": " "}):
+        assert default_path(blank).name == "memory.db"
+        assert default_path(blank).parent.name == "shepherd"
+    (tmp_path / "shepherd_memory.db").touch()
+    assert default_path({}) == Path("shepherd_memory.db")
+    assert default_path({"RAG_DB_PATH": "y.db"}) == Path("y.db")
+
+
+def test_the_default_store_is_opened_when_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = DefaultStore()
+    monkeypatch.setenv("RAG_DB_PATH", str(tmp_path / "one.db"))
+    assert not (tmp_path / "one.db").exists()
+    manager.archive([Entry("user", "What is the capital of France?"), Entry("assistant", "Paris.")])
+    (hit,) = manager.search("capital of France", max_results=5)
+    assert (hit.user_message, hit.assistant_response) == ("What is the capital of France?", "Paris.")
+    assert 0.9 <= hit.score <= 1
+    monkeypatch.setenv("RAG_DB_PATH", str(tmp_path / "two.db"))
+    assert manager.search("capital of France") == []
+    manager.close()
+
+
+def test_importing_the_package_imports_neither_numpy_nor_sqlite() -> None:
+    program = (
+        "import sys, shepherd.memory; assert not {'numpy', 'apsw'} & {*sys.modules}; "
+        "assert all(getattr(shepherd.memory, name) for name in shepherd.memory.__all__)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
