@@ -1,0 +1,96 @@
+"""How something is said: whether it asks, wants, evades, corrects. Judged by its wording alone, by tables.
+
+English first, and the plainest ways of German, French and Spanish. Who is wrong here quotes a line too many or too few;
+nothing is stored or deleted by it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+HEAD_CHARS = 120
+"""An answer that does not know says so at its beginning."""
+
+_SENTENCE = re.compile(r"[^\n]*?\w[^\n]*?(?:[.!?]+(?=[\s\"'”)\]*_]|$)|[。！？]+|$)", re.MULTILINE)
+_AUXILIARY = "(?:is|are|was|were|am|do|does|did|can|could|should|would|will|has|have|had)"
+_QUESTION = re.compile(
+    r"\W*(?:(?:and|so|but|ok|okay|hey|hi|hello|please|well|then|also|now)\W+)*(?:"
+    rf"(?:what|which|whose|who|whom|how)(?:'s| (?:\w+ ){{0,3}}{_AUXILIARY}\b)|(?:when|where|why)(?:'s| {_AUXILIARY}\b)|"
+    r"(?:do|does|did|can|could|would|will|should|have|has|is|are|was) (?:i|you|we|he|she|it|they|my|there)\b|"
+    r"(?:tell|remind|give|show) me\b|explain\b|describe\b)",
+    re.IGNORECASE,
+)
+_WANTING = re.compile(
+    r"\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|find|"
+    r"suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b",
+    re.IGNORECASE,
+)
+_LEANING = re.compile(
+    r"\A\W*(?:and|but|so|what about|how about|und|et|y)\b|\b(?:it|its|it's|he|him|his|she|her|hers|they|them|their|"
+    r"theirs|this|that|these|those|there|one|ones|same|er|sie|es|ihn|ihm|il|elle|ils|lui|él|ella|ello)\b",
+    re.IGNORECASE,
+)
+_EVASION = re.compile(
+    r"\b(?:i(?:'m| am) (?:sorry|afraid|unable|not (?:sure|able|aware))|i (?:don't|do not|can't|cannot|couldn't|"
+    r"didn't) (?:\w+ )?(?:know|have|recall|remember|find|see|look|access|mention)|no (?:information|record|memory|"
+    r"mention)|as an ai|(?:ich weiß|weiß ich)(?: \w+)? nicht|je ne sais pas|no (?:lo )?sé)\b",
+    re.IGNORECASE,
+)
+_CHANGE = re.compile(
+    r"\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|since|"
+    r"sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b",
+    re.IGNORECASE,
+)
+_OWN = re.compile(
+    r"\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+")
+
+
+def asks(text: str) -> bool:
+    """Whether it does nothing but ask."""
+    return not stated(text).strip() and bool(text.strip())
+
+
+def stated(text: str) -> str:
+    """The text without its questions."""
+    return _SENTENCE.sub(lambda sentence: "" if _is_question(sentence[0]) else sentence[0], text)
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.endswith(("?", "？")) or _QUESTION.match(sentence) is not None
+
+
+def ends_asking(text: str) -> bool:
+    return text.rstrip(" \t\r\n\"')*_").endswith(("?", "？"))
+
+
+def wants(text: str) -> bool:
+    """Whether it wants an answer, without being a question."""
+    return _WANTING.search(text) is not None
+
+
+def leans(text: str) -> bool:
+    """Whether it means something that was said before it."""
+    return _LEANING.search(text) is not None
+
+
+def evades(text: str) -> bool:
+    """Whether an answer says that it does not know."""
+    return _EVASION.search(text[:HEAD_CHARS].replace("’", "'")) is not None
+
+
+def corrects(text: str) -> bool:
+    """Whether it says that something is no longer as it was."""
+    return _CHANGE.search(text) is not None
+
+
+def is_of_speaker(text: str) -> bool:
+    """Whether it speaks of who says it."""
+    return _OWN.search(text) is not None
+
+
+def names_in(text: str) -> list[str]:
+    """The names, as far as capitals within sentences tell."""
+    return _NAME.findall(text)

@@ -1,0 +1,50 @@
+"""Quotations: on one line, within their quotes, and around what was found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shepherd.memory.excerpt import Place
+from shepherd.memory.quotation import MIN_CHARS, fitting, tidy, unframed
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+@example("servers[0].port = a[12, 3]")
+def test_a_quotation_of_a_quotation_is_the_same(text: str) -> None:
+    assert tidy(tidy(text)) == tidy(text)
+    assert unframed(unframed(text)) == unframed(text)
+
+
+def test_code_keeps_its_indexes_and_its_words() -> None:
+    assert unframed('x = servers[0].port  # "main"\ny = a[1:2]') == "x = servers[0].port # 'main' / y = a[1:2]"
+    assert unframed("[link](there) [] [x]") == "(link)(there) () (x)"
+    assert unframed("می‌خواهم 👩‍🚀") == "می‌خواهم 👩‍🚀"
+
+
+@pytest.mark.parametrize("room", [30, 60, 100])
+@pytest.mark.parametrize("filler", ["so it is and was ", "雨が降る"])
+def test_what_was_found_is_in_the_part_that_fits(filler: str, room: int) -> None:
+    text = filler * 300 + "4711 " + filler * 300
+    start = text.index("4711")
+    piece = fitting(text, [Place(start, start + 4, 0)], lambda piece: len(piece) <= room, room)
+    assert piece is not None
+    assert "4711" in piece
+    assert len(piece) <= room
+    assert piece[0] == piece[-1] == "…"
+
+
+def test_what_fits_is_whole_and_what_is_too_little_is_nothing() -> None:
+    assert fitting("short", [], lambda piece: True, 10) == "short"
+    assert fitting("short", [], lambda piece: False, 10) is None
+    assert fitting("", [], lambda piece: True, 10) is None
+    assert fitting("long " * 40, [], lambda piece: len(piece) < MIN_CHARS - 4, 10) is None
+
+
+def test_a_long_text_is_not_counted_as_a_whole() -> None:
+    asked: list[int] = []
+    fitting("word " * 1_000_000, [], lambda piece: asked.append(len(piece)) or len(piece) < 100, 50)  # type: ignore[func-returns-value]
+    assert max(asked) <= 400
+    assert len(asked) <= 20
