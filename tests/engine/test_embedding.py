@@ -1,0 +1,315 @@
+"""Vectors of texts: of a decoder (the embedded model), and of a tiny encoder held against the same sums in NumPy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from shepherd.core import EngineError
+from shepherd.engine.llamacpp import Weights
+from shepherd.engine.llamacpp.embedding import EmbeddingModel, Pooling
+from shepherd.memory.rows import Embedder
+
+pytestmark = pytest.mark.model
+
+Values = npt.NDArray[np.float32]
+TEXTS = ["The lamb sleeps.", "", "a", "Once upon a time there was a small lamb. " * 8, " \n", "日本語 😀"]
+
+
+def same(one: Values, other: Values) -> float:
+    """The least cosine of vectors in pairs."""
+    return float((one * other).sum(axis=1).min())
+
+
+# -- an encoder, and the same in NumPy -------------------------------------------------------------------------------
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\u2581{letter}" for letter in "abcdefghijklmnop")]
+CLS, SEP = 2, 3
+N_EMBD, N_HEAD, N_FF, N_LAYER, N_CTX = 32, 2, 48, 2, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Bert:
+    """A tiny encoder with random weights, which knows sixteen words of one letter."""
+
+    path: Path
+    tensors: dict[str, Values]
+
+    def tokens(self, text: str) -> list[int]:
+        return [CLS, *(WORDS.index(f"\u2581{word}") for word in text.split()), SEP]
+
+    def states(self, tokens: Sequence[int]) -> Values:
+        """[n_tokens, N_EMBD]."""
+        t = self.tensors
+        n = len(tokens)
+        x = t["token_embd.weight"][list(tokens)] + t["token_types.weight"][0] + t["position_embd.weight"][:n]
+        x = self._normed(x, "token_embd_norm")
+        for layer in range(N_LAYER):
+            prefix = f"blk.{layer}."
+            q, k, v = (
+                self._linear(x, f"{prefix}attn_{name}").reshape(n, N_HEAD, -1).swapaxes(0, 1)
+                for name in ("q", "k", "v")
+            )
+            scores = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(N_EMBD / N_HEAD))
+            looked = (scores / scores.sum(axis=-1, keepdims=True)) @ v
+            x = x + self._linear(looked.swapaxes(0, 1).reshape(n, N_EMBD), f"{prefix}attn_output")
+            x = self._normed(x, f"{prefix}attn_output_norm")
+            up = self._linear(x, f"{prefix}ffn_up")
+            gelu = 0.5 * up * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3)))
+            x = self._normed(x + self._linear(gelu, f"{prefix}ffn_down"), f"{prefix}layer_output_norm")
+        return x
+
+    def vector(self, tokens: Sequence[int], pooling: Pooling) -> Values:
+        states = self.states(tokens)
+        pooled = {"mean": states.mean(axis=0), "cls": states[0], "last": states[-1]}[pooling]
+        unit: Values = pooled / np.linalg.norm(pooled)
+        return unit
+
+    def _linear(self, x: Values, name: str) -> Values:
+        made: Values = x @ self.tensors[f"{name}.weight"].T + self.tensors[f"{name}.bias"]
+        return made
+
+    def _normed(self, x: Values, name: str) -> Values:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
+        made: Values = scaled * self.tensors[f"{name}.weight"] + self.tensors[f"{name}.bias"]
+        return made
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    made: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (len(WORDS), N_EMBD),
+        "position_embd.weight": (N_CTX, N_EMBD),
+        "token_types.weight": (2, N_EMBD),
+        "token_embd_norm.weight": (N_EMBD,),
+        "token_embd_norm.bias": (N_EMBD,),
+    }
+    linear = {"attn_q": (N_EMBD, N_EMBD), "attn_k": (N_EMBD, N_EMBD), "attn_v": (N_EMBD, N_EMBD)}
+    linear |= {"attn_output": (N_EMBD, N_EMBD), "ffn_up": (N_FF, N_EMBD), "ffn_down": (N_EMBD, N_FF)}
+    for layer in range(N_LAYER):
+        for name, shape in linear.items():
+            made |= {f"blk.{layer}.{name}.weight": shape, f"blk.{layer}.{name}.bias": shape[:1]}
+        for name in ("attn_output_norm", "layer_output_norm"):
+            made |= {f"blk.{layer}.{name}.{kind}": (N_EMBD,) for kind in ("weight", "bias")}
+    return made
+
+
+def write_bert(path: Path, *, pooling: int | None = 1, has_words: bool = True) -> Bert:
+    random = np.random.default_rng(5)
+
+    def values(name: str, shape: tuple[int, ...]) -> Values:
+        drawn = random.standard_normal(shape).astype(np.float32)
+        if name.endswith("norm.weight"):
+            return 1 + drawn * np.float32(0.1)
+        return drawn * np.float32(0.3 if len(shape) == 1 or "position" in name else 1.5 / np.sqrt(shape[-1]))
+
+    tensors = {name: values(name, shape) for name, shape in shapes().items()}
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_block_count(N_LAYER)
+    writer.add_context_length(N_CTX)
+    writer.add_embedding_length(N_EMBD)
+    writer.add_feed_forward_length(N_FF)
+    writer.add_head_count(N_HEAD)
+    writer.add_layer_norm_eps(1e-12)
+    writer.add_causal_attention(False)
+    writer.add_token_type_count(2)
+    writer.add_vocab_size(len(WORDS))
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+    if has_words:
+        writer.add_tokenizer_model("bert")
+        writer.add_token_list(WORDS)
+        writer.add_token_types([gguf.TokenType.CONTROL] * 5 + [gguf.TokenType.NORMAL] * (len(WORDS) - 5))
+        for add, token in (("bos", CLS), ("sep", SEP), ("unk", 1), ("pad", 0), ("mask", 4)):
+            getattr(writer, f"add_{add}_token_id")(token)
+    else:
+        writer.add_tokenizer_model("no_vocab")
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return Bert(path, tensors)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Bert:
+    return write_bert(tmp_path_factory.mktemp("bert") / "bert.gguf")
+
+
+LETTERS = ["a", "b c", "p o n m l k j i h g", "a a a a a", "c b", "", "d e f g h i j k l m n o p a b c d e"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_an_encoder_computes_what_the_same_sums_give_in_numpy(bert: Bert, pooling: Pooling) -> None:
+    expected = np.stack([bert.vector(bert.tokens(text), pooling) for text in LETTERS])
+    with EmbeddingModel.load(bert.path, pooling=pooling, n_threads=1) as model:
+        vectors = model.embed(LETTERS)
+    assert same(vectors, expected) > 0.9999
+    assert same(vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
+
+
+def test_ways_to_pool_differ(bert: Bert) -> None:
+    tokens = bert.tokens("p o n m")
+    made = [bert.vector(tokens, pooling) for pooling in ("mean", "cls", "last")]
+    assert max(float(made[0] @ made[1]), float(made[0] @ made[2]), float(made[1] @ made[2])) < 0.99
+
+
+def test_a_text_that_is_too_long_is_cut_keeps_its_end_token_and_is_told(bert: Bert) -> None:
+    text = " ".join("abcdefgh"[at % 8] for at in range(100))
+    tokens = bert.tokens(text)
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        assert model.n_tokens == N_CTX, "positions are a table of so many"
+        made = model.encode(["a b", text, "c"])
+    assert made.cut == (1,)
+    assert made.n_tokens == (4, N_CTX, 3)
+    expected = bert.vector([*tokens[: N_CTX - 1], SEP], "mean")
+    assert float(made.vectors[1] @ expected) > 0.9999
+    assert float(made.vectors[1] @ bert.vector(tokens[:N_CTX], "mean")) < 0.9999, (
+        "otherwise the end token counts nothing"
+    )
+
+
+def test_a_text_of_exactly_the_limit_is_not_cut(bert: Bert) -> None:
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        made = model.encode(["a " * (N_CTX - 2), "a " * (N_CTX - 1)])
+    assert made.n_tokens == (N_CTX, N_CTX)
+    assert made.cut == (1,)
+
+
+def test_special_tokens_in_a_text_are_plain_text(bert: Bert) -> None:
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        made = model.encode(["a [SEP] b", "a b"])
+    assert made.n_tokens[0] > made.n_tokens[1] + 1
+    assert same(made.vectors[:1], np.stack([bert.vector([CLS, 5, SEP, 6, SEP], "mean")])) < 0.999
+
+
+def test_a_file_that_says_nothing_about_pooling_is_pooled_by_the_mean(tmp_path: Path, bert: Bert) -> None:
+    silent = write_bert(tmp_path / "silent.gguf", pooling=None)
+    with EmbeddingModel.load(silent.path, n_threads=1) as model, EmbeddingModel.load(bert.path, n_threads=1) as other:
+        assert model.pooling == "mean"
+        assert same(model.embed(LETTERS), other.embed(LETTERS)) > 0.999999
+
+
+@pytest.mark.parametrize(("number", "pooling"), [(1, "mean"), (2, "cls"), (3, "last"), (0, "mean")])
+def test_the_file_says_how_to_pool(tmp_path: Path, number: int, pooling: Pooling) -> None:
+    made = write_bert(tmp_path / "made.gguf", pooling=number)
+    with EmbeddingModel.load(made.path, n_threads=1) as model:
+        assert model.pooling == pooling
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "message"),
+    [
+        ({"pooling": 4}, {}, "scores pairs of texts"),
+        ({"has_words": False}, {}, "no vocabulary of texts"),
+        ({}, {"pooling": "sum"}, "pooling 'sum' is unknown; choose one of mean, cls, last"),
+    ],
+)
+def test_a_model_that_makes_no_vectors_is_refused(
+    tmp_path: Path, options: dict[str, Any], wanted: dict[str, Any], message: str
+) -> None:
+    made = write_bert(tmp_path / "made.gguf", **options)
+    with pytest.raises(EngineError, match=message):
+        EmbeddingModel.load(made.path, n_threads=1, **wanted)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.gguf").write_text("no model")
+    with pytest.raises(EngineError, match=r"notes\.gguf cannot be loaded"):
+        EmbeddingModel.load(tmp_path / "notes.gguf")
+
+
+# -- a decoder -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(weights: Weights) -> Iterator[EmbeddingModel]:
+    with EmbeddingModel(weights, n_threads=1) as made:
+        yield made
+
+
+def test_it_is_what_the_memory_asks_for(model: EmbeddingModel) -> None:
+    embedder: Embedder = model
+    assert embedder.embed(["one", "two"]).shape == (2, embedder.dim)
+    assert embedder.embed([]).shape == (0, embedder.dim)
+
+
+def test_vectors_have_length_one_and_like_texts_are_alike(model: EmbeddingModel) -> None:
+    vectors = model.embed(["My name is Anna.", "Hello, my name is Anna!", "17 * 23 = 391"])
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+
+def test_a_text_has_the_same_vector_alone_as_among_others(model: EmbeddingModel) -> None:
+    many = TEXTS * 15  # more than one batch of sequences, and more than one of tokens
+    together = model.embed(many)
+    alone = np.concatenate([model.embed([text]) for text in TEXTS])
+    assert same(together, np.tile(alone, (15, 1))) > 0.9999
+    assert same(together, np.roll(np.tile(alone, (15, 1)), 1, axis=0)) < 0.99, "otherwise this tests nothing"
+
+
+def test_any_text_has_a_vector(model: EmbeddingModel) -> None:
+    made = model.encode(["\0", "\ud800", "x" * 200_000, "<|im_end|>", "\U0010ffff", "", "e\u0301" * 50])
+    assert np.isfinite(made.vectors).all()
+    assert made.cut == (2,)
+    assert max(made.n_tokens) == model.n_tokens
+
+
+def test_the_name_is_that_of_the_weights_and_the_pooling(weights: Weights, model: EmbeddingModel) -> None:
+    with EmbeddingModel(weights, pooling="last", n_threads=1) as other, EmbeddingModel(weights, n_threads=1) as again:
+        assert other.name != model.name == again.name
+        assert same(other.embed(TEXTS), model.embed(TEXTS)) < 0.99
+
+
+def test_threads_take_turns(model: EmbeddingModel) -> None:
+    expected = model.embed(TEXTS)
+    made: list[Values] = []
+    threads = [threading.Thread(target=lambda: made.append(model.embed(TEXTS * 3))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 3
+    assert all(same(vectors, np.tile(expected, (3, 1))) > 0.9999 for vectors in made)
+
+
+@pytest.mark.parametrize("n_tokens", [-1, 1, 9, 63, 65, 700])
+def test_any_limit_is_possible(bert: Bert, weights: Weights, n_tokens: int) -> None:
+    long = "a b c d e f g h i j k l m n o p " * 8
+    with EmbeddingModel.load(bert.path, n_tokens=n_tokens, n_threads=1) as model:
+        made = model.encode([long] * 70)
+    assert set(made.n_tokens) == {model.n_tokens} == {min(max(n_tokens, 8), N_CTX)}
+    assert same(made.vectors, made.vectors[:1]) > 0.9999
+    with EmbeddingModel(weights, n_tokens=n_tokens, n_threads=1) as model:
+        assert model.encode([long, "a"]).n_tokens[0] <= model.n_tokens == max(n_tokens, 8)
+
+
+def test_questions_do_not_wait_for_a_long_list(weights: Weights) -> None:
+    with EmbeddingModel(weights, n_threads=1, n_tokens=32) as model:
+        many = threading.Thread(target=model.embed, args=(["The lamb sleeps. " * 20] * 100,))
+        many.start()
+        n_answered = 0
+        while many.is_alive():
+            model.embed(["Who sleeps?"])
+            n_answered += 1
+        many.join()
+    assert n_answered > 20
+
+
+def test_weights_that_are_not_its_own_outlive_it_and_a_closed_model_says_so(weights: Weights) -> None:
+    made = EmbeddingModel(weights, n_threads=1)
+    made.close()
+    made.close()
+    with pytest.raises(EngineError, match="has been closed"):
+        made.embed(["late"])
+    assert weights.tokenize("still there")
