@@ -8,11 +8,12 @@ that `shepherd --help` stays cheap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from shepherd.cli import memory_options
 from shepherd.cli.options import SECTIONS, SHARED, Context, Model, said, write_options
 
 _BARE = "shepherd.bare"
@@ -231,6 +232,50 @@ def models_info(model_word: str, as_json: bool, **_shared: Any) -> None:
     from shepherd.cli import models as shelf
 
     shelf.show_one(model_word, as_json=as_json)
+
+
+@cli.group()
+def memory(**_shared: Any) -> None:
+    """Look into what was said, and take care of the file that it is in."""
+
+
+def _add_memory_commands() -> None:
+    """Make the commands of the table; one whose name begins others is a group, and runs when it stands alone."""
+    groups: dict[str, click.Group] = {"": memory}
+    for row in memory_options.ROWS:
+        above, _, name = row.name.rpartition(" ")
+        params = [*row.params, *memory_options.EACH]
+        if any(other.name.startswith(f"{row.name} ") for other in memory_options.ROWS):
+            group = ShepherdGroup(
+                name, callback=_memory_command(row), help=row.help, params=params, invoke_without_command=True
+            )
+            groups[row.name] = group
+            memory.add_command(group)
+        else:
+            command = ShepherdCommand(name, callback=_memory_command(row), help=row.help, params=params)
+            groups[above].add_command(command)
+
+
+def _memory_command(row: memory_options.Row) -> Callable[..., None]:
+    @click.pass_context
+    def run(ctx: click.Context, /, **said: Any) -> None:
+        if ctx.invoked_subcommand is not None:
+            return
+        import importlib
+
+        from shepherd.cli.memory import Ask
+
+        outer = ctx.parent.params if ctx.parent else {}
+        user = said["user"] if said["user"] is not None else outer.get("user")
+        ask = Ask.of(_options(ctx, None), user=user, as_json=bool(said["json"] or outer.get("json")))
+        module, _, function = row.runs.partition(".")
+        own = {param.name: said[param.name] for param in row.params if param.name}
+        sys.exit(getattr(importlib.import_module(f"shepherd.cli.{module}"), function)(ask, **own))
+
+    return run
+
+
+_add_memory_commands()
 
 
 @cli.group("config")
