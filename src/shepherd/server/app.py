@@ -29,7 +29,9 @@ from shepherd.server.auth import LOCAL_ORIGIN, Guard
 from shepherd.server.body import json_bytes
 from shepherd.server.caches import encode_caches
 from shepherd.server.exchange import REQUEST_ID, Answers, Exchange, Limits, Live, retry_headers
+from shepherd.server.inquiry import USER_HEADER, Remembers
 from shepherd.server.listen import loop_factory, serve
+from shepherd.server.memory import MEMORY_ENDPOINTS, add_memory_paths
 from shepherd.server.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.surfaces import SURFACES, Surface, codec_of
 from shepherd.wire.openai_shapes import encode_model, encode_models
@@ -37,8 +39,9 @@ from shepherd.wire.openai_shapes import encode_model, encode_models
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 
 
-class Service(Answers, Protocol):
-    """What the server needs of the program behind it. Called on the event loop; what is not awaited returns at once."""
+class Service(Answers, Remembers, Protocol):
+    """What the server needs of the program behind it. Called on the event loop; what is not awaited returns at once,
+    but for `memory`, which is called in a thread."""
 
     def models(self) -> Sequence[ModelCard]: ...
 
@@ -91,6 +94,7 @@ def create_app(
         _add_surface(app, surface, partial(Exchange, surface, service, limits, live, metrics))
     _add_telling_paths(app, service)
     _add_cache_paths(app, service, metrics)
+    add_memory_paths(app, service, limits, is_open=api_keys is None)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
@@ -99,7 +103,7 @@ def create_app(
         CORSMiddleware,
         allow_origins=origins,
         allow_origin_regex=LOCAL_ORIGIN,
-        allow_methods=("GET", "HEAD", "POST", "DELETE", "OPTIONS"),
+        allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"),
         allow_headers=_CORS_HEADERS,
         expose_headers=("retry-after", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted"),
     )
@@ -167,7 +171,7 @@ def _add_telling_paths(app: FastAPI, service: Service) -> None:
         """What is here."""
         endpoints = [f"POST {path}" for surface in SURFACES for path in surface.paths[:1]]
         endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
-        endpoints += ["GET /health", "GET /metrics", "GET /docs"]
+        endpoints += [*MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
         return _json({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
     for path, handler in (
@@ -297,8 +301,9 @@ _STAINLESS = (
 
 _CORS_HEADERS = (
     "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
+    USER_HEADER,
     "openai-beta", "openai-organization", "openai-project",
     "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",
     *(f"x-stainless-{name}" for name in _STAINLESS),
 )  # fmt: skip
-"""What the vendors' JavaScript clients send, the same list as Ollama's."""
+"""What the vendors' JavaScript clients send, the same list as Ollama's, and whose memory is meant."""

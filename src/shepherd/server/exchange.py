@@ -21,7 +21,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -50,6 +50,9 @@ logger = logging.getLogger("shepherd.server")
 
 REQUEST_ID = "shepherd.request_id"
 """Key in the ASGI scope."""
+
+USER = b"x-shepherd-user"
+"""The header that says whose memory is meant; it stands above what the body says."""
 
 BURST_BYTES = 64 * 2**10
 """What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
@@ -126,8 +129,11 @@ class Exchange(Response):
         try:
             body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
             if len(body) <= self._limits.inline_bytes:
-                return self._decode(body)
-            return await asyncio.to_thread(self._decode, body)
+                decoded = self._decode(body)
+            else:
+                decoded = await asyncio.to_thread(self._decode, body)
+            user = named_user(scope)
+            return replace(decoded, request=replace(decoded.request, user=user)) if user else decoded
         except BodyTooLarge as error:
             await self._refuse(error, send, record, unread=receive)
         except ClientGone:
@@ -304,6 +310,11 @@ def retry_headers(error: Exception) -> RawHeaders:
             return [(b"retry-after", str(LOADING_RETRY_S).encode())]
         case _:
             return []
+
+
+def named_user(scope: Scope) -> str | None:
+    """Whose memory the caller means, if the header says so."""
+    return dict(scope["headers"]).get(USER, b"").decode("utf-8", "replace").strip() or None
 
 
 def _facts(record: Record) -> RawHeaders:

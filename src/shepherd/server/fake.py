@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.engine.stats import CacheStats
+
+if TYPE_CHECKING:
+    from shepherd.memory import MemoryStore
+    from shepherd.memory.forget import Removed
+    from shepherd.memory.scope import Shelf
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 
@@ -18,9 +24,16 @@ class ScriptedService:
     """Plays `script` for every request, and remembers what it was asked and how far it came."""
 
     def __init__(
-        self, script: Script, *, health: Health | None = None, stats: Mapping[str, CacheStats] | None = None
+        self,
+        script: Script,
+        *,
+        health: Health | None = None,
+        stats: Mapping[str, CacheStats] | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
+        """`shelf`: the memories, closed by who opened them; None = it remembers nothing."""
         self._script = script
+        self._shelf = shelf
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
         """What `stats` tells; a test may change it."""
         self.cleared: list[str] = []
@@ -58,6 +71,17 @@ class ScriptedService:
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
         self.caches[name] = replace(self.caches[name], used=0, sequences=())
+
+    def memory(self, user: str | None) -> MemoryStore | None:
+        return self._shelf.of(user) if self._shelf is not None else None
+
+    async def forget(self, user: str, **what: Any) -> Removed:
+        store = self.memory(user)
+        assert store is not None
+        removed = await asyncio.to_thread(store.forget, **what)
+        for name in self.caches:
+            await self.clear(name)
+        return removed
 
 
 def playing(*events: Event | Exception) -> Script:
