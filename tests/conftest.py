@@ -1,8 +1,10 @@
 """What many tests need: the embedded model, and the shared data that a clone may lack."""
 
+import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +15,14 @@ from shepherd.engine.llamacpp import Weights
 
 ROOT = Path(__file__).parent.parent
 LAMB = ROOT / "src" / "shepherd" / "models" / "lamb.gguf"
+
+MEMORIES = tempfile.TemporaryDirectory(prefix="shepherd-memories-")
+number = itertools.count()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No test finds what another one said, or what the developer did."""
+    os.environ["RAG_DB_PATH"] = f"{MEMORIES.name}/{next(number)}.db"
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,8 @@ def test_1_help_lists_every_flag() -> None:
 def test_1_tools_can_be_listed() -> None:
     done = shepherd("--list-tools")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert "0 tools" in done.stdout
+    assert "6 tools available" in done.stdout
+    assert "search_memory" in done.stdout
 
 
 def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_2_the_banner_has_its_five_lines_and_the_end_of_input_leaves_with_status
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"Shepherd LLM System v\d+\.\d+(\.\d+)?", lines[0])
     assert re.fullmatch(r"Backend: llama\.cpp \(.+\)", lines[1])
-    assert lines[2:5] == ["Model: lamb", "Context: 4096 tokens", "Tools: 0 available"]
+    assert lines[2:5] == ["Model: lamb", "Context: 4096 tokens", "Tools: 6 available"]
     assert any(line.startswith("> ") for line in lines)
     assert "Hello! How can I help you?" in done.stdout
 

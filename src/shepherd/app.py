@@ -1,6 +1,7 @@
 """The composition root: a configuration becomes running parts, started and stopped in order.
 
     Config ─▶ model files ─▶ Weights (once per model) ─▶ one context, engine and back end per cache ─▶ Router
+           ─▶ memory file ─▶ Shelf (one store per user) ─▶ beside every back end ─────────────────────▶
 
 Nothing below reads the configuration; nothing here decides what a part does.
 """
@@ -8,11 +9,14 @@ Nothing below reads the configuration; nothing here decides what a part does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +26,8 @@ import platformdirs
 import psutil
 
 from shepherd import config as configuration
+from shepherd.agent.meanings import Meanings
+from shepherd.agent.remember import Remembering
 from shepherd.agent.session import Session
 from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.backends.constrain import Constraints
@@ -29,22 +35,32 @@ from shepherd.backends.local import LocalBackend, LocalOptions
 from shepherd.backends.router import Route, Router
 from shepherd.backends.speech import Sources, Speech, find_speech
 from shepherd.config import CacheConfig, Config, ModelConfig
-from shepherd.core import ConfigError, EngineDown, Event, Request
+from shepherd.core import ConfigError, EngineDown, Event, InvalidRequest, Request, ToolSpec
 from shepherd.dialects.prompt import end_of_answer
 from shepherd.engine import catalog, gguf
 from shepherd.engine.engine import Engine
 from shepherd.engine.pool import Tiers
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.work import EngineOptions
+from shepherd.memory.forget import Removed
+from shepherd.memory.scope import Shelf, default_path
+from shepherd.memory.store import MemoryStore
+from shepherd.tools import choice
+from shepherd.tools.groups import GROUPS
+from shepherd.tools.memory import MemoryTools
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.embedding import EmbeddingModel
 
 logger = logging.getLogger(__name__)
 
 LARGEST_DEFAULT_CONTEXT = 131_072
 """Tokens. What a cache gets at most when nobody says how large it should be."""
 
+
+RESULT_TOKENS = 2048
+"""What one result of a tool may take of the context at most, and never more than a quarter of it."""
 
 SWITCH_INTERVAL_S = 0.0002
 
@@ -76,7 +92,6 @@ class Facts:
     n_ctx: int
     embedded: bool
     dialect: str
-    n_tools: int
     cache: str
 
 
@@ -96,7 +111,12 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
+        self._shelf = self._make_shelf(None)
+        self._embedding: EmbeddingModel | None = None
+        self._meanings: Meanings | None = None
         self._backends: dict[str, LocalBackend] = {}
+        self._answering: dict[str, Remembering] = {}
+        """By cache, its back end with the memory beside it."""
         self._weights: dict[str, Weights] = {}
         self._constraints: dict[str, Constraints] = {}
         self._cards: list[ModelCard] = []
@@ -118,7 +138,7 @@ class App:
             raise
 
     async def aclose(self) -> None:
-        """Stop every engine, then free the weights."""
+        """Stop every engine, then free the weights, then close the memory."""
         await asyncio.to_thread(self._close)
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
@@ -163,23 +183,91 @@ class App:
             raise EngineDown("the cache was closed meanwhile")
         await backend.engine.clear()
 
+    def memory(self, user: str | None) -> MemoryStore | None:
+        """The memory of one user; None for somebody unknown. May open a file: not on the event loop.
+
+        Raises: `ConfigError` when the file is not a memory.
+        """
+        return self._shelf.of(user)
+
+    async def forget(
+        self,
+        user: str,
+        *,
+        messages: Collection[int] = (),
+        conversation: str | None = None,
+        matching: str | None = None,
+        before_ms: int | None = None,
+    ) -> Removed:
+        """Take what is meant out of a user's memory, and everything out of the caches, which may echo it.
+
+        Raises: `InvalidRequest` when nothing is meant.
+        """
+        store = await asyncio.to_thread(self._shelf.of, user)
+        if store is None:
+            raise InvalidRequest("whose memory is not said", field="user")
+        removed = await asyncio.to_thread(
+            store.forget, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
+        )
+        for name, backend in list(self._backends.items()):
+            self._answering[name].forget()
+            backend.forget()
+            await backend.engine.clear()
+        await asyncio.to_thread(drop_snapshots, self._snapshots)
+        return removed
+
     def facts(self) -> Facts:
         """What is running by default. Raises: `EngineDown` before `load` is done."""
         if self._facts is None:
             raise EngineDown(self._failure or "the model is still loading")
         return self._facts
 
-    def session(self, *, system: str | None = None) -> Session:
-        """A new conversation on the default cache. Raises: `EngineDown` before `load` is done."""
-        facts = self.facts()
+    def session(
+        self, *, system: str | None = None, user: str | None = None, recall: bool | None = None, tools: bool = True
+    ) -> Session:
+        """A new conversation on the default cache.
+
+        `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked, by
+        default as the configuration says. `tools`: whether it has tools that the configuration does not name.
+
+        Raises: `EngineDown` before `load` is done; `ConfigError` when the memory cannot be opened.
+        """
+        facts, config = self.facts(), self.config
+        id = str(uuid.uuid4())
+        store = self._shelf.of(user)
+        if recall is None:
+            recall = config.memory.recall is not False
         return Session(
-            self._backends[facts.cache],
+            self._answering[facts.cache],
             model=facts.model,
             n_ctx=facts.n_ctx,
-            system=self.config.system if system is None else system,
-            max_tokens=self.config.max_tokens,
-            on_full=self.config.caches[0].overflow or "evict",
-            archive=self.config.memory.enable_archival,
+            system=config.system if system is None else system,
+            max_tokens=config.max_tokens,
+            on_full=config.caches[0].overflow or "evict",
+            toolbox=self._toolbox(store, id) if store and (tools or config.tools.enabled) else None,
+            user=user,
+            archive=config.memory.enable_archival,
+            recall=recall,
+            id=id,
+        )
+
+    def _toolbox(self, store: MemoryStore, session: str) -> MemoryTools | None:
+        """The tools to be offered; None when there are none: a call of such a model is nobody's to answer."""
+        backend = self._backends[self.facts().cache]
+
+        def cost(spec: ToolSpec) -> int:
+            return backend.count_tokens(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")
+
+        tools = self.config.tools
+        chosen = choice.choose(GROUPS, enabled=tools.enabled, disabled=tools.disabled, n_ctx=backend.n_ctx, cost=cost)
+        if not chosen:
+            return None
+        return MemoryTools(
+            store,
+            session=session,
+            names={spec.name for spec in chosen},
+            budget=min(RESULT_TOKENS, backend.n_ctx // 4),
+            count=backend.count_tokens,
         )
 
     # loading, in its own thread
@@ -191,11 +279,32 @@ class App:
         with self._loading:
             headers = self._check_files()
             use_extra_bufts = self._test_library(on_progress)
+            self._open_embedding(use_extra_bufts, on_progress)
             for cache in self.config.caches:
                 if self._closed:
                     return
                 self._open_cache(cache, headers, use_extra_bufts, on_progress)
-            self._router = Router(self._backends, [_route(rule) for rule in self.config.routes])
+            self._answering = {name: Remembering(backend, self._shelf) for name, backend in self._backends.items()}
+            self._router = Router(self._answering, [_route(rule, self.config.memory) for rule in self.config.routes])
+
+    def _make_shelf(self, embedder: EmbeddingModel | None) -> Shelf:
+        memory = self.config.memory
+        path = Path(memory.database_path) if memory.database_path else default_path(self._env)
+        return Shelf(path, max_size_bytes=memory.max_size_bytes, mmap_size=memory.mmap_size, embedder=embedder)
+
+    def _open_embedding(self, use_extra_bufts: bool, on_progress: Callable[[Loading], None]) -> None:
+        """Load the model that makes vectors, if one is configured, and keep making those that are missing."""
+        if (spec := self.config.memory.embedding_model) is None:
+            return
+        from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
+
+        path = catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
+        on_progress(Loading("weights", path.stem, 0.0))
+        self._embedding = EmbeddingModel.load(path, n_threads=1, use_extra_bufts=use_extra_bufts)
+        on_progress(Loading("weights", path.stem, 1.0))
+        self._shelf.close()
+        self._shelf = self._make_shelf(self._embedding)
+        self._meanings = Meanings(self._shelf)
 
     def _check_files(self) -> dict[str, gguf.Header]:
         """Read every model's header before anything is loaded: a wrong path must not cost a minute."""
@@ -284,7 +393,6 @@ class App:
                 n_ctx=engine.n_ctx,
                 embedded=model.path == "embedded",
                 dialect=speech.dialect.name,
-                n_tools=0,
                 cache=cache.name,
             )
         logger.info(
@@ -304,15 +412,18 @@ class App:
 
     def _engine_options(self, cache: CacheConfig) -> EngineOptions:
         kv = self.config.kv
-        folder = Path(kv.folder) if kv.folder else self._cache_folder / "conversations"
         return EngineOptions(
             sequences=cache.sequences,
             queue=cache.queue,
             low_water=kv.low_water,
             n_positions=kv.n_positions,
             reuse_tail=kv.reuse_tail,
-            tiers=Tiers(kv.ram_bytes // len(self.config.caches), folder if kv.disk else None, kv.disk_bytes),
+            tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._snapshots if kv.disk else None, kv.disk_bytes),
         )
+
+    @property
+    def _snapshots(self) -> Path:
+        return snapshot_folder(self.config, self._cache_folder)
 
     def _load_weights(
         self,
@@ -344,7 +455,13 @@ class App:
             self._backends.clear()
             self._weights.clear()
             self._constraints.clear()
+            self._answering.clear()
             self._router = None
+            if self._meanings is not None:
+                self._meanings.close()
+            self._shelf.close()
+            if self._embedding is not None:
+                self._embedding.close()
 
 
 @asynccontextmanager
@@ -362,6 +479,23 @@ async def open_session(model: str = "embedded", *, system: str | None = None) ->
         yield app.session(system=system)
     finally:
         await app.aclose()
+
+
+def snapshot_folder(config: Config, cache_folder: Path | None = None) -> Path:
+    """Where conversations are kept on disk, if they are."""
+    if config.kv.folder:
+        return Path(config.kv.folder)
+    return (cache_folder or Path(platformdirs.user_cache_dir("shepherd"))) / "conversations"
+
+
+def drop_snapshots(folder: Path) -> int:
+    """Delete every conversation that is kept in the folder; how many. They hold what was said, as numbers."""
+    n = 0
+    for file in folder.glob("*.kv"):
+        with contextlib.suppress(FileNotFoundError):  # another process tidies up, too
+            file.unlink()
+            n += 1
+    return n
 
 
 def _refuse_what_cannot_run(config: Config) -> None:
@@ -383,15 +517,24 @@ def _refuse_what_cannot_run(config: Config) -> None:
 
 def _without_effect(config: Config) -> Iterator[str]:
     """What was asked for and is not there yet: said once, never ignored in silence."""
-    if config.tools.enabled:
-        yield f"no tools are available yet: {', '.join(config.tools.enabled)} cannot be enabled"
+    if missing := choice.unknown(config.tools.enabled or (), GROUPS):
+        yield f"tools that are not available yet cannot be enabled: {', '.join(missing)}"
     if config.mcp_servers:
         yield "MCP servers are not available yet; those configured are not started"
 
 
-def _route(rule: configuration.RouteConfig) -> Route:
+def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) -> Route:
     assert rule.cache is not None
-    return Route(rule.cache, match=rule.match, model=rule.model, endpoint=rule.endpoint, on_full=rule.overflow)
+    return Route(
+        rule.cache,
+        match=rule.match,
+        model=rule.model,
+        endpoint=rule.endpoint,
+        on_full=rule.overflow,
+        user=rule.user,
+        archive=rule.archive and memory.enable_archival,
+        recall=memory.recall if rule.recall is None else rule.recall,
+    )
 
 
 def _context_size(cache: CacheConfig, header: gguf.Header, type_k: str, type_v: str, *, loaded: bool) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.agent.session import Session
+from shepherd.agent.session import Returned, Session
 from shepherd.core import (
     CallDelta,
     CallStarted,
@@ -57,8 +57,8 @@ def session(script: Script, **fields: object) -> tuple[Session, Scripted]:
     return Session(backend, model="m", n_ctx=100, **fields), backend  # type: ignore[arg-type]  # each test names its own
 
 
-async def say(to: Session, text: str, stop_after: int | None = None) -> list[Event]:
-    seen: list[Event] = []
+async def say(to: Session, text: str, stop_after: int | None = None) -> list[Event | Returned]:
+    seen: list[Event | Returned] = []
     async with aclosing(to.chat(text)) as events:
         async for event in events:
             seen.append(event)
@@ -161,7 +161,7 @@ async def test_the_next_message_tells_the_model_what_has_left_and_it_stays_told(
     asked = [[message.text for message in request.messages] for request in backend.requests]
     assert asked[1] == ["one", "Hi.", f"{NOTICE}\n\ntwo"]
     assert asked[2] == [*asked[1], "Hi.", "three"]
-    assert chat.messages[2].parts == (Text(f"{NOTICE}\n\n"), Text("two"))
+    assert chat.messages[2].parts == (Text(f"{NOTICE}\n\n", aside=True), Text("two"))
     assert [request.on_full for request in backend.requests] == ["evict"] * 3
 
 

@@ -27,7 +27,7 @@ class Home:
 Backend: llama\.cpp \(.+\)
 Model: lamb
 Context: \d+ tokens
-Tools: 0 available
+Tools: \d+ available
 """
     """A regular expression for the lines that every chat opens with."""
 

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.answer import EVENT_NAMES, JsonAnswer, PlainAnswer, call_line, eviction_line
+from shepherd.agent.session import Returned
+from shepherd.cli.answer import (
+    EVENT_NAMES,
+    LONGEST_RESULT,
+    JsonAnswer,
+    PlainAnswer,
+    call_line,
+    eviction_line,
+    result_line,
+)
 from shepherd.cli.render import Meter
 from shepherd.core import (
     BadCall,
@@ -20,8 +29,10 @@ from shepherd.core import (
     Progress,
     ReasoningDelta,
     Started,
+    Text,
     TextDelta,
     ToolCall,
+    ToolResult,
     Usage,
 )
 
@@ -117,6 +128,7 @@ def test_json_is_one_object_per_event() -> None:
         CallStarted("1", "f"),
         CallDelta("{}"),
         CallEnded(call),
+        Returned(call, ToolResult("1", (Text("a\nb"),), "f")),
         Finished("tool_calls", Usage(input=3, output=2)),
     ):
         answer.feed(event)
@@ -129,5 +141,27 @@ def test_json_is_one_object_per_event() -> None:
         "call": {"id": "1", "name": "f", "arguments": "{}", "raw": None},
         "ok": True,
     }
-    assert told[8]["reason"] == "tool_calls"
-    assert told[8]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
+    assert told[8] == {"event": "tool_result", "call_id": "1", "name": "f", "text": "a\nb", "ok": True}
+    assert told[9]["reason"] == "tool_calls"
+    assert told[9]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
+
+
+def test_a_result_is_one_line_and_not_too_long() -> None:
+    assert result_line(ToolResult("1", (Text('{"value":\n "blue"}'),))) == '[Tool Result: {"value": "blue"}]'
+    long = result_line(ToolResult("1", (Text("x" * 1000),)))
+    assert long == f"[Tool Result: {'x' * LONGEST_RESULT}… (1000 characters)]"
+
+
+def test_calls_and_results_are_lines_among_the_text() -> None:
+    out: list[str] = []
+    answer = PlainAnswer(out.append, pytest.fail)
+    call = ToolCall("1", "f", '{"a": 1}')
+    for event in (
+        TextDelta("I look."),
+        CallEnded(call),
+        Returned(call, ToolResult("1", (Text("2"),))),
+        TextDelta("Two."),
+    ):
+        answer.feed(event)
+    answer.close()
+    assert "".join(out) == "I look.\n[Tool Call: f(a=1)]\n[Tool Result: 2]\nTwo.\n"

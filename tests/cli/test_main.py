@@ -77,7 +77,7 @@ def test_version() -> None:
 def test_tools_are_listed_without_a_model() -> None:
     result = shepherd("--list-tools")
     assert result.exit_code == 0
-    assert result.output.startswith("0 tools available\n")
+    assert result.output.startswith("6 tools available\nmemory:\n  search_memory")
 
 
 @pytest.mark.parametrize(

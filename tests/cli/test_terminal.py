@@ -139,7 +139,7 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(home: Home) -> None:
 
 
 def test_lines_are_edited_as_documented(home: Home) -> None:
-    person = Person(home, "--temperature", "0")
+    person = Person(home, "--temperature", "0", "--notools")
     person.waits_for("> ")
     person.types("one\\\rtwo\x1b\rthree\r")
     person.waits_for("/4096")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
+from shepherd.agent.session import Returned
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -26,11 +27,13 @@ from shepherd.core import (
     Progress,
     ReasoningDelta,
     Started,
+    Text,
     TextDelta,
     ToolCall,
+    ToolResult,
 )
 
-EVENT_NAMES: dict[type[Event], str] = {
+EVENT_NAMES: dict[type[Event | Returned], str] = {
     Started: "started",
     Progress: "progress",
     Evicted: "evicted",
@@ -39,6 +42,7 @@ EVENT_NAMES: dict[type[Event], str] = {
     CallStarted: "call_started",
     CallDelta: "call_delta",
     CallEnded: "call_ended",
+    Returned: "tool_result",
     Finished: "finished",
 }
 """What `--json` calls the events (docs/chat.md)."""
@@ -49,7 +53,7 @@ Write = Callable[[str], None]
 class Answer(Protocol):
     """Shows one stream of events."""
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | Returned) -> None:
         """Take the next event."""
         ...
 
@@ -81,6 +85,17 @@ def call_line(call: ToolCall | BadCall) -> str:
     except (ValueError, AttributeError):
         inside = call.arguments
     return f"[Tool Call: {call.name}({inside})]"
+
+
+LONGEST_RESULT = 300
+"""Characters of a result that a person is shown."""
+
+
+def result_line(result: ToolResult) -> str:
+    """A tool's result as one line, such as `[Tool Result: {"value": "blue"}]`; a long one is shortened."""
+    text = " ".join("".join(part.text for part in result.parts if isinstance(part, Text)).split())
+    shown = text if len(text) <= LONGEST_RESULT else f"{text[:LONGEST_RESULT]}… ({len(text)} characters)"
+    return f"[Tool Result: {shown}]"
 
 
 def eviction_line(event: Evicted) -> str:
@@ -116,12 +131,15 @@ class PlainAnswer:
         self._at_start = True
         self._evictions = Evictions()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | Returned) -> None:
         match event:
             case TextDelta(text=text):
                 self._put(clean(text) if self._safe else text)
             case CallEnded(call=call):
                 self._put(f"{'' if self._at_start else chr(10)}{call_line(call)}\n")
+            case Returned(result=result):
+                line = result_line(result)
+                self._put(f"{clean(line) if self._safe else line}\n")
             case Evicted():
                 self._evictions.add(event)
                 self._tell_evictions()
@@ -153,7 +171,12 @@ class JsonAnswer:
     def __init__(self, out: Write) -> None:
         self._out = out
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | Returned) -> None:
+        if isinstance(event, Returned):
+            said = "".join(part.text for part in event.result.parts if isinstance(part, Text))
+            result = {"call_id": event.result.call_id, "name": event.result.name, "text": said}
+            self._out(json.dumps({"event": "tool_result", **result, "ok": not event.result.is_error}) + "\n")
+            return
         fields = {"event": EVENT_NAMES[type(event)], **asdict(event)}
         if isinstance(event, CallEnded):
             fields["ok"] = isinstance(event.call, ToolCall)

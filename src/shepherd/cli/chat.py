@@ -61,6 +61,7 @@ def _readable(argument: str) -> str:
 
 async def _answer_once(config: Config, text: str, *, as_json: bool) -> int:
     from shepherd.app import App
+    from shepherd.memory.scope import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
     view: render.View = (
@@ -72,7 +73,9 @@ async def _answer_once(config: Config, text: str, *, as_json: bool) -> int:
             await load(app, view)
         answer = view.answer()
         try:
-            async with aclosing(app.session().chat(text)) as events:
+            # A script's prompt gets the same answer whatever was said before, unless it asks for more.
+            session = app.session(user=LOCAL, recall=config.memory.recall is True, tools=False)
+            async with aclosing(session.chat(text)) as events:
                 async for event in events:
                     answer.feed(event)
         finally:
@@ -90,6 +93,7 @@ async def _converse(config: Config) -> int:
     import shepherd
     from shepherd.app import App
     from shepherd.cli import repl
+    from shepherd.memory.scope import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
     view: render.View = render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView()
@@ -98,11 +102,17 @@ async def _converse(config: Config) -> int:
         with handling(signal.SIGINT, _leave_at_once):
             await load(app, view)
         facts = app.facts()
-        for line in render.banner(facts, shepherd.__version__):
+        session = app.session(user=LOCAL)
+        for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         reader: repl.Reader = repl.TerminalReader() if on_terminal else repl.PipeReader()
         return await repl.Repl(
-            facts, app.session(), view, reader, n_held=lambda: app.health().caches[facts.cache].used
+            facts,
+            session,
+            view,
+            reader,
+            n_held=lambda: app.health().caches[facts.cache].used,
+            memory=app.memory(LOCAL),
         ).run()
     finally:
         await app.aclose()

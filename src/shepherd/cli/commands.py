@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,6 +94,54 @@ async def _save(repl: Repl, argument: str) -> None:
         repl.view.say(f"Saved {len(messages)} messages to {path}", style="dim")
 
 
+async def _memory(repl: Repl, argument: str) -> None:
+    if repl.memory is None:
+        repl.view.say("This conversation has no memory.", style="dim")
+    elif argument in {"on", "off"}:
+        repl.session.recall = argument == "on"
+        told = "are offered to the model" if repl.session.recall else "come only when the model searches for them"
+        repl.view.say(f"Memories {told}.", style="dim")
+    elif argument:
+        from shepherd.memory.search import as_text
+
+        repl.view.say(as_text(await asyncio.to_thread(repl.memory.search, argument), argument))
+    else:
+        stats = await asyncio.to_thread(repl.memory.stats)
+        repl.view.say(f"{stats.messages} messages of {stats.conversations} conversations in {repl.memory.path}")
+        repl.view.say(f"Recall is {'on' if repl.session.recall else 'off'}; /memory TEXT searches.", style="dim")
+
+
+async def _facts(repl: Repl, argument: str) -> None:
+    facts = await asyncio.to_thread(repl.memory.facts) if repl.memory else []
+    for fact in facts:
+        repl.view.say(f"{fact.key} = {fact.value}")
+    if not facts:
+        repl.view.say("No facts are stored.", style="dim")
+
+
+async def _profile(repl: Repl, argument: str) -> None:
+    if repl.memory is None:
+        repl.view.say("This conversation has no memory.", style="dim")
+        return
+    verb, _, number = argument.partition(" ")
+    if not argument:
+        kept = await asyncio.to_thread(repl.memory.profile)
+        waiting = await asyncio.to_thread(repl.memory.candidates)
+        for mark, facts in (("", kept), ("? ", waiting)):
+            for fact in facts:
+                repl.view.say(f"{mark}{fact.id}  {fact.value}")
+        hint = "/profile keep N keeps what has a question mark, /profile drop N drops it." if waiting else ""
+        repl.view.say(hint or ("" if kept else "The profile is empty."), style="dim")
+    elif verb in {"keep", "drop"} and number.isdecimal():
+        settle = repl.memory.confirm if verb == "keep" else repl.memory.reject
+        await asyncio.to_thread(settle, int(number))
+        repl.view.say(
+            "Kept: it stands in the system prompt from now on." if verb == "keep" else "Dropped.", style="dim"
+        )
+    else:
+        repl.view.say("Say /profile, /profile keep N or /profile drop N.", style="red")
+
+
 async def _quit(repl: Repl, argument: str) -> None:
     repl.is_over = True
 
@@ -105,6 +154,9 @@ COMMANDS: dict[str, Command] = {
     "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),
     "/model": Command("Show what is running.", _model),
     "/context": Command("Show how full the context is.", _context),
+    "/memory": Command("Search what was ever said, or switch recall on or off.", _memory, "[on|off|TEXT]"),
+    "/facts": Command("Show the facts that are stored.", _facts),
+    "/profile": Command("Show standing instructions; keep or drop one.", _profile, "[keep|drop N]"),
     "/save": Command("Save the conversation as Markdown, or as JSON.", _save, "FILE"),
     "/quit": Command("Leave; so does Ctrl-D.", _quit),
 }

@@ -13,8 +13,9 @@ from typing import Literal
 
 from rich.text import Text
 
+from shepherd.agent.session import Returned
 from shepherd.cli import markdown
-from shepherd.cli.answer import Evictions, bar, call_line, clean
+from shepherd.cli.answer import Evictions, bar, call_line, clean, result_line
 from shepherd.cli.screen import Screen
 from shepherd.core import (
     CallDelta,
@@ -59,7 +60,7 @@ class MarkdownAnswer:
         self._is_stale = False
         self._next_frame = 0.0
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | Returned) -> None:
         match event:
             case TextDelta(text=text):
                 self._open("text")
@@ -72,6 +73,9 @@ class MarkdownAnswer:
             case CallEnded(call=call):
                 self._settle()
                 self._add(self._styled(clean(call_line(call)), "cyan"))
+            case Returned(result=result):
+                self._settle()
+                self._add(self._styled(clean(result_line(result)), "red" if result.is_error else "dim cyan"))
             case Evicted():
                 self._evictions.add(event)
                 if not self._kind:

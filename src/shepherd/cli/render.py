@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
+from shepherd.agent.session import Returned
 from shepherd.cli.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
 from shepherd.cli.screen import Screen
 from shepherd.core import Event, Evicted, Finished, ReasoningDelta, ShepherdError, Started, StopReason, TextDelta, Usage
@@ -139,14 +140,14 @@ def _show_loading(screen: Screen | None, loading: Loading) -> None:
 # -- lines of a conversation ------------------------------------------------------------------------------------------
 
 
-def banner(facts: Facts, version: str) -> list[str]:
-    """What a chat opens with."""
+def banner(facts: Facts, version: str, n_tools: int = 0) -> list[str]:
+    """What a chat opens with; `n_tools` are those offered to the model."""
     lines = [
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",
         f"Model: {facts.model}",
         f"Context: {facts.n_ctx} tokens",
-        f"Tools: {facts.n_tools} available",
+        f"Tools: {n_tools} available",
     ]
     return [*lines, EMBEDDED_NOTE] if facts.embedded else lines
 
@@ -161,7 +162,7 @@ class Meter:
         self._n_evicted = 0
         self._reason: StopReason = "end"
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | Returned) -> None:
         match event:
             case Started(usage=usage):
                 self._usage = usage
@@ -248,9 +249,15 @@ def result_console() -> Console:
 
 
 def show_tools() -> None:
-    """The tools that exist. This version has none of its own; `Facts.n_tools` says the same."""
-    click.echo("0 tools available")
-    click.echo("This version answers with text only; clients of the server may bring their own tools.")
+    """The tools that exist, by group."""
+    from shepherd.tools.groups import GROUPS
+
+    click.echo(f"{sum(map(len, GROUPS.values()))} tools available")
+    for group, specs in GROUPS.items():
+        click.echo(f"{group}:")
+        width = max(len(spec.name) for spec in specs)
+        for spec in specs:
+            click.echo(f"  {spec.name:<{width}}  {spec.description}")
 
 
 def write_error_event(error: ShepherdError) -> None:

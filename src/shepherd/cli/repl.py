@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shepherd.agent.session import Session
     from shepherd.app import Facts
     from shepherd.cli.answer import Answer
+    from shepherd.memory.store import MemoryStore
 
 PROMPT = "> "
 _TICK_S = 1 / 15
@@ -87,12 +88,21 @@ class Repl:
     """One session between a reader and a view, until the input ends or `/quit`."""
 
     def __init__(
-        self, facts: Facts, session: Session, view: render.View, reader: Reader, *, n_held: Callable[[], int]
+        self,
+        facts: Facts,
+        session: Session,
+        view: render.View,
+        reader: Reader,
+        *,
+        n_held: Callable[[], int],
+        memory: MemoryStore | None = None,
     ) -> None:
         self.facts = facts
         self.n_held = n_held
         """How many tokens the cache holds now."""
         self.session = session
+        self.memory = memory
+        """What is kept of this and other conversations; None = nothing is."""
         self.view = view
         self.is_over = False
         self._reader = reader
@@ -130,7 +140,10 @@ class Repl:
         if not re.fullmatch(r"/[a-z?]+", word):  # a path such as /etc/hosts is a message
             await self.turn(line.strip())
         elif word in COMMANDS:
-            await COMMANDS[word].run(self, argument.strip())
+            try:
+                await COMMANDS[word].run(self, argument.strip())
+            except ShepherdError as error:
+                self.view.fail(error)
         else:
             near = difflib.get_close_matches(word, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else "/help lists them."
@@ -156,9 +169,25 @@ class Repl:
         finally:
             self._answering = None
             handler.screen = None
-        line = meter.line(self.session.n_ctx)
-        if line and self._reader.is_person:
+        if not self._reader.is_person:
+            return
+        if line := meter.line(self.session.n_ctx):
             self.view.say(line, style="dim")
+        await self._offer_to_keep(text)
+
+    async def _offer_to_keep(self, text: str) -> None:
+        """What sounds like a standing instruction is noted, and kept if the user says so."""
+        from shepherd.memory.profile import candidates
+
+        if self.memory is None:
+            return
+        try:
+            for found in candidates(text):
+                noted = await asyncio.to_thread(self.memory.propose, found.value, found.kind)
+                if noted is not None:
+                    self.view.say(f"Keep for good: “{noted.value}”? /profile keep {noted.id}", style="dim")
+        except ShepherdError as error:
+            self.view.fail(error)
 
     async def _stream(self, text: str, meter: render.Meter) -> None:
         answer = self.view.answer()

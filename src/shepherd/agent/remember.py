@@ -1,0 +1,288 @@
+"""A back end that remembers: what is said goes into the archive, what matters comes back out of it.
+
+    request ─ archive ─▶ ids ─ recall ─▶ request with quotes ─▶ back end ─▶ events ─ archive ─▶ events
+
+The messages of a request are stored, durably, before its answer begins, so that an eviction loses nothing and does no
+I/O; it only marks. What is recalled stands in front of the newest user message, and stays there: a client sends its
+history without our quotes, so they are remembered here and put back at every turn, and the prompt begins like the one
+before (M4). Forgetting where one stood costs a prefill, nothing else.
+
+Not here: what is worth recalling (`memory.recall`), and who may have a memory (`memory.scope`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
+
+from shepherd.backends.base import Backend
+from shepherd.backends.turns import is_input
+from shepherd.core import (
+    Assembler,
+    BadCall,
+    Event,
+    Evicted,
+    Finished,
+    Image,
+    Message,
+    Request,
+    ShepherdError,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from shepherd.memory import profile
+from shepherd.memory.recall import recall
+from shepherd.memory.rows import Call, Entry, State, chained
+from shepherd.memory.scope import Shelf
+from shepherd.memory.store import MemoryStore
+
+logger = logging.getLogger(__name__)
+
+READS_MEMORY = frozenset({"search_memory", "get_fact"})
+"""Tools whose results are in the memory already (M9)."""
+BUDGET_TOKENS, BUDGET_SHARE = 512, 10
+"""What is recalled for one message: at most so many tokens, and one part in so many of the context."""
+PROFILE_TOKENS = 256
+
+
+class Counting(Backend, Protocol):
+    """A back end that knows its room."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that one conversation can hold."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens plain text has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What was recalled for one message; empty when nothing was."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+
+
+class Blocks:
+    """What was recalled of late, by the name of the history it was recalled for; the longest unused is forgotten."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._held: OrderedDict[bytes, Block] = OrderedDict()
+
+    def find(self, chain: bytes) -> Block | None:
+        if chain in self._held:
+            self._held.move_to_end(chain)
+        return self._held.get(chain)
+
+    def keep(self, chain: bytes, block: Block) -> None:
+        self._held[chain] = block
+        while len(self._held) > self._limit:
+            self._held.popitem(last=False)
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One request, on its way."""
+
+    request: Request
+    """With what was recalled."""
+    history: tuple[Entry, ...]
+    ids: tuple[int, ...]
+    """Of the messages in the archive, 0 for what is not in it; empty when nothing is archived."""
+    shift: int
+    """Messages put in front of the client's."""
+
+
+class Remembering:
+    """One cache with a memory beside it; satisfies `Backend`. Requests that name no user pass through untouched."""
+
+    def __init__(self, backend: Counting, shelf: Shelf) -> None:
+        self._backend = backend
+        self._shelf = shelf
+        self._blocks = Blocks()
+
+    def forget(self) -> None:
+        """Drop everything that was recalled: it may quote what must be forgotten."""
+        self._blocks.clear()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The events of one answer; see `Backend.stream`."""
+        store = await self._store_for(request)
+        if store is None:
+            async with aclosing(self._backend.stream(request)) as events:
+                async for event in events:
+                    yield event
+            return
+        told = await self._tell(store, request)
+        assembler = Assembler()
+        try:
+            async with aclosing(self._backend.stream(told.request)) as events:
+                async for event in events:
+                    assembler.feed(event)
+                    match event:
+                        case Evicted(gone=gone):
+                            _mark(store, told, gone)
+                        case Finished():
+                            reply, assembler = assembler.reply().message, Assembler()
+                            await self._archive(store, request, (*told.history, entry_of(reply)))
+                    yield event
+        finally:
+            if (partial := assembler.partial()).parts and request.archive:
+                # Not waited for: whoever stops an answer is not to wait for the disk.
+                store.submit_archive((*told.history, entry_of(partial)), session=_session(request), model=request.model)
+
+    async def _store_for(self, request: Request) -> MemoryStore | None:
+        if not (request.user and (request.archive or request.recall)):
+            return None
+        try:
+            return await asyncio.to_thread(self._shelf.of, request.user)
+        except ShepherdError as error:
+            logger.warning("this turn goes without memory: %s", error)
+            return None
+
+    async def _tell(self, store: MemoryStore, request: Request) -> Told:
+        history = tuple(map(entry_of, request.messages))
+        ids = await self._archive(store, request, history)
+        if not request.recall:
+            return Told(request, history, ids, 0)
+        try:
+            messages = await self._with_quotes(store, request, history, ids)
+            system = await asyncio.to_thread(self._profile, store)
+        except ShepherdError as error:
+            logger.warning("nothing is recalled for this turn: %s", error)
+            return Told(request, history, ids, 0)
+        shift = 0
+        if system:
+            shift = int(not messages or messages[0].role != "system")
+            messages = _with_profile(messages, system)
+        return Told(replace(request, messages=messages), history, ids, shift)
+
+    async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
+        """Store what is new of a history, durably; the ids. A memory that fails does not keep anybody from talking."""
+        if not request.archive:
+            return ()
+        try:
+            future = store.submit_archive(history, session=_session(request), model=request.model)
+            ids = await asyncio.wrap_future(future)
+            return tuple(ids)
+        except ShepherdError as error:
+            logger.warning("this turn is not archived: %s", error)
+            return ()
+
+    async def _with_quotes(
+        self, store: MemoryStore, request: Request, history: Sequence[Entry], ids: Sequence[int]
+    ) -> tuple[Message, ...]:
+        """The messages, each with what was recalled for it; for the newest that is decided now."""
+        # Named after the user, too: two may say the same, and must not see each other's quotes.
+        chains = chained((entry.sha for entry in history), repr((request.user, _session(request))))
+        asked = [at for at, message in enumerate(request.messages) if is_input(message) and message.text.strip()]
+        blocks = {at: block for at in asked if (block := self._blocks.find(chains[at])) is not None}
+        newest = asked[-1] if asked else -1
+        if newest >= 0 and newest not in blocks:
+            previous = history[asked[-2]].body if len(asked) > 1 else ""
+            block = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, blocks)
+            blocks[newest] = block
+            self._blocks.keep(chains[newest], block)
+        messages = list(request.messages)
+        for at, block in blocks.items():
+            if block.text:
+                messages[at] = _with_block(messages[at], block.text)
+        return tuple(messages)
+
+    def _recall(
+        self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], blocks: dict[int, Block]
+    ) -> Block:
+        evicted = {id for id, state in store.states(ids).items() if state != State.LIVE}
+        live = {id for id in ids if id and id not in evicted}
+        shown = {id for at, block in blocks.items() if not ids or ids[at] in live for id in block.ids}
+        found = recall(
+            store,
+            question,
+            previous=previous,
+            live=live,
+            shown=shown,
+            budget=min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE),
+            count=self._backend.count_tokens,
+        )
+        return Block() if found is None else Block(found.text, found.ids)
+
+    def _profile(self, store: MemoryStore) -> str:
+        return profile.render(store.profile(), PROFILE_TOKENS, self._backend.count_tokens)
+
+
+def _session(request: Request) -> str | None:
+    """The conversation's name. A client that only says who its user is has not named a conversation."""
+    return request.session if request.session != request.user else None
+
+
+def _mark(store: MemoryStore, told: Told, gone: Sequence[int]) -> None:
+    """Note what has left the context, without waiting for it."""
+    indexes = (at - told.shift for at in gone)
+    if ids := [told.ids[at] for at in indexes if 0 <= at < len(told.ids) and told.ids[at]]:
+        store.submit_mark(ids, State.EVICTED)
+
+
+def _with_block(message: Message, text: str) -> Message:
+    """The message with quotes in front of what is said in it, behind other asides."""
+    at = next((n for n, part in enumerate(message.parts) if not (isinstance(part, Text) and part.aside)), 0)
+    return replace(message, parts=(*message.parts[:at], Text(text, aside=True), *message.parts[at:]))
+
+
+def _with_profile(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """The messages with the profile at the end of the system prompt, which is made if there is none."""
+    if messages and messages[0].role == "system":
+        first = replace(messages[0], parts=(*messages[0].parts, Text(f"\n\n{text}", aside=True)))
+        return (first, *messages[1:])
+    return (Message("system", (Text(text, aside=True),)), *messages)
+
+
+@lru_cache(maxsize=16_384)  # clients and sessions send the same messages again at every turn
+def entry_of(message: Message) -> Entry:
+    """A message as the archive takes it: what is said in it, without our asides and without thoughts."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    if not results:
+        return Entry(message.role, _text(message.parts), calls=tuple(_calls(message)))
+    return Entry(
+        "tool",
+        "\n".join(text for parts in (*(result.parts for result in results), message.parts) if (text := _text(parts))),
+        tool=", ".join(dict.fromkeys(result.name for result in results if result.name)),
+        call_id=", ".join(result.call_id for result in results),
+        recalled=all(result.name in READS_MEMORY for result in results),
+    )
+
+
+def _text(parts: Sequence[object]) -> str:
+    return "".join(_words(parts))
+
+
+def _words(parts: Sequence[object]) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case Text(text=text, aside=False):
+                yield text
+            case Image(media_type=kind, url=url):
+                yield f"[image: {url or kind or 'data'}]" if not (url or "").startswith("data:") else "[image: data]"
+            case BadCall(raw=raw):
+                yield raw
+            case _:
+                pass
+
+
+def _calls(message: Message) -> Iterator[Call]:
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            yield Call(part.id, part.name, part.arguments)

@@ -1,0 +1,1 @@
+"""What a model can call: tools that Shepherd carries out itself."""

@@ -1,0 +1,260 @@
+"""A back end with a memory beside it: what is archived when, and what is put in front of the model."""
+
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shepherd.agent.remember import Remembering, entry_of
+from shepherd.core import (
+    BadCall,
+    Event,
+    Evicted,
+    Finished,
+    Image,
+    Message,
+    Reasoning,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    replay,
+)
+from shepherd.memory.rows import State
+from shepherd.memory.scope import LOCAL, Shelf
+from shepherd.memory.store import MemoryStore
+
+Script = Callable[[Request], list[Event]]
+
+
+class Room:
+    """A back end that plays a script, remembers what it was asked, and counts words as tokens."""
+
+    n_ctx = 2000
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[Request] = []
+        self.seen: Callable[[], None] = lambda: None
+        """Called when a request arrives."""
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        self.seen()
+        for event in self.script(request):
+            yield event
+
+
+def answering(text: str) -> Script:
+    return lambda request: list(replay(Message.assistant(text), model="m"))
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    made = Shelf(tmp_path / "memory.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(shelf: Shelf) -> MemoryStore:
+    found = shelf.of(LOCAL)
+    assert found is not None
+    return found
+
+
+def request(*said: str | Message, **fields: object) -> Request:
+    """Messages by turns, the first and the last by the user; archived and recalled unless `fields` say otherwise."""
+    roles = (Message.user, Message.assistant)
+    messages = tuple(roles[n % 2](text) if isinstance(text, str) else text for n, text in enumerate(said))
+    made = Request("m", messages, session="s", user=LOCAL, archive=True, recall=True)
+    return replace(made, **fields)  # type: ignore[arg-type]  # each test names its own
+
+
+async def run(memory: Remembering, asked: Request, stop_after: int | None = None) -> list[Event]:
+    seen: list[Event] = []
+    async with aclosing(memory.stream(asked)) as events:
+        async for event in events:
+            seen.append(event)
+            if len(seen) == stop_after:
+                break
+    return seen
+
+
+def bodies(store: MemoryStore) -> list[str]:
+    ids = store.read(lambda connection: [id for (id,) in connection.execute("SELECT id FROM message ORDER BY id")])
+    return [message.body for message in store.stored(ids)]
+
+
+async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: Shelf, store: MemoryStore) -> None:
+    room = Room(answering("Four."))
+    known: list[list[str]] = []
+    room.seen = lambda: known.append(bodies(store))
+    await run(Remembering(room, shelf), request("What is two and two?"))
+    assert known == [["What is two and two?"]]
+    assert bodies(store) == ["What is two and two?", "Four."]
+
+
+async def test_a_history_that_comes_again_is_stored_once(shelf: Shelf, store: MemoryStore) -> None:
+    memory = Remembering(Room(answering("Yes.")), shelf)
+    await run(memory, request("One?"))
+    await run(memory, request("One?", "Yes.", "Two?"))
+    await run(memory, request("One?", "Yes.", "Two?", "Yes.", "Three?"))
+    assert bodies(store) == ["One?", "Yes.", "Two?", "Yes.", "Three?", "Yes."]
+
+
+async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, store: MemoryStore) -> None:
+    script: list[Event] = [
+        Started("m"),
+        TextDelta("The first "),
+        TextDelta("half"),
+        TextDelta(" never"),
+        Finished("end"),
+    ]
+    await run(Remembering(Room(lambda _: script), shelf), request("Tell me."), stop_after=3)
+    store.write(lambda connection: None)  # whatever waits is written by then
+    assert bodies(store) == ["Tell me.", "The first half"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"user": None}, {"user": " "}, {"archive": None, "recall": None}, {"archive": False, "recall": False}],
+)
+async def test_who_is_unknown_or_does_not_want_it_has_no_memory(
+    shelf: Shelf, store: MemoryStore, fields: dict[str, object]
+) -> None:
+    store.remember("What is the code?", "The code is 4711.")
+    room = Room(answering("I do not know."))
+    asked = request("What is the code?", **fields)
+    await run(Remembering(room, shelf), asked)
+    assert room.requests == [asked]
+    assert bodies(store) == ["What is the code?", "The code is 4711."]
+
+
+async def test_what_was_said_in_another_conversation_stands_before_the_question(
+    shelf: Shelf, store: MemoryStore
+) -> None:
+    room = Room(answering("Got it."))
+    memory = Remembering(room, shelf)
+    await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
+    await run(memory, request("What is my hamster called?", session="today"))
+    block, question = room.requests[-1].messages[0].parts
+    assert isinstance(block, Text)
+    assert block.aside
+    assert "My hamster is called Ziggurat." in block.text
+    assert question == Text("What is my hamster called?")
+    assert bodies(store).count("What is my hamster called?") == 1
+    assert not any("quoted" in body for body in bodies(store)), "quotes are not archived again (M9)"
+
+
+async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_like_the_one_before(
+    shelf: Shelf, store: MemoryStore
+) -> None:
+    room = Room(answering("It is Ziggurat."))
+    memory = Remembering(room, shelf)
+    await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
+    said = ["What is my hamster called?"]
+    for text in ("And who are you?", "Tell me about the weather in Lisbon.", "Which hamster do I have?"):
+        await run(memory, request(*said))
+        said += ["It is Ziggurat.", text]
+    await run(memory, request(*said))
+    prompts = [[message.text for message in asked.messages] for asked in room.requests[1:]]
+    assert len(prompts) == 4
+    for shorter, longer in itertools.pairwise(prompts):
+        assert longer[: len(shorter)] == shorter
+    assert "".join(prompts[-1]).count("My hamster is called Ziggurat.") == 1, "what is in the context is not told twice"
+
+
+async def test_what_is_still_in_the_context_is_not_recalled_and_comes_back_once_it_has_left(
+    shelf: Shelf, store: MemoryStore
+) -> None:
+    evicting: list[Event] = [Started("m"), Evicted(2, 9, gone=(0, 1)), TextDelta("Got it."), Finished("end")]
+    room = Room(answering("Got it."))
+    memory = Remembering(room, shelf)
+    told = ["My hamster is called Ziggurat.", "Got it.", "What is my hamster called?"]
+    await run(memory, request(told[0]))
+    await run(memory, request(*told))
+    assert room.requests[-1].messages[2].parts == (Text(told[2]),)
+
+    room.script = lambda asked: evicting
+    later = [*told, "Got it.", "Tell me about the weather in Lisbon."]
+    await run(memory, request(*later))
+    store.write(lambda connection: None)
+    ids = store.archive([entry_of(message) for message in request(*later).messages], session="s")
+    assert store.states(ids) == dict(zip(ids, [State.EVICTED] * 2 + [State.LIVE] * 3, strict=True))
+
+    await run(memory, request(*later, "Got it.", "How did I call that hamster of mine?"))
+    assert "Ziggurat" in room.requests[-1].messages[-1].text
+
+
+async def test_one_user_never_sees_what_another_one_said(shelf: Shelf) -> None:
+    room = Room(answering("Got it."))
+    memory = Remembering(room, shelf)
+    await run(memory, request("My hamster is called Ziggurat.", user="ada"))
+    await run(memory, request("What is my hamster called?", user="bob", session="t"))
+    assert "Ziggurat" not in room.requests[-1].messages[0].text
+    await run(memory, request("What is my hamster called?", user="ada", session="t"))
+    assert "Ziggurat" in room.requests[-1].messages[0].text
+
+
+async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: Shelf, store: MemoryStore) -> None:
+    fact = store.propose("Always answer in French.", "instruction")
+    assert fact is not None
+    room = Room(answering("Oui."))
+    memory = Remembering(room, shelf)
+    await run(memory, request("Hello"))
+    assert len(room.requests[-1].messages) == 1, "nobody has confirmed it"
+    store.confirm(fact.id)
+    await run(memory, request("Hello"))
+    await run(memory, replace(request("Hello"), messages=(Message.system("Be kind."), Message.user("Hello"))))
+    alone, behind = (asked.messages[0] for asked in room.requests[-2:])
+    assert alone.role == behind.role == "system"
+    assert "Always answer in French." in alone.text
+    assert behind.text.startswith("Be kind.\n\n")
+    assert "Always answer in French." in behind.text
+    assert not any("French" in body for body in bodies(store))
+
+
+async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(shelf: Shelf, store: MemoryStore) -> None:
+    fact = store.propose("Always answer in French.", "instruction")
+    assert fact is not None
+    store.confirm(fact.id)
+    script: list[Event] = [Started("m"), Evicted(1, 9, gone=(1,)), TextDelta("Oui."), Finished("end")]
+    asked = request("One.", "Un.", "Two.")  # the profile is message 0 of what the model reads, so "One." is message 1
+    await run(Remembering(Room(lambda _: script), shelf), asked)
+    store.write(lambda connection: None)
+    ids = store.archive([entry_of(message) for message in asked.messages], session="s")
+    assert list(store.states(ids).values()) == [State.EVICTED, State.LIVE, State.LIVE]
+
+
+def test_a_message_is_archived_as_it_was_said() -> None:
+    call = ToolCall("c1", "read_file", '{"path": "a.txt"}')
+    notice = Text("[NOTICE: 2 messages evicted from context]\n\n", aside=True)
+    table = {
+        Message("user", (notice, Text("Hello"))): ("user", "Hello"),
+        Message("assistant", (Reasoning("hm"), Text("I look."), call)): ("assistant", "I look."),
+        Message("assistant", (BadCall("<tool_call>{", "cut off"),)): ("assistant", "<tool_call>{"),
+        Message("user", (Text("See "), Image("image/png", b"x"))): ("user", "See [image: image/png]"),
+        Message("user", (Image(url="data:image/png;base64,AAAA"),)): ("user", "[image: data]"),
+        Message("tool", (ToolResult("c1", (Text("42"),), "read_file"),)): ("tool", "42"),
+        Message("user", (ToolResult("c1", (Text("42"),)), Text("Go on."))): ("tool", "42\nGo on."),
+    }
+    for message, told in table.items():
+        entry = entry_of(message)
+        assert (entry.role, entry.text) == told
+    assert [c.name for c in entry_of(Message("assistant", (call,))).calls] == ["read_file"]
+
+
+@pytest.mark.parametrize("tool", ["search_memory", "get_fact"])
+def test_what_came_out_of_the_memory_does_not_go_into_it_again(tool: str) -> None:
+    entry = entry_of(Message("tool", (ToolResult("c1", (Text("Result 1: the secret"),), tool),)))
+    assert entry.recalled
+    assert entry.text == ""
