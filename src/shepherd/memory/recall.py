@@ -38,6 +38,8 @@ ITEM_TOKENS = 120
 """Of one line; what is longer is shortened around what was asked for."""
 PAIR_TOKENS = 60
 """Of each line of a question with its answer."""
+LEAST_TOKENS = 24
+"""Of a line that follows: so much is kept free for it, the rest is the first one's."""
 WORTH_CHARS = 100
 """When there is no room for the whole of a message that is not the best, so much of it is still worth quoting."""
 LOOK = 260
@@ -383,12 +385,13 @@ def _fitted(units: Sequence[Unit], budget: int, count: Callable[[str], int]) -> 
 
 def _quotes(unit: Unit, kept: Sequence[Quote], budget: int, count: Callable[[str], int]) -> list[Quote]:
     """The quotations of a unit, shortened where that makes them fit beside those that are kept; none if they do not."""
-    room = (budget - count(render(kept))) // len(unit.messages)
-    limit = min(room, ITEM_TOKENS if len(unit.messages) == 1 else PAIR_TOKENS)
+    most = ITEM_TOKENS if len(unit.messages) == 1 else PAIR_TOKENS
     made: list[Quote] = []
     for message, found in zip(unit.messages, unit.places, strict=True):
+        n_left = len(unit.messages) - len(made) - 1
+        limit = min(most, budget - count(render([*kept, *made])) - n_left * LEAST_TOKENS)
 
-        def fits(piece: str, message: Stored = message) -> bool:
+        def fits(piece: str, message: Stored = message, limit: int = limit) -> bool:
             quote = Quote(message, piece)
             return count(line(quote)) <= limit and count(render([*kept, *made, quote])) <= budget
 

@@ -23,6 +23,8 @@ from shepherd.memory.writer import begin
 
 QUIET_S = 0.1
 """Nothing is pruned so soon after a commit, unless the limit itself is passed: there may be another one."""
+SETTLE_S = 0.05
+"""So long somebody who writes waits, at most, for a file that was above its limit when it was opened."""
 RETRY_S = 1.0
 """Between two attempts to empty a log that somebody reads."""
 FRAME_BYTES = 4096 + 24
@@ -76,7 +78,10 @@ class Upkeep:
             return
         self._empty_log(connection)
         size = retention.size_bytes(connection, self.path)
-        while size > max(self.limit_bytes, self._size) and self.step(connection, self.limit_bytes).n_messages:
+        stop_at = time.monotonic() + (SETTLE_S if self._size > self.limit_bytes else BUSY_MS / 1000)
+        while size > max(self.limit_bytes, self._size) and time.monotonic() < stop_at:
+            if not self.step(connection, self.limit_bytes).n_messages:
+                break
             size = retention.size_bytes(connection, self.path)
         if self.path.stat().st_size > self.limit_bytes:  # the free pages in it are room, but not for others
             connection.execute("PRAGMA incremental_vacuum").fetchall()
