@@ -49,8 +49,25 @@ SEED = 20_261_121
 ANSWER_TOKENS = 24
 WAYS = ("memory", "recall", "off", "llama-server")
 LETTERS = "ABCDEFGHJKLMNPQRST"
-FIRST = "Ber Mar Tol Vin Zel Kor Dal Fen Gar Hul Jos Lem Nor Pel Quin Ros Sam Tiv Ull Wen".split()
-LAST = "tram nika sen ric ya do lis".split()
+FIRST = (
+    "Ber",
+    "Mar",
+    "Tol",
+    "Vin",
+    "Zel",
+    "Kor",
+    "Dal",
+    "Fen",
+    "Gar",
+    "Hul",
+    "Jos",
+    "Lem",
+    "Nor",
+    "Pel",
+    "Quin",
+    "Ros",
+)
+LAST = ("tram", "nika", "sen", "ric", "ya", "do", "lis")
 FACTS = (
     (
         "My {thing} is called {value}.",

@@ -39,7 +39,8 @@ from rich.table import Table
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp.embedding import EmbeddingModel
-from shepherd.memory import datasets, retention
+from shepherd.memory import retention
+from shepherd.memory.quality import datasets
 from shepherd.memory.rows import Embedder, Entry, State
 from shepherd.memory.store import MemoryStore
 

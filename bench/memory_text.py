@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shepherd.memory.datasets import Case, Question, Said
+from shepherd.memory.quality.datasets import Case, Question, Said
 from shepherd.memory.rows import Entry
 
 

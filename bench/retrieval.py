@@ -1,8 +1,8 @@
 """What finds the message that answers a question: full text as it comes, full text with care, vectors, both, and mem0.
 
 The questions are those of `memory_text.cases`, or of a LoCoMo, BEAM or LongMemEval file. Every arm has the same
-messages and is scored by `shepherd.memory.evaluation`. mem0 runs in an environment of its own, with no language model
-(`infer=False`) and the same vectors: it is made here and kept in the cache folder.
+messages and is scored by `shepherd.memory.quality.evaluation`. mem0 runs in an environment of its own, with no language
+model (`infer=False`) and the same vectors: it is made here and kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import numpy as np
 from llama_tools import folder
 from memory_text import several
 
-from shepherd.memory import evaluation, vectors
-from shepherd.memory.datasets import Case
-from shepherd.memory.evaluation import Open, Report, Retrieve
+from shepherd.memory.quality import evaluation
+from shepherd.memory.quality.datasets import Case
+from shepherd.memory.quality.evaluation import Open, Report, Retrieve
+from shepherd.memory.retrieval import vectors
 from shepherd.memory.rows import Embedder
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]

@@ -19,11 +19,11 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import archive
-from shepherd.memory.query import Filters
-from shepherd.memory.ranking import rank
+from shepherd.memory.retrieval.query import Filters
+from shepherd.memory.retrieval.ranking import rank
+from shepherd.memory.retrieval.search import as_text, search
 from shepherd.memory.rows import Entry
 from shepherd.memory.schema import open_file
-from shepherd.memory.search import as_text, search
 
 PIECES = (
     *"\"'*:()^{}[]+-~,.;!?/\\|&%$#@<>=_` \n\t\0\ud800\udfff\ufeff\u200b\u202e\u0301",

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import datasets, evaluation
-from shepherd.memory.datasets import Case, Question, Said
-from shepherd.memory.evaluation import Outcome, Retrieve
+from shepherd.memory.quality import datasets, evaluation
+from shepherd.memory.quality.datasets import Case, Question, Said
+from shepherd.memory.quality.evaluation import Outcome, Retrieve
 from shepherd.memory.rows import Entry
 
 BENCH = Path(__file__).parents[2] / "bench"

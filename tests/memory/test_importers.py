@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import MemoryStore, importers
+from shepherd.memory import MemoryStore
+from shepherd.memory.files import importers
+from shepherd.memory.files.shapes import Problem, Record, Talk
+from shepherd.memory.files.transfer import import_file, import_stream
 from shepherd.memory.rows import Call, State, Stored, Trust
-from shepherd.memory.shapes import Problem, Record, Talk
-from shepherd.memory.transfer import import_file, import_stream
 
 PARIS = "What is the capital of France?"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.memory.profile import CLOSING, MAX_CANDIDATES, MAX_CHARS, OPENING, Candidate, candidates, render
+from shepherd.memory.injection.profile import CLOSING, MAX_CANDIDATES, MAX_CHARS, OPENING, Candidate, candidates, render
 from shepherd.memory.rows import Fact, FactKind
 
 WISHES: list[tuple[FactKind, str, str]] = [

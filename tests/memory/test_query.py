@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
+from shepherd.memory.retrieval.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
 from shepherd.memory.schema import open_file
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import archive
-from shepherd.memory.postings import Lane, look
-from shepherd.memory.query import Filters, terms_of
-from shepherd.memory.ranking import fused, rank, recent
-from shepherd.memory.region import region_of
+from shepherd.memory.retrieval.postings import Lane, look
+from shepherd.memory.retrieval.query import Filters, terms_of
+from shepherd.memory.retrieval.ranking import fused, rank, recent
+from shepherd.memory.retrieval.region import region_of
 from shepherd.memory.rows import Entry, Ranked, Trust
 from shepherd.memory.schema import open_file
 

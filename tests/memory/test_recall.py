@@ -11,10 +11,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.memory.excerpt import is_alike
-from shepherd.memory.query import Filters
-from shepherd.memory.ranking import ANYWHERE
-from shepherd.memory.recall import CLOSING, ITEM_TOKENS, MAX_ITEMS, OPENING, Archive, Quote, Recalled, recall, render
+from shepherd.memory.injection.recall import (
+    CLOSING,
+    ITEM_TOKENS,
+    MAX_ITEMS,
+    OPENING,
+    Archive,
+    Quote,
+    Recalled,
+    recall,
+    render,
+)
+from shepherd.memory.retrieval.excerpt import is_alike
+from shepherd.memory.retrieval.query import Filters
+from shepherd.memory.retrieval.ranking import ANYWHERE
 from shepherd.memory.rows import Entry, Ranked, State, Stored, Trust
 from shepherd.memory.store import MemoryStore
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import tokenizer
 from shepherd.memory.archive import archive
-from shepherd.memory.excerpt import around, is_alike, places, shortened
-from shepherd.memory.query import Filters, terms_of
+from shepherd.memory.retrieval import tokenizer
+from shepherd.memory.retrieval.excerpt import around, is_alike, places, shortened
+from shepherd.memory.retrieval.query import Filters, terms_of
+from shepherd.memory.retrieval.search import MOST_RESULTS, as_text, search
 from shepherd.memory.rows import Entry, Hit
 from shepherd.memory.schema import open_file
-from shepherd.memory.search import MOST_RESULTS, as_text, search
 
 NOW = 1_772_409_600_000
 """2026-03-02, 00:00 UTC."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore, facts, forget
+from shepherd.memory.files.transfer import PAGE, import_stream, lines
 from shepherd.memory.rows import Call, State, Stored, Trust
-from shepherd.memory.transfer import PAGE, import_stream, lines
 
 PARIS = "What is the capital of France?"
 

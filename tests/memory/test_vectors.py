@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.memory import archive, schema, vectors
+from shepherd.memory import archive, schema
 from shepherd.memory.lanes import SHORT_CHARS
+from shepherd.memory.retrieval import vectors
+from shepherd.memory.retrieval.vectors import Passage, VectorIndex, backfill, missing, n_missing, register
 from shepherd.memory.rows import Embedder, Entry
-from shepherd.memory.vectors import Passage, VectorIndex, backfill, missing, n_missing, register
 
 Values = npt.NDArray[np.float32]
 T = TypeVar("T")

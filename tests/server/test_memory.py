@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import EngineDown
-from shepherd.memory import Entry, MemoryStore, transfer
+from shepherd.memory import Entry, MemoryStore
+from shepherd.memory.files import transfer
 from shepherd.memory.rows import Call
 from shepherd.memory.scope import LOCAL, Shelf
 from shepherd.server.app import Limits, Service, create_app

@@ -37,8 +37,8 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
-from shepherd.memory import profile
-from shepherd.memory.recall import recall
+from shepherd.memory.injection import profile
+from shepherd.memory.injection.recall import recall
 from shepherd.memory.rows import Call, Entry, State, chained
 from shepherd.memory.scope import Shelf
 from shepherd.memory.store import MemoryStore

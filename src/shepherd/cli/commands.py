@@ -102,7 +102,7 @@ async def _memory(repl: Repl, argument: str) -> None:
         told = "are offered to the model" if repl.session.recall else "come only when the model searches for them"
         repl.view.say(f"Memories {told}.", style="dim")
     elif argument:
-        from shepherd.memory.search import as_text
+        from shepherd.memory.retrieval.search import as_text
 
         repl.view.say(as_text(await asyncio.to_thread(repl.memory.search, argument), argument))
     else:

@@ -22,7 +22,8 @@ from rich.text import Text
 from shepherd.cli import render, start
 from shepherd.cli.answer import clean
 from shepherd.core import InvalidRequest
-from shepherd.memory import MemoryStore, told
+from shepherd.memory import MemoryStore
+from shepherd.memory.files import told
 from shepherd.memory.rows import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
 from shepherd.memory.scope import LOCAL, Shelf, default_path
 
@@ -110,7 +111,7 @@ def search(
     prefix: str | None,
 ) -> None:
     """Find what was said, best first; nothing found is said, and is no error."""
-    from shepherd.memory.query import Filters
+    from shepherd.memory.retrieval.query import Filters
 
     query = " ".join(words)
     with embedding(ask.config.memory.embedding_model) as embedder, ask.store(embedder) as store:
@@ -155,9 +156,9 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
     """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.excerpt import places
-    from shepherd.memory.query import terms_of
-    from shepherd.memory.tokenizer import places as locating
+    from shepherd.memory.retrieval.excerpt import places
+    from shepherd.memory.retrieval.query import terms_of
+    from shepherd.memory.retrieval.tokenizer import places as locating
 
     terms = terms_of(query)
 
@@ -369,6 +370,6 @@ def one_line(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    from shepherd.memory.excerpt import shortened
+    from shepherd.memory.retrieval.excerpt import shortened
 
     return shortened(text.strip(), SHOWN_CHARS)

@@ -20,13 +20,14 @@ from shepherd.cli.answer import clean
 from shepherd.cli.memory import Ask, conversation_called, day, embedding, moment, one_line
 from shepherd.cli.models import size
 from shepherd.core import InvalidRequest
-from shepherd.memory import MemoryStore, told
+from shepherd.memory import MemoryStore
+from shepherd.memory.files import told
 from shepherd.memory.forget import folded
 from shepherd.memory.rows import Fact, when
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.memory.merge import Imported
+    from shepherd.memory.files.merge import Imported
 
 SAMPLE = 5
 """Messages that are shown before they are forgotten."""
@@ -177,7 +178,7 @@ def stats(ask: Ask) -> None:
 
 def export(ask: Ask, *, file: str, conversation: str | None) -> None:
     """Write the archive as JSON Lines to a new file that its owner alone can read, or to standard output."""
-    from shepherd.memory import transfer
+    from shepherd.memory.files import transfer
 
     with ask.store() as store:
         if file == "-":
@@ -199,7 +200,7 @@ def export(ask: Ask, *, file: str, conversation: str | None) -> None:
 
 def import_files(ask: Ask, *, files: Sequence[str]) -> int:
     """Store what files of other programs hold; 1 when one of them holds nothing that can be read."""
-    from shepherd.memory import transfer
+    from shepherd.memory.files import transfer
 
     status = 0
     with ask.store() as store:
@@ -271,7 +272,7 @@ def embed(ask: Ask) -> None:
 
 def evaluate(ask: Ask, *, file: str, embedder: str | None) -> None:
     """Print how well the evidence of a data set's questions is found, always as JSON."""
-    from shepherd.memory import evaluation
+    from shepherd.memory.quality import evaluation
 
     with embedding(embedder) as model:
         render.show_json(evaluation.run(file, embedder=model))

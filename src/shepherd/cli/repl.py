@@ -177,7 +177,7 @@ class Repl:
 
     async def _offer_to_keep(self, text: str) -> None:
         """What sounds like a standing instruction is noted, and kept if the user says so."""
-        from shepherd.memory.profile import candidates
+        from shepherd.memory.injection.profile import candidates
 
         if self.memory is None:
             return

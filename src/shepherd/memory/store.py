@@ -18,15 +18,17 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
-from shepherd.memory import archive, check, facts, forget, notes, ranking, reading, search, transfer, vectors
+from shepherd.memory import archive, check, facts, forget, notes, reading
 from shepherd.memory.check import Problem
 from shepherd.memory.failure import failure
+from shepherd.memory.files import transfer
+from shepherd.memory.files.merge import Imported
 from shepherd.memory.forget import Removed
-from shepherd.memory.merge import Imported
 from shepherd.memory.naming import Recent
-from shepherd.memory.query import Filters
-from shepherd.memory.ranking import ANYWHERE
 from shepherd.memory.retention import Pruned
+from shepherd.memory.retrieval import ranking, search, vectors
+from shepherd.memory.retrieval.query import Filters
+from shepherd.memory.retrieval.ranking import ANYWHERE
 from shepherd.memory.rows import (
     Conversation,
     Embedder,

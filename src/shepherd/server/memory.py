@@ -57,7 +57,7 @@ def _add_row(app: FastAPI, row: Row, inquiry: Callable[[], Inquiry]) -> None:
 
 
 def _search(store: MemoryStore, asked: Asked) -> Json:
-    from shepherd.memory.query import Filters  # noqa: PLC0415 - what a server without a memory need not load
+    from shepherd.memory.retrieval.query import Filters  # noqa: PLC0415 - what a server without a memory need not load
 
     given = asked.get("conversation")
     found = store.conversation(given) if given else None
@@ -164,7 +164,7 @@ def _stats(store: MemoryStore, asked: Asked) -> Json:
 
 
 def _export(store: MemoryStore, asked: Asked) -> Iterator[str]:
-    from shepherd.memory import transfer  # noqa: PLC0415 - as above
+    from shepherd.memory.files import transfer  # noqa: PLC0415 - as above
 
     return transfer.lines(store, _get_conversation(store, asked).uuid if "conversation" in asked else None)
 

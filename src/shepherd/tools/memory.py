@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest, ShepherdError, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.memory.search import TEXT_CHARS, as_text
+from shepherd.memory.retrieval.search import TEXT_CHARS, as_text
 from shepherd.memory.store import MemoryStore
 
 MOST_RESULTS = 50

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,33 @@ class Embedded:
     """Indices of the texts that were longer than the model reads: their vectors are those of their beginnings."""
 
 
+class Turns:
+    """A lock whose holders come in the order in which they asked: Python's own goes to whoever is quickest, and that is
+    the one who has just let it go."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._queue: deque[threading.Lock] = deque()
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._is_held:
+                self._is_held = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._queue.append(gate)
+        gate.acquire()
+
+    def __exit__(self, *_about_the_error: object) -> None:
+        with self._mutex:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._is_held = False
+
+
 class EmbeddingModel:
     """A model that makes vectors of texts. Safe from several threads, which take turns batch by batch."""
 
@@ -94,7 +122,7 @@ class EmbeddingModel:
         """Of the weights and the pooling: everything that makes vectors comparable."""
         self._weights = weights
         self._owned: Weights | None = None
-        self._lock = threading.Lock()
+        self._lock = Turns()
         n_tokens = max(n_tokens, _LEAST)
         self.n_tokens = min(n_tokens, int(C.llama_model_n_ctx_train(weights.handle)))
         """The most that is read of a text, special tokens included."""

@@ -16,9 +16,9 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shepherd.memory.quotation import tidy, unframed
+from shepherd.memory.injection.quotation import tidy, unframed
+from shepherd.memory.injection.wishes import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
 from shepherd.memory.rows import Fact, FactKind
-from shepherd.memory.wishes import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
 
 OPENING = "[PROFILE: standing wishes of the user, in the user's own words]"
 CLOSING = "[END OF PROFILE]"

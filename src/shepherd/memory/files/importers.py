@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.shapes import Line, Plain, Problem, Record, Talk, UnreadableError, meant
+from shepherd.memory.files.shapes import Line, Plain, Problem, Record, Talk, UnreadableError, meant
 
 CHUNK_BYTES = 1 << 20
 ELEMENT_CHARS = 1 << 29

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import apsw
 
 from shepherd.core import InvalidRequest, Role
-from shepherd.memory import tokenizer
-from shepherd.memory.excerpt import Saying, around, places, shortened
-from shepherd.memory.query import Filters, terms_of
-from shepherd.memory.ranking import ANYWHERE, Nearest, rank, recent
+from shepherd.memory.retrieval import tokenizer
+from shepherd.memory.retrieval.excerpt import Saying, around, places, shortened
+from shepherd.memory.retrieval.query import Filters, terms_of
+from shepherd.memory.retrieval.ranking import ANYWHERE, Nearest, rank, recent
 from shepherd.memory.rows import Hit, Trust, clean, when
 
 MOST_RESULTS = 50

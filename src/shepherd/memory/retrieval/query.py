@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest, Role
 from shepherd.memory.lanes import spaced
+from shepherd.memory.retrieval.words import NEAR, SAME, STOP
 from shepherd.memory.rows import clean
-from shepherd.memory.words import NEAR, SAME, STOP
 
 MOST_TERMS = 24
 READ_CHARS = 4_000

@@ -20,13 +20,24 @@ from typing import Protocol, TypeVar
 
 import apsw
 
-from shepherd.memory import reading, tokenizer
-from shepherd.memory.asking import asks, corrects, ends_asking, evades, is_of_speaker, leans, names_in, stated, wants
-from shepherd.memory.excerpt import READ_CHARS, Place, is_alike, places
-from shepherd.memory.query import Filters, terms_of
-from shepherd.memory.quotation import MIN_CHARS, fitting, tidy, unframed
+from shepherd.memory import reading
+from shepherd.memory.injection.asking import (
+    asks,
+    corrects,
+    ends_asking,
+    evades,
+    is_of_speaker,
+    leans,
+    names_in,
+    stated,
+    wants,
+)
+from shepherd.memory.injection.quotation import MIN_CHARS, fitting, tidy, unframed
+from shepherd.memory.retrieval import tokenizer
+from shepherd.memory.retrieval.excerpt import READ_CHARS, Place, is_alike, places
+from shepherd.memory.retrieval.query import Filters, terms_of
+from shepherd.memory.retrieval.words import STOP
 from shepherd.memory.rows import Ranked, Stored, Trust
-from shepherd.memory.words import STOP
 
 T = TypeVar("T")
 

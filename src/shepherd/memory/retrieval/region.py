@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import apsw
 
-from shepherd.memory.query import Filters
+from shepherd.memory.retrieval.query import Filters
 from shepherd.memory.rows import Trust, clean
 
 ASKED_CHARS = 300

@@ -20,10 +20,10 @@ from typing import IO, TYPE_CHECKING, Any
 import apsw
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import importers, told
-from shepherd.memory.merge import Imported, Learnt, Merge
+from shepherd.memory.files import importers, told
+from shepherd.memory.files.merge import Imported, Learnt, Merge
+from shepherd.memory.files.shapes import Problem, Record, Talk
 from shepherd.memory.rows import State, Trust, when
-from shepherd.memory.shapes import Problem, Record, Talk
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shepherd.memory.lanes import spaced
-from shepherd.memory.query import Term
-from shepherd.memory.tokenizer import Locate
+from shepherd.memory.retrieval.query import Term
+from shepherd.memory.retrieval.tokenizer import Locate
 
 ALIKE = 0.72
 """Two texts that share so much of their runs of four characters say the same."""

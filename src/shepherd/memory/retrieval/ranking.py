@@ -17,14 +17,14 @@ from math import exp
 
 import apsw
 
-from shepherd.memory import tokenizer
 from shepherd.memory.lanes import LANES
-from shepherd.memory.postings import Found, Lane, look
-from shepherd.memory.query import Filters, Term, aim_of, is_about_answers, terms_of
-from shepherd.memory.region import Region, region_of
+from shepherd.memory.retrieval import tokenizer
+from shepherd.memory.retrieval.postings import Found, Lane, look
+from shepherd.memory.retrieval.query import Filters, Term, aim_of, is_about_answers, terms_of
+from shepherd.memory.retrieval.region import Region, region_of
+from shepherd.memory.retrieval.scoring import WEIGHTS, Mark, Scorer, Weights
+from shepherd.memory.retrieval.spelling import respelled
 from shepherd.memory.rows import Ranked
-from shepherd.memory.scoring import WEIGHTS, Mark, Scorer, Weights
-from shepherd.memory.spelling import respelled
 
 Nearest = Callable[[str, int], Sequence[tuple[int, float]]]
 """A text and how many: the messages closest in meaning with their cosine, best first."""

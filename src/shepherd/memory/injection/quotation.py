@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from shepherd.memory.excerpt import ELLIPSIS, Place, around
+from shepherd.memory.retrieval.excerpt import ELLIPSIS, Place, around
 
 MIN_CHARS = 24
 """A piece of a longer text that is shorter than this says nothing."""

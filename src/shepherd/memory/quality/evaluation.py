@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import datasets, ranking, schema, vectors
+from shepherd.memory import schema
 from shepherd.memory.archive import archive
-from shepherd.memory.datasets import Case
+from shepherd.memory.quality import datasets
+from shepherd.memory.quality.datasets import Case
+from shepherd.memory.retrieval import ranking, vectors
 from shepherd.memory.rows import Embedder
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shepherd.memory.postings import Found
-from shepherd.memory.query import Aim, Term
-from shepherd.memory.region import Place
-from shepherd.memory.tokenizer import Tokenize
-from shepherd.memory.words import NUMBERS, WHEN
+from shepherd.memory.retrieval.postings import Found
+from shepherd.memory.retrieval.query import Aim, Term
+from shepherd.memory.retrieval.region import Place
+from shepherd.memory.retrieval.tokenizer import Tokenize
+from shepherd.memory.retrieval.words import NUMBERS, WHEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def telling(terms: Sequence[Term]) -> re.Pattern[str] | None:
     one = rf"\b(?:{'|'.join(words)})\w{{0,3}}"
     named = r"(?:called|named|name is)\b"
     return re.compile(
-        rf"{_WHOSE}?\s*(?:\w+ )?{one}(?: (?:of|for) (?:\w+ ){{0,2}}?\w+)?\s*(?:{_IS}|{named})"
+        rf"{one}(?: (?:of|for) (?:\w+ ){{0,2}}?\w+)?\s*(?:{_IS}|{named})"
         rf"|\b(?:is|are|was|were|call)\b {_WHOSE} (?:\w+ ){{0,2}}?{one}",
         re.IGNORECASE,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import numpy as np
 
-from shepherd.memory.query import Term, any_of
+from shepherd.memory.retrieval.query import Term, any_of
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 NOTHING: Ids = np.empty(0, np.int64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from shepherd.memory.postings import Lane
-from shepherd.memory.query import Term
-from shepherd.memory.tokenizer import Tokenize
-from shepherd.memory.words import STOP
+from shepherd.memory.retrieval.postings import Lane
+from shepherd.memory.retrieval.query import Term
+from shepherd.memory.retrieval.tokenizer import Tokenize
+from shepherd.memory.retrieval.words import STOP
 
 SHORTEST = 5
 """Letters; a shorter word has too many neighbours."""

@@ -19,8 +19,8 @@ import apsw
 from shepherd.core import Role
 from shepherd.memory import archive, facts, reading
 from shepherd.memory.archive import New
+from shepherd.memory.files.shapes import Problem, Record, Talk, as_ms
 from shepherd.memory.rows import Call, Entry, State, Trust, chained, clean
-from shepherd.memory.shapes import Problem, Record, Talk, as_ms
 
 SHOWN_PROBLEMS = 100
 DIGEST_BYTES = 16
