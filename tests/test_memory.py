@@ -117,6 +117,8 @@ def test_23_a_new_conversation_knows_what_an_old_one_was_told(tmp_path: Path) ->
     chat(tmp_path, "My hamster is called Bertram.", flags=("--notools",))
     output = chat(tmp_path, "What is my hamster called?", flags=("--notools",))
     assert "Bertram" in answers(output)[0]
+    output = chat(tmp_path, "What is my hamster called?", flags=("--notools", "--no-recall"))
+    assert "Bertram" not in answers(output)[0]
     told = subprocess.run(
         [sys.executable, "-m", "shepherd", "chat", "-p", "What is my hamster called?"],
         capture_output=True, text=True, cwd=tmp_path, check=True,
@@ -230,6 +232,7 @@ def test_a_route_with_a_memory_brings_back_what_another_conversation_was_told(re
     ask(remembering, "mine", "My hamster is called Bertram.")
     assert "Bertram" in ask(remembering, "mine", "What is my hamster called?")[0]
     assert "Bertram" not in ask(remembering, "other", "What is my hamster called?")[0]
+    assert "\nshepherd_archived_messages_total 4.0\n" in CLIENT.get(f"{remembering}/metrics").text
     found = bodies(path)
     assert found.count("What is my hamster called?") == 1, "the route without a memory archives nothing"
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import platformdirs
-import psutil
 
 from shepherd import config as configuration
 from shepherd.agent.meanings import Meanings
@@ -40,6 +39,7 @@ from shepherd.dialects.prompt import end_of_answer
 from shepherd.engine import catalog, gguf
 from shepherd.engine.engine import Engine
 from shepherd.engine.pool import Tiers
+from shepherd.engine.sizing import context_size
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.work import EngineOptions
 from shepherd.memory.forget import Removed
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
 
 logger = logging.getLogger(__name__)
-
-LARGEST_DEFAULT_CONTEXT = 131_072
-"""Tokens. What a cache gets at most when nobody says how large it should be."""
-
 
 RESULT_TOKENS = 2048
 """What one result of a tool may take of the context at most, and never more than a quarter of it."""
@@ -172,6 +168,10 @@ class App:
     def stats(self) -> dict[str, CacheStats]:
         """By name, the figures of every cache that is open; cheap, from any thread."""
         return {cache: backend.engine.stats() for cache, backend in list(self._backends.items())}
+
+    def n_archived(self) -> int:
+        """Messages that were archived since the start, of all users."""
+        return self._shelf.n_archived
 
     async def clear(self, name: str) -> None:
         """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
@@ -337,7 +337,9 @@ class App:
         header = headers[model.name]
         type_k = cache.cache_type_k or model.cache_type_k or "f16"
         type_v = cache.cache_type_v or model.cache_type_v or "f16"
-        n_ctx = _context_size(cache, header, type_k, type_v, loaded=model.name in self._weights)
+        n_ctx = context_size(
+            header, cache=cache.name, asked=cache.n_ctx, types=(type_k, type_v), is_loaded=model.name in self._weights
+        )
         weights = self._weights.get(model.name) or self._load_weights(model, header, use_extra_bufts, on_progress)
         on_progress(Loading("context", cache.name, 0.0))
         speech = _speech(model, weights, header)
@@ -537,39 +539,6 @@ def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) 
     )
 
 
-def _context_size(cache: CacheConfig, header: gguf.Header, type_k: str, type_v: str, *, loaded: bool) -> int:
-    """The tokens to make room for. Raises: `ConfigError` when the memory does not suffice."""
-    available = psutil.virtual_memory().available
-    weights = 0 if loaded else header.size_bytes
-    asked = cache.n_ctx
-
-    def needed(n_ctx: int) -> int:
-        return weights + gguf.kv_bytes(header, n_ctx, type_k, type_v)
-
-    if asked:
-        if needed(asked) > available:
-            raise ConfigError(
-                f"{header.path.name} with a context of {asked} tokens needs {_gib(needed(asked))} of memory, "
-                f"{_gib(available)} is free; choose a smaller context size or smaller cache types",
-                key=f"caches.{cache.name}.n_ctx",
-            )
-        return asked
-    trained = header.n_ctx_train or 4096
-    n_ctx = min(trained, LARGEST_DEFAULT_CONTEXT)
-    # Half of what the weights leave: other programs, and the computation's own buffers, live there too.
-    while n_ctx > 1024 and needed(n_ctx) - weights > (available - weights) // 2:
-        n_ctx //= 2
-    if needed(n_ctx) > available:
-        raise ConfigError(
-            f"{header.path.name} needs {_gib(needed(n_ctx))} of memory, {_gib(available)} is free; "
-            "choose a smaller model",
-            key=f"models.{cache.model}",
-        )
-    if n_ctx < trained:
-        logger.info("cache %r holds %d of the %d tokens the model was trained for", cache.name, n_ctx, trained)
-    return n_ctx
-
-
 def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
     """How to speak to this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
@@ -589,7 +558,3 @@ def _backend_label() -> str:
 
     found = devices()
     return f"llama.cpp ({found[0] if found else 'CPU'})"
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"

@@ -130,6 +130,12 @@ SHARED: tuple[Opt, ...] = (
         default=None,
         help="Let the model reason before it answers, or not.",
     ),
+    Opt(
+        "--recall/--no-recall",
+        section="Answers",
+        default=None,
+        help="Offer the model what was said before, or not; in a chat it is on.",
+    ),
     Opt("--server", section="Server", is_flag=True, default=None, help="The same as 'shepherd serve'."),
     Opt("--host", section="Server", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
     Opt(

@@ -307,6 +307,7 @@ FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
     **{name: f"sampling.{name}" for name in SAMPLING.keys},
     **{name: f"server.{name}" for name in ("host", "port", "api_keys")},
+    "recall": "memory.recall",
     "enable_tools": "tools.enabled",
     "disable_tools": "tools.disabled",
 }

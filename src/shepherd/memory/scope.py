@@ -49,9 +49,11 @@ class Shelf:
 
     def __init__(self, path: Path | str, **options: Any) -> None:
         self.path = Path(path)
-        self._options = options
+        self._options = options | {"on_archived": self._count}
+        self.n_archived = 0
+        """Messages that were stored since the start, in all memories."""
         self._open: OrderedDict[str, MemoryStore] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -79,6 +81,10 @@ class Shelf:
             if len(self._open) > OPEN:
                 self._open.popitem(last=False)  # closes itself as soon as nobody uses it any more
             return store
+
+    def _count(self, n_messages: int) -> None:
+        with self._counting:
+            self.n_archived += n_messages
 
     def stores(self) -> list[MemoryStore]:
         """The stores that are open."""

@@ -61,6 +61,7 @@ class MemoryStore:
 
     `path`: None = as `scope.default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
     the search by meaning, and is used from one thread at a time; what is in the file already is for `embed`.
+    `on_archived` is told, on the writer's thread, how many messages each history had that were new.
 
     Raises: `ConfigError` for a file that is no memory, another user's, or a newer version's. Every method raises
     `MemoryFailure` when the file or its disk fails, and after `close`.
@@ -74,10 +75,12 @@ class MemoryStore:
         max_size_bytes: int = 10 * 2**30,
         mmap_size: int = 0,
         embedder: Embedder | None = None,
+        on_archived: Callable[[int], None] = lambda n_messages: None,
     ) -> None:
         self.path = default_path(os.environ) if path is None else Path(path)
         self.max_size_bytes = _at_least("max_size_bytes", max_size_bytes)
         self.embedder = embedder
+        self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
         self._recent = Recent()
         connection = open_file(self.path, user=user)
@@ -122,8 +125,23 @@ class MemoryStore:
         self, history: Sequence[Entry], *, session: str | None = None, model: str = ""
     ) -> Future[list[int]]:
         """`archive`, not waited for."""
-        job = partial(archive.archive, history=tuple(history), session=session, model=model, recent=self._recent)
-        return self._writer.submit(job)
+        entries = tuple(history)
+        n_new = 0
+
+        def job(connection: apsw.Connection) -> list[int]:
+            nonlocal n_new
+            first = archive.next_id(connection)
+            ids = archive.archive(connection, entries, session=session, model=model, recent=self._recent)
+            n_new = archive.next_id(connection) - first
+            return ids
+
+        def count(done: Future[list[int]]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._on_archived(n_new)
+
+        future = self._writer.submit(job)
+        future.add_done_callback(count)
+        return future
 
     def mark(self, ids: Collection[int], state: State) -> None:
         """Note that these messages have left their context, or are back in one."""

@@ -51,6 +51,10 @@ class Service(Answers, Remembers, Protocol):
         """By name, the figures of every cache that is open."""
         ...
 
+    def n_archived(self) -> int:
+        """Messages that were archived since the start."""
+        ...
+
     async def clear(self, name: str) -> None:
         """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
 
@@ -89,7 +93,7 @@ def create_app(
         redirect_slashes=False,
     )
     live = app.state.live = Live()
-    metrics = Metrics(service.stats)
+    metrics = Metrics(service.stats, service.n_archived)
     for surface in SURFACES:
         _add_surface(app, surface, partial(Exchange, surface, service, limits, live, metrics))
     _add_telling_paths(app, service)

@@ -68,6 +68,9 @@ class ScriptedService:
     def stats(self) -> Mapping[str, CacheStats]:
         return self.caches
 
+    def n_archived(self) -> int:
+        return self._shelf.n_archived if self._shelf else 0
+
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
         self.caches[name] = replace(self.caches[name], used=0, sequences=())

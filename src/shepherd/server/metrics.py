@@ -38,9 +38,10 @@ _Row = tuple[tuple[str, ...], float]
 class Metrics:
     """The figures of one application."""
 
-    def __init__(self, stats: Callable[[], Stats]) -> None:
-        """`stats`: asked at every scrape."""
+    def __init__(self, stats: Callable[[], Stats], n_archived: Callable[[], int] = lambda: 0) -> None:
+        """`stats` and `n_archived`, messages put into the memory since the start: asked at every scrape."""
         self._stats = stats
+        self._n_archived = n_archived
         self._answers: Counter[tuple[str, int]] = Counter()
         self._first_token_s = Histogram(FIRST_TOKEN_BOUNDS_S)
         self._registry = CollectorRegistry()
@@ -69,6 +70,9 @@ class Metrics:
             "shepherd_time_to_first_token_seconds",
             "From the request's arrival to the first visible piece of its answer, waiting included.",
             self._first_token_s,
+        )
+        yield _counter(
+            "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
         )
         yield from _of_engines(self._stats())
 

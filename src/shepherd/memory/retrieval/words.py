@@ -109,7 +109,8 @@ meeting appointment call|appointment meeting|plan planning schedule|schedule pla
 reason because why|allergy allergic|allergic allergy|injury hurt injured|hurt injury injured|volunteer charity
 charity volunteer|gift present|present gift|move moved relocate|relocate moved|live lives moved home house
 paint painting art|art painting drawing|camp camping|hike hiking trail|run marathon race|race marathon
-beach ocean sea|ocean sea beach|lake river|mountain hike hiking|plant garden|garden gardening plants|church faith religion|religion church faith
+beach ocean sea|ocean sea beach|lake river
+mountain hike hiking|plant garden|garden gardening plants|church faith religion|religion church faith
 therapy counseling therapist|counselor therapy|nickname call called|name named called|age old years|old age years
 """
 """What one word asks for, others may say."""
