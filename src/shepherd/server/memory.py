@@ -5,11 +5,8 @@ Not here: how a request is read, checked and answered (`inquiry`), what is found
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +14,14 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
+from shepherd.memory.files import told
 from shepherd.server.exchange import Limits
 from shepherd.server.inquiry import Asked, Inquiry, Remembers, Row, described
 from shepherd.wire.base import Json, shown
 
 if TYPE_CHECKING:
-    from shepherd.memory import Fact, Hit, MemoryStore
-    from shepherd.memory.rows import Conversation, Stored
+    from shepherd.memory import MemoryStore
+    from shepherd.memory.rows import Conversation
 
 
 def add_memory_paths(app: FastAPI, service: Remembers, limits: Limits, *, is_open: bool) -> None:
@@ -72,14 +70,14 @@ def _search(store: MemoryStore, asked: Asked) -> Json:
         untrusted=asked["untrusted"],
     )
     hits = store.search(asked["q"], asked["limit"], filters=filters)
-    return {"results": [_hit(hit) for hit in hits]}
+    return {"results": [told.hit(hit) for hit in hits]}
 
 
 def _conversations(store: MemoryStore, asked: Asked) -> Json:
     found = store.conversations(asked["limit"] + 1, asked.get("cursor"))
     page = found[: asked["limit"]]
     more = page[-1].id if found[len(page) :] else None
-    return {"conversations": [_conversation(each) for each in page], "next": more}
+    return {"conversations": [told.conversation(each) for each in page], "next": more}
 
 
 def _messages(store: MemoryStore, asked: Asked) -> Json:
@@ -87,7 +85,11 @@ def _messages(store: MemoryStore, asked: Asked) -> Json:
     found = store.messages(conversation.uuid, after_seq=asked.get("cursor", -1), limit=asked["limit"] + 1, shared=True)
     page = found[: asked["limit"]]
     more = page[-1].seq if found[len(page) :] else None
-    return {"conversation": _conversation(conversation), "messages": [_message(each) for each in page], "next": more}
+    return {
+        "conversation": told.conversation(conversation),
+        "messages": [told.message(each) for each in page],
+        "next": more,
+    }
 
 
 def _get_conversation(store: MemoryStore, asked: Asked) -> Conversation:
@@ -99,19 +101,21 @@ def _get_conversation(store: MemoryStore, asked: Asked) -> Conversation:
 
 
 def _facts(store: MemoryStore, asked: Asked) -> Json:
-    return {"facts": [_fact(each) for each in store.facts(kind=asked.get("kind"), status=asked["status"])]}
+    return {"facts": [told.fact(each) for each in store.facts(kind=asked.get("kind"), status=asked["status"])]}
 
 
 def _get_fact(store: MemoryStore, asked: Asked) -> Json:
     found = store.get_fact(asked["key"])
-    said = {"key": asked["key"], "value": None, "found": False} if found is None else {**_fact(found), "found": True}
+    said = (
+        {"key": asked["key"], "value": None, "found": False} if found is None else {**told.fact(found), "found": True}
+    )
     if asked["history"]:
-        said["history"] = [_fact(each) for each in store.history(found.key if found else asked["key"])]
+        said["history"] = [told.fact(each) for each in store.history(found.key if found else asked["key"])]
     return said
 
 
 def _set_fact(store: MemoryStore, asked: Asked) -> Json:
-    return {"success": True, **_fact(store.set_fact(asked["key"], asked["value"], kind=asked["kind"]))}
+    return {"success": True, **told.fact(store.set_fact(asked["key"], asked["value"], kind=asked["kind"]))}
 
 
 def _clear_fact(store: MemoryStore, asked: Asked) -> Json:
@@ -119,12 +123,12 @@ def _clear_fact(store: MemoryStore, asked: Asked) -> Json:
 
 
 def _profile(store: MemoryStore, asked: Asked) -> Json:
-    profile, candidates = ([_fact(each) for each in facts] for facts in (store.profile(), store.candidates()))
+    profile, candidates = ([told.fact(each) for each in facts] for facts in (store.profile(), store.candidates()))
     return {"profile": profile, "candidates": candidates}
 
 
 def _adopt(store: MemoryStore, asked: Asked) -> Json:
-    return {"success": True, **_fact(store.adopt(asked["value"], asked["kind"]))}
+    return {"success": True, **told.fact(store.adopt(asked["value"], asked["kind"]))}
 
 
 def _judge(store: MemoryStore, asked: Asked) -> Json:
@@ -158,78 +162,13 @@ def _would_forget(store: MemoryStore, asked: Asked) -> Json:
 
 
 def _stats(store: MemoryStore, asked: Asked) -> Json:
-    told = asdict(store.stats())
-    oldest, newest = told.pop("oldest_ms"), told.pop("newest_ms")
-    return {**told, "oldest": _at(oldest), "newest": _at(newest)}
+    return told.stats(store.stats())
 
 
 def _export(store: MemoryStore, asked: Asked) -> Iterator[str]:
     from shepherd.memory.files import transfer  # noqa: PLC0415 - as above
 
     return transfer.lines(store, _get_conversation(store, asked).uuid if "conversation" in asked else None)
-
-
-def _hit(hit: Hit) -> Json:
-    return {
-        "score": round(hit.score, 4),
-        "user_message": hit.user_message,
-        "assistant_response": hit.assistant_response,
-        "time": _iso(hit.timestamp),
-        "message_id": hit.message_id,
-        "role": hit.role,
-        "conversation": hit.conversation,
-        "title": hit.title,
-        "snippet": hit.snippet,
-        "untrusted": hit.untrusted,
-    }
-
-
-def _conversation(conversation: Conversation) -> Json:
-    return {
-        "conversation": conversation.uuid,
-        "title": conversation.title,
-        "time": _at(conversation.created_ms),
-        "model": conversation.model,
-        "source": conversation.source,
-        "n_messages": conversation.n_messages,
-    }
-
-
-def _message(message: Stored) -> Json:
-    meta = json.loads(message.meta) if message.meta else {}
-    return {
-        **meta,
-        "id": message.id,
-        "seq": message.seq,
-        "turn": message.turn,
-        "role": message.role,
-        "body": message.body,
-        "time": _iso(message.time),
-        "trust": message.trust.name.lower(),
-        "state": message.state.name.lower(),
-        "pinned": message.pinned,
-    }
-
-
-def _fact(fact: Fact) -> Json:
-    return {
-        "id": fact.id,
-        "key": fact.key,
-        "value": fact.value,
-        "kind": fact.kind,
-        "status": fact.status,
-        "time": _iso(fact.time),
-        "ended": _at(fact.ended_ms),
-        "message_id": fact.source,
-    }
-
-
-def _at(ms: int | None) -> str | None:
-    return None if ms is None else _iso(_EPOCH + timedelta(milliseconds=ms))
-
-
-def _iso(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # ---- what can be asked
@@ -351,4 +290,3 @@ _ANSWERS = {
     400: "The request is wrong; the message names the field.",
     404: "No such conversation, or no memory here.",
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
