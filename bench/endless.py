@@ -10,7 +10,9 @@ and then asks for each. Four ways to live with a context that is a hundredth of 
 * off: evicts, remembers nothing
 * llama-server: `--context-shift`; a prompt that does not fit is refused, then its client drops the older half
 
-An answer is right when it holds the fact's value. *Found* counts the questions for which the memory itself has the
+An answer is right when it holds the fact's value. What is remembered is asked for once more, each time in a
+conversation of its own: then nothing is in the context but what was recalled, and the tiny model cannot mix it up with the hundred
+other names that it has just been asked for (*anew*). *Found* counts the questions for which the memory itself has the
 message among its first five hits, whatever the model makes of it. What is told and asked is made from other seeds than
 the model's training, so every name and value is new. The small talk, the stories and the other facts around them come
 from its generator: they are full of the same everyday nouns, which is what a search must not fall for.
@@ -122,6 +124,8 @@ class Outcome:
     """What came of one way."""
 
     right: int = 0
+    anew: int | None = None
+    """The same, each asked in a conversation of its own; None = this way remembers nothing."""
     found: int | None = None
     """None = this way has no memory to ask."""
     searched: int = 0
@@ -183,8 +187,13 @@ class Ours:
 
     def __init__(self, app: App, way: str) -> None:
         self.app = app
-        user = LOCAL if way != "off" else None
-        self.session = app.session(user=user, recall=True, tools=way == "memory")
+        self._user = LOCAL if way != "off" else None
+        self._has_tools = way == "memory"
+        self.begin()
+
+    def begin(self) -> None:
+        """A new conversation."""
+        self.session = self.app.session(user=self._user, recall=True, tools=self._has_tools)
 
     async def say(self, text: str) -> tuple[str, bool]:
         answer, called = "", False
@@ -252,6 +261,12 @@ async def play(speaker: Speaker, script: Script, console: Console, way: str) -> 
         else:
             outcome.wrong.append({"told": told[line.fact], "asked": line.text, "answered": answer})
     outcome.seconds = time.monotonic() - began
+    if isinstance(speaker, Ours) and way != "off":
+        outcome.anew = 0
+        for line in track(script.questions, description=f"{way}: asking anew", console=console, transient=True):
+            speaker.begin()
+            answer, _ = await speaker.say(line.text)
+            outcome.anew += script.values[line.fact].casefold() in answer.casefold()
     return outcome
 
 
@@ -287,10 +302,13 @@ async def measure(n_ctx: int, n_facts: int, console: Console, ways: list[str]) -
             async with ours(way, n_ctx) as speaker:
                 outcomes[way] = await play(speaker, script, console, way)
         told = outcomes[way]
-        console.print(f"{way}: {told.right}/{n_facts} right, found {told.found}, {told.seconds:.0f} s")
+        console.print(
+            f"{way}: {told.right}/{n_facts} right, anew {told.anew}, found {told.found}, {told.seconds:.0f} s"
+        )
     rows = {
         way: {
             "right": round(told.right / n_facts, 4),
+            "anew": None if told.anew is None else round(told.anew / n_facts, 4),
             "found": None if told.found is None else round(told.found / n_facts, 4),
             "searched": told.searched,
             "seconds": round(told.seconds, 1),
@@ -311,10 +329,10 @@ def main() -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     n_facts = 10 if said.quick else said.facts
     result = asyncio.run(measure(said.n_ctx, n_facts, console, said.way or list(WAYS)))
-    table = Table("way", "right", "found in the memory", "tool called", "seconds")
+    table = Table("way", "right", "asked anew", "found in the memory", "tool called", "seconds")
     for way, row in result["ways"].items():
-        found = "" if row["found"] is None else f"{row['found']:.0%}"
-        table.add_row(way, f"{row['right']:.0%}", found, str(row["searched"]), str(row["seconds"]))
+        anew, found = ("" if row[name] is None else f"{row[name]:.0%}" for name in ("anew", "found"))
+        table.add_row(way, f"{row['right']:.0%}", anew, found, str(row["searched"]), str(row["seconds"]))
     console.print(table)
     path = machine.save(
         f"endless-{said.n_ctx}", {"bench": "endless", "model": "embedded", "threads": 1, **result}, quick=said.quick
