@@ -11,11 +11,11 @@ and then asks for each. Four ways to live with a context that is a hundredth of 
 * llama-server: `--context-shift`; a prompt that does not fit is refused, then its client drops the older half
 
 An answer is right when it holds the fact's value. What is remembered is asked for once more, each time in a
-conversation of its own: then nothing is in the context but what was recalled, and the tiny model cannot mix it up with the hundred
-other names that it has just been asked for (*anew*). *Found* counts the questions for which the memory itself has the
-message among its first five hits, whatever the model makes of it. What is told and asked is made from other seeds than
-the model's training, so every name and value is new. The small talk, the stories and the other facts around them come
-from its generator: they are full of the same everyday nouns, which is what a search must not fall for.
+conversation of its own (*anew*): then nothing is in the context but what was recalled, and the tiny model cannot mix it
+up with the hundred other names that it has just been asked for. *Found* counts the questions for which the memory has
+the message among its first five hits, whatever the model makes of it. The names and values are new to the model. The
+small talk, the stories and the other facts around them come from the generator that it was trained with: they are full
+of the same everyday nouns, which is what a search must not fall for.
 """
 
 from __future__ import annotations
