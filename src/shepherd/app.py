@@ -230,11 +230,18 @@ class App:
         `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked, by
         default as the configuration says. `tools`: whether it has tools that the configuration does not name.
 
-        Raises: `EngineDown` before `load` is done; `ConfigError` when the memory cannot be opened.
+        Raises: `EngineDown` before `load` is done; `ConfigError` when the memory that was configured cannot be opened.
+        One that nobody has chosen is done without, with a warning: a machine may have no place to write to.
         """
         facts, config = self.facts(), self.config
         id = str(uuid.uuid4())
-        store = self._shelf.of(user)
+        try:
+            store = self._shelf.of(user)
+        except ConfigError as error:
+            if config.memory.database_path is not None:
+                raise
+            logger.warning("this conversation goes without memory: %s", error)
+            store = user = None
         if recall is None:
             recall = config.memory.recall is not False
         return Session(
@@ -246,7 +253,7 @@ class App:
             on_full=config.caches[0].overflow or "evict",
             toolbox=self._toolbox(store, id) if store and (tools or config.tools.enabled) else None,
             user=user,
-            archive=config.memory.enable_archival,
+            archive=config.memory.enable_archival and user is not None,
             recall=recall,
             id=id,
         )

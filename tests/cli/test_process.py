@@ -360,3 +360,23 @@ def test_build_tells_the_verdict_on_the_library(home: Home) -> None:
     done = home.run("build")
     assert done.returncode == 0
     assert "quantised models decode properly" in done.stdout
+
+
+def test_without_a_place_for_a_memory_the_chat_goes_on_without(home: Home) -> None:
+    home.env.pop("RAG_DB_PATH")
+    home.env["XDG_DATA_HOME"] = "/proc/nowhere"
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "goes without memory" in done.stderr
+    assert "/proc/nowhere" in done.stderr
+
+
+def test_a_memory_that_was_chosen_and_cannot_be_opened_is_one_sentence(home: Home) -> None:
+    (home.folder / "notes.txt").write_text("no database at all")
+    home.env["RAG_DB_PATH"] = str(home.folder / "notes.txt")
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 1
+    assert done.stderr.startswith("shepherd: memory.database_path: ")
+    assert "is not a memory of Shepherd" in done.stderr
+    assert (home.folder / "notes.txt").read_text() == "no database at all"

@@ -108,6 +108,11 @@ class Session:
         """By index of the user message that tells it, how many."""
 
     @property
+    def user(self) -> str | None:
+        """Whose memory it has."""
+        return self._template.user
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the model may call."""
         return self._template.tools

@@ -112,7 +112,7 @@ async def _converse(config: Config) -> int:
             view,
             reader,
             n_held=lambda: app.health().caches[facts.cache].used,
-            memory=app.memory(LOCAL),
+            memory=app.memory(session.user),
         ).run()
     finally:
         await app.aclose()
