@@ -3,11 +3,12 @@
     uv run python bench/endless.py [--n-ctx 1024] [--facts 100] [--quick]
 
 The embedded model, sampling off. A user tells facts, one per context length, among small talk, stories and other facts,
-and then asks for each. Four ways to live with a context that is a hundredth of the conversation:
+and then asks for each. Ways to live with a context that is a hundredth of the conversation:
 
 * memory: recall and the tools `search_memory`, `get_fact`, `set_fact`, as `shepherd` has them
 * recall: the same without tools
 * off: evicts, remembers nothing
+* oracle: off, but each question comes with a quotation of the right message: what the tiny model could do at best
 * llama-server: `--context-shift`; a prompt that does not fit is refused, then its client drops the older half
 
 An answer is right when it holds the fact's value. What is remembered is asked for once more, each time in a
@@ -45,12 +46,14 @@ from shepherd import config as configuration
 from shepherd.agent.session import Returned
 from shepherd.app import App
 from shepherd.core import CallEnded, TextDelta
+from shepherd.memory.injection.recall import CLOSING, OPENING
 from shepherd.memory.scope import LOCAL
 
 SEED = 20_261_121
 ANSWER_TOKENS = 24
-WAYS = ("memory", "recall", "off", "llama-server")
+WAYS = ("recall", "memory", "oracle", "off", "llama-server")
 LETTERS = "ABCDEFGHJKLMNPQRST"
+REMEMBERING = ("recall", "memory")
 FIRST = (
     "Ber",
     "Mar",
@@ -187,7 +190,7 @@ class Ours:
 
     def __init__(self, app: App, way: str) -> None:
         self.app = app
-        self._user = LOCAL if way != "off" else None
+        self._user = LOCAL if way in REMEMBERING else None
         self._has_tools = way == "memory"
         self.begin()
 
@@ -249,10 +252,16 @@ async def play(speaker: Speaker, script: Script, console: Console, way: str) -> 
         await speaker.say(line.text)
         if line.fact >= 0:
             told[line.fact] = line.text
-    if isinstance(speaker, Ours) and way != "off":
+    if way in REMEMBERING:
         outcome.found = 0
+
+    def asked(line: Line) -> str:
+        if way != "oracle":
+            return line.text
+        return f'{OPENING}\n- 2026-11-21 user: "{told[line.fact]}"\n{CLOSING}\n\n{line.text}'
+
     for line in track(script.questions, description=f"{way}: asking", console=console, transient=True):
-        answer, called = await speaker.say(line.text)
+        answer, called = await speaker.say(asked(line))
         outcome.searched += called
         if isinstance(speaker, Ours) and outcome.found is not None:
             outcome.found += speaker.find(line.text, told[line.fact])
@@ -265,7 +274,7 @@ async def play(speaker: Speaker, script: Script, console: Console, way: str) -> 
         outcome.anew = 0
         for line in track(script.questions, description=f"{way}: asking anew", console=console, transient=True):
             speaker.begin()
-            answer, _ = await speaker.say(line.text)
+            answer, _ = await speaker.say(asked(line))
             outcome.anew += script.values[line.fact].casefold() in answer.casefold()
     return outcome
 

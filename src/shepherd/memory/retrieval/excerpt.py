@@ -99,15 +99,20 @@ def shortened(text: str, chars: int) -> str:
     return f"{text[:head].rstrip()} {ELLIPSIS} {text[len(text) - tail :].lstrip()}" if tail > 0 else text[:chars]
 
 
+FEW_WORDS = 6
+"""Fewer are no measure: one may be a whole sentence of Chinese."""
+
+
 class Saying:
     """A text, made ready to be compared with many others."""
 
-    __slots__ = ("numbers", "plain", "shingles", "text")
+    __slots__ = ("numbers", "plain", "shingles", "text", "words")
 
     def __init__(self, text: str) -> None:
         self.text = text[:COMPARED_CHARS].casefold()
         self.plain = " ".join(re.findall(r"\w+", self.text))
         self.numbers = _NUMBER.findall(self.text)
+        self.words = frozenset(self.plain.split())
         self.shingles: frozenset[str] | None = None
         """Its runs of four characters; made when they are asked for."""
 
@@ -119,6 +124,9 @@ class Saying:
             return True
         if min(len(self.plain), len(other.plain)) < ALIKE * max(len(self.plain), len(other.plain)):
             return False
+        n_words = max(len(self.words), len(other.words))
+        if n_words >= FEW_WORDS and 2 * len(self.words & other.words) < n_words:
+            return False  # a cheap look first: most texts have nothing to do with each other
         mine, theirs = self._shingled(), other._shingled()
         if len(mine & theirs) < ALIKE * len(mine | theirs):
             return False

@@ -21,6 +21,8 @@ from shepherd.memory.rows import Hit, Trust, clean, when
 
 MOST_RESULTS = 50
 SNIPPET_CHARS = 200
+LONGEST_TURN = 200
+"""Messages: question and answer are looked for so far from what was found of a turn, not in all of a conversation."""
 TEXT_CHARS = 8_000
 """Of results as text: what a tool may put into a context at once."""
 LEAST_CHARS = 40
@@ -48,7 +50,7 @@ def search(
     if not 1 <= max_results <= MOST_RESULTS:
         raise InvalidRequest(f"max_results is {max_results}; give 1 to {MOST_RESULTS}", field="max_results")
     filters = filters or ANYWHERE
-    limit = 4 * max_results + 20  # several messages of a turn, and what was said twice, become one
+    limit = 2 * max_results + 10  # several messages of a turn, and what was said twice, become one
     if query.strip() or filters.required:
         ranked = rank(connection, query, limit=limit, filters=filters, without=without, vectors=vectors)
         scores = {each.id: each.score for each in ranked}
@@ -113,13 +115,14 @@ def _exchanges(connection: apsw.Connection, scores: dict[int, float]) -> list[tu
         """
         SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
             coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
-                AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
+                AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
             coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
-                AND a.role = 'assistant' AND a.body != '' ORDER BY a.seq DESC LIMIT 1), '')
+                AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
+                ORDER BY a.seq DESC LIMIT 1), '')
         FROM message m JOIN conversation c ON c.id = m.conversation
-        WHERE m.id IN (SELECT value FROM json_each(?))
+        WHERE m.id IN (SELECT value FROM json_each(?1))
         """,
-        (json.dumps(list(scores)),),
+        (json.dumps(list(scores)), LONGEST_TURN),
     )
     by_id = {
         id: Exchange(id, role, body, created_ms, trust, uuid, title, (conversation, turn), asked, answered)
