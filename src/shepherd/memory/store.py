@@ -125,19 +125,19 @@ class MemoryStore:
         self, history: Sequence[Entry], *, session: str | None = None, model: str = ""
     ) -> Future[list[int]]:
         """`archive`, not waited for."""
-        entries = tuple(history)
-        n_new = 0
+        entries, n_new = tuple(history), 0
+        recent, tell = self._recent, self._on_archived  # not the store: the writer may hold its last job for long
 
         def job(connection: apsw.Connection) -> list[int]:
             nonlocal n_new
             first = archive.next_id(connection)
-            ids = archive.archive(connection, entries, session=session, model=model, recent=self._recent)
+            ids = archive.archive(connection, entries, session=session, model=model, recent=recent)
             n_new = archive.next_id(connection) - first
             return ids
 
         def count(done: Future[list[int]]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self._on_archived(n_new)
+                tell(n_new)
 
         future = self._writer.submit(job)
         future.add_done_callback(count)

@@ -23,7 +23,7 @@ from shepherd.memory.writer import begin
 
 QUIET_S = 0.1
 """Nothing is pruned so soon after a commit, unless the limit itself is passed: there may be another one."""
-SETTLE_S = 0.05
+SETTLE_S = 0.02
 """So long somebody who writes waits, at most, for a file that was above its limit when it was opened."""
 RETRY_S = 1.0
 """Between two attempts to empty a log that somebody reads."""
@@ -99,10 +99,10 @@ class Upkeep:
             self._empty_log(connection)
         if not self._has_grown:
             return RETRY_S if self.must_empty_log else None
+        if waited:
+            return None  # `settle` has done what cannot wait
         self._size = size = retention.size_bytes(connection, self.path)
         is_over = retention.is_over(size, self.limit_bytes)
-        if waited and not is_over:
-            return None
         if not is_over and (quiet_s := time.monotonic() - self._busy_at) < QUIET_S:
             return QUIET_S - quiet_s
         if is_over or size > self._spent_at + self.limit_bytes // 50:

@@ -117,6 +117,8 @@ class Scorer:
         self._rarity, self._aim, self._tokenize, self._weights = found.rarity, aim, tokenize, weights
         self._total, self._is_crowd = sum(found.rarity), found.is_crowd
         self._tells = telling(terms)
+        self._days: dict[str, list[Said]] = {}
+        """What of the question is in a day: many messages were said on the same one."""
         self._asked = {word for term in terms for word in tokenize(term.said[0])}
         self._starts: dict[str, list[tuple[list[str], int, float]]] = {}
         """First word of a form -> its other words, its term, what it counts."""
@@ -140,7 +142,9 @@ class Scorer:
         if not (self._is_crowd and place == "answered"):
             for _, term, weight in self._hits(self._tokenize(before)):
                 beside[term] = max(beside.get(term, 0.0), weight * remark)
-        for _, term, weight in self._hits(self._tokenize(day)):
+        if day not in self._days:
+            self._days[day] = self._hits(self._tokenize(day))
+        for _, term, weight in self._days[day]:
             beside[term] = max(beside.get(term, 0.0), weight * weights.day)
         for _, term, weight in hits:
             counts[term] = counts.get(term, 0.0) + weight
@@ -159,6 +163,8 @@ class Scorer:
 
     def _hits(self, words: list[str]) -> list[Said]:
         starts, found = self._starts, list[Said]()
+        if starts.keys().isdisjoint(words):
+            return found
         for place, word in [(place, word) for place, word in enumerate(words) if word in starts]:
             for others, term, weight in starts[word]:
                 if not others or words[place + 1 : place + 1 + len(others)] == others:

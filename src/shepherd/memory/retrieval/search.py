@@ -7,7 +7,7 @@ said last, and texts are cut to what is worth reading.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import apsw
@@ -56,7 +56,7 @@ def search(
         scores = {each.id: each.score for each in ranked}
     else:
         scores = dict.fromkeys(recent(connection, limit=limit, filters=filters, without=without), 1.0)
-    exchanges = _exchanges(connection, scores)
+    exchanges = _exchanges(connection, scores, at_once=2 * max_results)
     terms, locate = terms_of(query), tokenizer.places(connection)
     return [
         Hit(
@@ -109,8 +109,22 @@ class Exchange(NamedTuple):
     answered: str
 
 
-def _exchanges(connection: apsw.Connection, scores: dict[int, float]) -> list[tuple[Exchange, float]]:
-    """Those messages in their order, the first of each turn."""
+def _exchanges(
+    connection: apsw.Connection, scores: dict[int, float], *, at_once: int
+) -> Iterator[tuple[Exchange, float]]:
+    """Those messages in their order, the first of each turn; so many are read `at_once`."""
+    ids, turns = list(scores), set[tuple[int, int]]()
+    for start in range(0, len(ids), at_once):
+        part = ids[start : start + at_once]
+        found = _read(connection, part)
+        for exchange in (found[id] for id in part if id in found):
+            if exchange.turn not in turns:
+                turns.add(exchange.turn)
+                yield exchange, scores[exchange.id]
+
+
+def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange]:
+    """Messages by their ids, each in its exchange."""
     rows = connection.execute(
         """
         SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
@@ -122,24 +136,19 @@ def _exchanges(connection: apsw.Connection, scores: dict[int, float]) -> list[tu
         FROM message m JOIN conversation c ON c.id = m.conversation
         WHERE m.id IN (SELECT value FROM json_each(?1))
         """,
-        (json.dumps(list(scores)), LONGEST_TURN),
+        (json.dumps(ids), LONGEST_TURN),
     )
-    by_id = {
+    return {
         id: Exchange(id, role, body, created_ms, trust, uuid, title, (conversation, turn), asked, answered)
         for id, role, body, created_ms, trust, uuid, title, conversation, turn, asked, answered in rows
     }
-    turns: dict[tuple[int, int], Exchange] = {}
-    for id in scores:
-        if id in by_id:
-            turns.setdefault(by_id[id].turn, by_id[id])
-    return [(exchange, scores[exchange.id]) for exchange in turns.values()]
 
 
 def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:
     """What was said twice only once, as it was said last, at the place of the better."""
     kept: list[tuple[Exchange, float]] = []
     sayings: list[tuple[Saying, Saying]] = []
-    for exchange, score in exchanges:
+    for n_seen, (exchange, score) in enumerate(exchanges, 1):
         asked, answered = Saying(exchange.asked), Saying(exchange.answered)
         for place, (other_asked, other_answered) in enumerate(sayings):
             if asked.is_like(other_asked) and answered.is_like(other_answered):
@@ -147,9 +156,11 @@ def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tu
                     kept[place] = (exchange, kept[place][1])
                 break
         else:
-            if len(kept) < most:  # a later one may still be the newer version of one that is kept
+            if len(kept) < most:
                 kept.append((exchange, score))
                 sayings.append((asked, answered))
+        if len(kept) == most and n_seen >= 2 * most:  # the others may be newer versions of those that are kept
+            break
     return kept
 
 
