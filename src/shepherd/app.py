@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 import threading
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -234,7 +233,6 @@ class App:
         One that nobody has chosen is done without, with a warning: a machine may have no place to write to.
         """
         facts, config = self.facts(), self.config
-        id = str(uuid.uuid4())
         try:
             store = self._shelf.of(user)
         except ConfigError as error:
@@ -251,14 +249,13 @@ class App:
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
             on_full=config.caches[0].overflow or "evict",
-            toolbox=self._toolbox(store, id) if store and (tools or config.tools.enabled) else None,
+            toolbox=self._toolbox(store) if store and (tools or config.tools.enabled) else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=recall,
-            id=id,
         )
 
-    def _toolbox(self, store: MemoryStore, session: str) -> MemoryTools | None:
+    def _toolbox(self, store: MemoryStore) -> MemoryTools | None:
         """The tools to be offered; None when there are none: a call of such a model is nobody's to answer."""
         backend = self._backends[self.facts().cache]
 
@@ -271,7 +268,6 @@ class App:
             return None
         return MemoryTools(
             store,
-            session=session,
             names={spec.name for spec in chosen},
             budget=min(RESULT_TOKENS, backend.n_ctx // 4),
             count=backend.count_tokens,

@@ -47,6 +47,7 @@ class Doubling:
     specs = (ToolSpec("double"),)
 
     def __init__(self) -> None:
+        self.session: str | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.running = 0
@@ -144,3 +145,14 @@ async def test_calls_without_a_toolbox_are_the_callers() -> None:
     await say(chat, "Double it.")
     assert len(backend.requests) == 1
     assert [m.role for m in chat.messages] == ["user", "assistant"]
+
+
+async def test_the_tools_know_the_conversation_that_calls_them() -> None:
+    tools = Doubling()
+    chat, backend = session(lambda request: Message.assistant("Yes."), tools)
+    await say(chat, "One.")
+    first = tools.session
+    chat.clear()
+    await say(chat, "Two.")
+    assert [request.session for request in backend.requests] == [first, tools.session]
+    assert first != tools.session

@@ -71,13 +71,11 @@ class Session:
         user: str | None = None,
         archive: bool = True,
         recall: bool = False,
-        id: str | None = None,
     ) -> None:
         """`user`: whose memory is used; None = none is. `archive`: what is said is kept in it, so that what leaves the
         context can be found again, and the model is told so. `recall`: what is in it is offered to the model.
 
-        `tools` are offered only; those of the `toolbox` are carried out as well. `id` names the conversation, by
-        default one that nobody else has.
+        `tools` are offered only; those of the `toolbox` are carried out as well.
         """
         self.system = system
         """The system prompt; may be changed between turns."""
@@ -87,9 +85,9 @@ class Session:
         """Of the last turn. An answer that was stopped counts one token for each piece of it that came."""
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
-        self.id = id or str(uuid.uuid4())
         self._backend = backend
         self._toolbox = toolbox
+        self._begin()
         self._template = Request(
             model,
             (),
@@ -186,7 +184,7 @@ class Session:
     def clear(self) -> None:
         """Forget the conversation, not the system prompt."""
         self._messages.clear()
-        self.id = str(uuid.uuid4())
+        self._begin()
         self._told.clear()
         self._untold = 0
         self.usage = Usage()
@@ -199,6 +197,12 @@ class Session:
                 assert isinstance(message.parts[-1], Text)
                 return message.parts[-1].text
         return None
+
+    def _begin(self) -> None:
+        """Give the conversation a name that no other one has."""
+        self.id = str(uuid.uuid4())
+        if self._toolbox is not None:
+            self._toolbox.session = self.id
 
     def _request(self, n_round: int) -> Request:
         system = (Message.system(self.system),) if self.system else ()

@@ -11,6 +11,9 @@ from shepherd.core import ToolCall, ToolResult, ToolSpec
 class Toolbox(Protocol):
     """Tools that can be called from one conversation. Safe for concurrent use from one event loop."""
 
+    session: str | None
+    """The name of the conversation that calls; it says so itself."""
+
     @property
     def specs(self) -> Sequence[ToolSpec]:
         """What is offered, in the order in which it is."""
