@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shepherd.agent.remember import Remembering, entry_of
+from shepherd.agent.remember import Histories, Remembering, entry_of
 from shepherd.core import (
     BadCall,
     Event,
@@ -258,3 +260,14 @@ def test_what_came_out_of_the_memory_does_not_go_into_it_again(tool: str) -> Non
     entry = entry_of(Message("tool", (ToolResult("c1", (Text("Result 1: the secret"),), tool),)))
     assert entry.recalled
     assert entry.text == ""
+
+
+@given(st.lists(st.lists(st.sampled_from(["yes", "no", "Tell me more.", ""]), max_size=6), min_size=1, max_size=5))
+def test_a_history_that_is_known_is_read_as_a_new_one_would_be(turns: list[list[str]]) -> None:
+    known = Histories()
+    for said in turns:
+        for fields in ({}, {"session": None}, {"user": "ada"}):
+            asked = request(*said, **fields)
+            assert known.of(asked) == Histories().of(asked)
+    known.clear()
+    assert known.of(request("yes")) == Histories().of(request("yes"))

@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Protocol
 
 from shepherd.backends.base import Backend
@@ -94,6 +93,31 @@ class Blocks:
         self._held.clear()
 
 
+class Histories:
+    """The conversations of late as the archive takes them: one that has grown is not read again from its start."""
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._held: OrderedDict[object, tuple[tuple[Message, ...], list[Entry], list[bytes]]] = OrderedDict()
+
+    def of(self, request: Request) -> tuple[tuple[Entry, ...], list[bytes]]:
+        """The entries of a request's messages, and for each a name for it and all before it."""
+        key = (request.user, request.session) if request.session else (request.user, request.messages[:1])
+        old, entries, shas = self._held.pop(key, ((), [], []))
+        pairs = zip(old, request.messages, strict=False)
+        n = next((at for at, (a, b) in enumerate(pairs) if a is not b and a != b), min(len(old), len(request.messages)))
+        fresh = [entry_of(message) for message in request.messages[n:]]
+        entries, shas = entries[:n] + fresh, shas[:n] + [entry.sha for entry in fresh]
+        self._held[key] = request.messages, entries, shas
+        if len(self._held) > self._limit:
+            self._held.popitem(last=False)
+        # Named after the user, too: two may say the same, and must not see each other's quotes.
+        return tuple(entries), chained(shas, repr((request.user, _session(request))))
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """One request, on its way."""
@@ -114,10 +138,12 @@ class Remembering:
         self._backend = backend
         self._shelf = shelf
         self._blocks = Blocks()
+        self._histories = Histories()
 
     def forget(self) -> None:
-        """Drop everything that was recalled: it may quote what must be forgotten."""
+        """Drop everything that was said and recalled: it may be what must be forgotten, or quote it."""
         self._blocks.clear()
+        self._histories.clear()
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
@@ -155,12 +181,12 @@ class Remembering:
             return None
 
     async def _tell(self, store: MemoryStore, request: Request) -> Told:
-        history = tuple(map(entry_of, request.messages))
+        history, chains = self._histories.of(request)
         ids = await self._archive(store, request, history)
         if not request.recall:
             return Told(request, history, ids, 0)
         try:
-            messages = await self._with_quotes(store, request, history, ids)
+            messages = await self._with_quotes(store, request, history, chains, ids)
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError as error:
             logger.warning("nothing is recalled for this turn: %s", error)
@@ -184,11 +210,14 @@ class Remembering:
             return ()
 
     async def _with_quotes(
-        self, store: MemoryStore, request: Request, history: Sequence[Entry], ids: Sequence[int]
+        self,
+        store: MemoryStore,
+        request: Request,
+        history: Sequence[Entry],
+        chains: Sequence[bytes],
+        ids: Sequence[int],
     ) -> tuple[Message, ...]:
         """The messages, each with what was recalled for it; for the newest that is decided now."""
-        # Named after the user, too: two may say the same, and must not see each other's quotes.
-        chains = chained((entry.sha for entry in history), repr((request.user, _session(request))))
         asked = [at for at, message in enumerate(request.messages) if is_input(message) and message.text.strip()]
         blocks = {at: block for at in asked if (block := self._blocks.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
@@ -250,7 +279,6 @@ def _with_profile(messages: Sequence[Message], text: str) -> tuple[Message, ...]
     return (Message("system", (Text(text, aside=True),)), *messages)
 
 
-@lru_cache(maxsize=16_384)  # clients and sessions send the same messages again at every turn
 def entry_of(message: Message) -> Entry:
     """A message as the archive takes it: what is said in it, without our asides and without thoughts."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
