@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import zipfile
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
@@ -431,8 +432,12 @@ def test_where_a_file_is_cut_makes_no_difference(objects: list[Any], frame: str,
 
 @settings(deadline=None)
 @given(st.binary(max_size=200) | st.text('[]{}",:\\ \n1rolecontentuser', max_size=80).map(str.encode))
+@example(b"\x1c")
+@example(b"\xff\xfe \x00")
 def test_no_file_is_a_traceback(raw: bytes) -> None:
-    assert read(raw) or not raw.strip()
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = raw.decode("utf-16" if wide else "utf-8-sig", "replace")
+    assert read(raw) or not text.strip()
 
 
 KEYS = ["type", "uuid", "role", "text", "content", "parts", "id", "name", "messages", "parent", "x"]
