@@ -69,7 +69,9 @@ Tools: \d+ available
 
     def never_ending(self) -> None:
         """From now on, answers go on until they are stopped."""
-        (self.folder / "shepherd.toml").write_text("[sampling]\nignore_eos = true\ntemperature = 0.8\n")
+        # No tools: what is drawn at random may be a call, and that ends the answer.
+        config = "[sampling]\nignore_eos = true\ntemperature = 0.8\n[tools]\nenabled = []\n"
+        (self.folder / "shepherd.toml").write_text(config)
 
 
 @pytest.fixture(scope="session")
