@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import apsw
 import pytest
@@ -17,6 +18,7 @@ from shepherd.memory.archive import archive, headline
 from shepherd.memory.naming import RECENT, Named, Recent
 from shepherd.memory.rows import Call, Entry, Stored
 from shepherd.memory.schema import open_file
+from shepherd.memory.store import MemoryStore
 
 
 def say(*texts: str) -> list[Entry]:
@@ -323,3 +325,17 @@ def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
             connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
     finally:
         connection.close()
+
+
+def test_half_a_character_in_a_call_is_stored_like_one_in_a_text(tmp_path: Path) -> None:
+    with MemoryStore(tmp_path / "half.db") as store:
+        call = Call("\ud800", "na\udfffme", '{"text": "\udc00 zebra\0"}')
+        history = [
+            Entry("user", "\ud800 go"),
+            Entry("assistant", "", calls=(call,)),
+            Entry("tool", "\udfff", call_id="\ud800"),
+        ]
+        ids = store.archive(history, session="\ud800", model="\ud800")
+        assert all(ids)
+        assert store.archive(history, session="\ud800") == ids
+        assert [hit.message_id for hit in store.search("zebra")] == [ids[1]]

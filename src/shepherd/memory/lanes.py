@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import apsw
 
-from shepherd.memory.rows import Entry, when
+from shepherd.memory.rows import Entry, clean, when
 
 LANES = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
 """By role. What the system says is kept and not indexed: it would be found by everything."""
@@ -37,7 +37,7 @@ def spaced(text: str) -> str:
 def indexed(entry: Entry) -> str:
     """What is indexed of a message's own: its text, and what its calls ask for."""
     called = "".join(f"\n{call.name} {call.arguments}" for call in entry.calls)
-    return spaced(entry.text + called)
+    return spaced(entry.text + clean(called))
 
 
 def context(created_ms: int, body: str, before: Sequence[str]) -> str:
