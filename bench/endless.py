@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import random
 import sys
 import tempfile
@@ -39,7 +38,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from sides import EMBEDDED, Server, Setup, running
-from talk import GENERATOR
+from talk import generator
 from verdict import WIDTH
 
 from shepherd import config as configuration
@@ -161,7 +160,7 @@ def facts(rnd: random.Random, n: int) -> list[tuple[str, str, str]]:
 
 def write(n_facts: int, n_tokens: int, count: Callable[[str], int]) -> Script:
     """A conversation of at least `n_tokens`, as `count` counts, with the facts evenly spread over it."""
-    gen = _generator()
+    gen = generator()
     gen.R.seed(SEED)
     asked, others = facts(random.Random(SEED), n_facts), gen.uniq_facts(3 * n_facts)
     lines: list[Line] = []
@@ -347,15 +346,6 @@ def main() -> None:
         f"endless-{said.n_ctx}", {"bench": "endless", "model": "embedded", "threads": 1, **result}, quick=said.quick
     )
     console.print(f"written to {path}")
-
-
-def _generator() -> Any:
-    spec = importlib.util.spec_from_file_location("lamb_generator", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Talk:
     """
 
     def __init__(self, writer: Writer, seed: int) -> None:
-        self._gen = _generator()
+        self._gen = generator()
         self._gen.R.seed(seed)
         self._writer = writer
         self._tools = self._gen.R.sample(TOOLS, 2) if self._gen.R.random() < TOOLED else []
@@ -170,7 +170,7 @@ class Talk:
         return [("user", said), gen.call(name, arguments), gen.resp(result), ("assistant", answer)]
 
 
-def _generator() -> Any:
+def generator() -> Any:
     """The training generator as a module of its own: it keeps its source of chance in a global."""
     spec = importlib.util.spec_from_file_location("lamb_generator", GENERATOR)
     assert spec is not None

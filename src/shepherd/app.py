@@ -42,7 +42,7 @@ from shepherd.engine.sizing import context_size
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.work import EngineOptions
 from shepherd.memory.forget import Removed
-from shepherd.memory.scope import Shelf, default_path
+from shepherd.memory.scope import shelf_of
 from shepherd.memory.store import MemoryStore
 from shepherd.tools import choice
 from shepherd.tools.groups import GROUPS
@@ -106,7 +106,7 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
-        self._shelf = self._make_shelf(None)
+        self._shelf = shelf_of(config.memory, self._env)
         self._embedding: EmbeddingModel | None = None
         self._meanings: Meanings | None = None
         self._backends: dict[str, LocalBackend] = {}
@@ -290,11 +290,6 @@ class App:
             self._answering = {name: Remembering(backend, self._shelf) for name, backend in self._backends.items()}
             self._router = Router(self._answering, [_route(rule, self.config.memory) for rule in self.config.routes])
 
-    def _make_shelf(self, embedder: EmbeddingModel | None) -> Shelf:
-        memory = self.config.memory
-        path = Path(memory.database_path) if memory.database_path else default_path(self._env)
-        return Shelf(path, max_size_bytes=memory.max_size_bytes, mmap_size=memory.mmap_size, embedder=embedder)
-
     def _open_embedding(self, use_extra_bufts: bool, on_progress: Callable[[Loading], None]) -> None:
         """Load the model that makes vectors, if one is configured, and keep making those that are missing."""
         if (spec := self.config.memory.embedding_model) is None:
@@ -306,7 +301,7 @@ class App:
         self._embedding = EmbeddingModel.load(path, n_threads=1, use_extra_bufts=use_extra_bufts)
         on_progress(Loading("weights", path.stem, 1.0))
         self._shelf.close()
-        self._shelf = self._make_shelf(self._embedding)
+        self._shelf = shelf_of(self.config.memory, self._env, self._embedding)
         self._meanings = Meanings(self._shelf)
 
     def _check_files(self) -> dict[str, gguf.Header]:

@@ -125,7 +125,8 @@ def test_a_key_or_value_out_of_bounds_is_refused_by_name(
 
 def said(db: apsw.Connection, entry: Entry) -> int:
     conversation = archive.add_conversation(db)
-    return archive.add_message(db, conversation, entry, seq=0, turn=0, chain=conversation.to_bytes(16, "big"))
+    (id,) = archive.add_messages(db, conversation, [archive.New(entry, 0, 0, conversation.to_bytes(16, "big"))])
+    return id
 
 
 @pytest.mark.parametrize(

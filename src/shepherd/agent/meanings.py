@@ -6,8 +6,6 @@ import logging
 import threading
 from pathlib import Path
 
-import apsw
-
 from shepherd.core import ShepherdError
 from shepherd.memory.scope import Shelf
 
@@ -38,7 +36,7 @@ class Meanings:
         while not self._closed.wait(self._pause_s):
             for store in self._shelf.stores():
                 try:
-                    newest = store.read(_newest)
+                    newest = store.newest_message()
                     if done.get(store.path) == newest:
                         continue
                     if n := store.embed(stop=self._closed.is_set):
@@ -47,8 +45,3 @@ class Meanings:
                 except ShepherdError as error:
                     if not self._closed.is_set():
                         logger.warning("no vectors for %s: %s", store.path, error)
-
-
-def _newest(connection: apsw.Connection) -> int:
-    ((id,),) = connection.execute("SELECT coalesce(max(id), 0) FROM message")
-    return int(id)

@@ -7,7 +7,7 @@ I/O; it only marks. What is recalled stands in front of the newest user message,
 history without our quotes, so they are remembered here and put back at every turn, and the prompt begins like the one
 before (M4). Forgetting where one stood costs a prefill, nothing else.
 
-Not here: what is worth recalling (`memory.recall`), and who may have a memory (`memory.scope`).
+Not here: what is worth recalling (`memory.injection`), and who may have a memory (`memory.scope`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from shepherd.backends.base import Backend
 from shepherd.backends.turns import is_input
@@ -49,6 +49,9 @@ READS_MEMORY = frozenset({"search_memory", "get_fact"})
 BUDGET_TOKENS, BUDGET_SHARE = 512, 10
 """What is recalled for one message: at most so many tokens, and one part in so many of the context."""
 PROFILE_TOKENS = 256
+BLOCKS = 10_000
+"""Questions of late for which it is remembered what was recalled."""
+T = TypeVar("T")
 
 
 class Counting(Backend, Protocol):
@@ -72,21 +75,22 @@ class Block:
     ids: tuple[int, ...] = ()
 
 
-class Blocks:
-    """What was recalled of late, by the name of the history it was recalled for; the longest unused is forgotten."""
+class Latest(Generic[T]):
+    """So many values of late, by their keys; the longest unused is forgotten. Event loop only."""
 
-    def __init__(self, limit: int = 10_000) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: OrderedDict[bytes, Block] = OrderedDict()
+        self._held: OrderedDict[object, T] = OrderedDict()
 
-    def find(self, chain: bytes) -> Block | None:
-        if chain in self._held:
-            self._held.move_to_end(chain)
-        return self._held.get(chain)
+    def find(self, key: object) -> T | None:
+        if key in self._held:
+            self._held.move_to_end(key)
+        return self._held.get(key)
 
-    def keep(self, chain: bytes, block: Block) -> None:
-        self._held[chain] = block
-        while len(self._held) > self._limit:
+    def keep(self, key: object, value: T) -> None:
+        self._held[key] = value
+        self._held.move_to_end(key)
+        if len(self._held) > self._limit:
             self._held.popitem(last=False)
 
     def clear(self) -> None:
@@ -97,25 +101,22 @@ class Histories:
     """The conversations of late as the archive takes them: one that has grown is not read again from its start."""
 
     def __init__(self, limit: int = 32) -> None:
-        self._limit = limit
-        self._held: OrderedDict[object, tuple[tuple[Message, ...], list[Entry], list[bytes]]] = OrderedDict()
+        self._read = Latest[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
 
     def of(self, request: Request) -> tuple[tuple[Entry, ...], list[bytes]]:
         """The entries of a request's messages, and for each a name for it and all before it."""
         key = (request.user, request.session) if request.session else (request.user, request.messages[:1])
-        old, entries, shas = self._held.pop(key, ((), [], []))
+        old, entries, shas = self._read.find(key) or ((), [], [])
         pairs = zip(old, request.messages, strict=False)
         n = next((at for at, (a, b) in enumerate(pairs) if a is not b and a != b), min(len(old), len(request.messages)))
         fresh = [entry_of(message) for message in request.messages[n:]]
         entries, shas = entries[:n] + fresh, shas[:n] + [entry.sha for entry in fresh]
-        self._held[key] = request.messages, entries, shas
-        if len(self._held) > self._limit:
-            self._held.popitem(last=False)
+        self._read.keep(key, (request.messages, entries, shas))
         # Named after the user, too: two may say the same, and must not see each other's quotes.
         return tuple(entries), chained(shas, repr((request.user, _session(request))))
 
     def clear(self) -> None:
-        self._held.clear()
+        self._read.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ class Remembering:
     def __init__(self, backend: Counting, shelf: Shelf) -> None:
         self._backend = backend
         self._shelf = shelf
-        self._blocks = Blocks()
+        self._blocks = Latest[Block](BLOCKS)
+        """What was recalled, by the name of the history it was recalled for."""
         self._histories = Histories()
 
     def forget(self) -> None:

@@ -25,7 +25,7 @@ from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.files import told
 from shepherd.memory.rows import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
-from shepherd.memory.scope import LOCAL, Shelf, default_path
+from shepherd.memory.scope import LOCAL, Shelf, shelf_of
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -64,9 +64,7 @@ class Ask:
 
     def shelf(self, embedder: Embedder | None = None) -> Shelf:
         """The memories of all."""
-        config = self.config.memory
-        path = config.database_path or default_path(os.environ)
-        return Shelf(Path(path), max_size_bytes=config.max_size_bytes, mmap_size=config.mmap_size, embedder=embedder)
+        return shelf_of(self.config.memory, os.environ, embedder)
 
     def memory(self, shelf: Shelf) -> MemoryStore:
         store = shelf.of(LOCAL if self.user is None else self.user)
@@ -180,7 +178,7 @@ def show(ask: Ask, *, name: str | None, limit: int) -> None:
             return
         found = _message(store, name)
         if found is not None:
-            its = conversation_called(store, _name_of(store, found.conversation))
+            its = store.conversation_with(found.conversation)
             messages = [each for each in store.messages(its.uuid, shared=True) if each.turn == found.turn]
         else:
             its = conversation_called(store, name)
@@ -231,11 +229,6 @@ def _message(store: MemoryStore, name: str) -> Stored | None:
     if not found and (name.startswith("#") or store.conversation(name) is None):
         raise InvalidRequest(f"there is no message {digits}, and no conversation whose name begins so", field="name")
     return found[0] if found else None
-
-
-def _name_of(store: MemoryStore, conversation: int) -> str:
-    sql = "SELECT uuid FROM conversation WHERE id = ?"
-    return str(store.read(lambda connection: connection.execute(sql, (conversation,)).fetchall())[0][0])
 
 
 def conversation_called(store: MemoryStore, name: str) -> Conversation:

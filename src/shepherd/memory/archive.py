@@ -91,21 +91,6 @@ class New(NamedTuple):
     """Of the entry; None = not known yet."""
 
 
-def add_message(
-    connection: apsw.Connection,
-    conversation: int,
-    entry: Entry,
-    *,
-    seq: int,
-    turn: int,
-    chain: bytes,
-    before: Sequence[str] = (),
-    before_ids: Sequence[int] = (),
-) -> int:
-    """Store one message and index it; its id. See `New`."""
-    return add_messages(connection, conversation, [New(entry, seq, turn, chain, before, before_ids)])[0]
-
-
 def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[New]) -> range:
     """Store messages and index them; their ids. Much cheaper than one by one."""
     first = next_id(connection)

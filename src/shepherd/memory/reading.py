@@ -97,6 +97,18 @@ def conversation(connection: apsw.Connection, uuid: str) -> Conversation | None:
     return found[0] if found else None
 
 
+def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
+    """The one that messages name by this id."""
+    (row,) = connection.execute(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", (id,))
+    return _conversation(row)
+
+
+def newest_message(connection: apsw.Connection) -> int:
+    """The id of the message that was stored last; 0 = there is none."""
+    ((id,),) = connection.execute("SELECT coalesce(max(id), 0) FROM message")
+    return int(id)
+
+
 def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
     """Ids of the messages of the turn that a session is in, in order; none if nothing is stored of it."""
     rows = connection.execute(

@@ -15,7 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import platformdirs
 
@@ -23,6 +23,7 @@ from shepherd.core import MemoryFailure
 from shepherd.memory.rows import clean
 
 if TYPE_CHECKING:
+    from shepherd.memory.rows import Embedder
     from shepherd.memory.store import MemoryStore
 
 LOCAL = "local"
@@ -39,6 +40,23 @@ def default_path(env: Mapping[str, str]) -> Path:
     if Path(DEFAULT_NAME).exists():
         return Path(DEFAULT_NAME)
     return Path(platformdirs.user_data_dir("shepherd")) / "memory.db"
+
+
+class Settings(Protocol):
+    """What a configuration says of the memory."""
+
+    @property
+    def database_path(self) -> str | None: ...
+    @property
+    def max_size_bytes(self) -> int: ...
+    @property
+    def mmap_size(self) -> int: ...
+
+
+def shelf_of(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> Shelf:
+    """The memories that a configuration means; nothing is opened yet."""
+    path = settings.database_path or default_path(env)
+    return Shelf(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
 
 
 class Shelf:

@@ -182,6 +182,14 @@ class MemoryStore:
         job = partial(reading.messages, conversation=found.id, after_seq=after_seq, limit=limit, shared=shared)
         return self.read(job)
 
+    def conversation_with(self, id: int) -> Conversation:
+        """The conversation that a stored message names."""
+        return self.read(partial(reading.conversation_with, id=id))
+
+    def newest_message(self) -> int:
+        """The id of the message that was stored last; 0 = there is none."""
+        return self.read(reading.newest_message)
+
     def newest_turn(self, session: str) -> list[int]:
         """The messages of the turn that a session is in: the question, and what was said to it so far."""
         return self.read(partial(reading.newest_turn, session=session))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -108,10 +108,8 @@ def _line(fields: Mapping[str, Any], where: str) -> Meant:
     yield Line(_name(fields, _NAMES), said, _str(fields, "title"), _str(fields, "model"))
 
 
-def _messages(fields: Mapping[str, Any], where: str) -> Meant:
-    """One conversation as a list of messages, in the way of the APIs."""
-    messages = fields.get("messages", fields.get("conversations"))
-    assert isinstance(messages, list)
+def _all_entries(messages: Sequence[Any], where: str) -> Generator[Problem, None, list[Entry]]:
+    """What a list of messages holds; what is wrong with one of them is told, and the others are taken."""
     entries: list[Entry] = []
     for number, message in enumerate(messages, 1):
         for each in _entries(message, f"{where}, message {number}"):
@@ -119,6 +117,14 @@ def _messages(fields: Mapping[str, Any], where: str) -> Meant:
                 yield each
             else:
                 entries.append(each)
+    return entries
+
+
+def _messages(fields: Mapping[str, Any], where: str) -> Meant:
+    """One conversation as a list of messages, in the way of the APIs."""
+    messages = fields.get("messages", fields.get("conversations"))
+    assert isinstance(messages, list)
+    entries = yield from _all_entries(messages, where)
     if entries:
         yield Talk(
             "jsonl",
@@ -219,13 +225,7 @@ def _claude(fields: Mapping[str, Any], where: str) -> Meant:
             for key, node in nodes.items()
         }
         chosen = [nodes[key] for key in _path(tree, fields.get("current_leaf_message_uuid"))]
-    entries: list[Entry] = []
-    for number, message in enumerate(chosen, 1):
-        for each in _entries(message, f"{where}, message {number}"):
-            if isinstance(each, Problem):
-                yield each
-            else:
-                entries.append(each)
+    entries = yield from _all_entries(chosen, where)
     if entries:
         yield Talk(
             "claude",
