@@ -86,7 +86,7 @@ def message_of(chunks: Iterable[Json]) -> tuple[Json, str]:
 
 def whole_of(reply: Reply, *, model: str = "gpt-4") -> Json:
     encoder = openai_chat.encoder(ChatOptions(), id="chatcmpl-1", created=17, model=model)
-    return encoder.encode_reply(reply)
+    return encoder.encode_replies([reply])
 
 
 USAGE = Usage(input=10, cache_read=30, cache_write=2, output=8, reasoning=3)

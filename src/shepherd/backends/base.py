@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -29,7 +29,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What `/v1/models` says of one model."""
+    """What is told of one model that can be asked for. Empty and 0 = not known."""
 
     id: str
     n_ctx: int
@@ -37,6 +37,36 @@ class ModelCard:
     created: int
     """Unix time of the model file, in seconds."""
     description: str = ""
+    kind: Literal["chat", "embedding"] = "chat"
+    n_bytes: int = 0
+    """Size of the file, all of its parts."""
+    architecture: str = ""
+    """As the GGUF file calls it: `qwen3`, `bert`."""
+    parameters: str = ""
+    """How many, for a person: `8.2B`."""
+    quantization: str = ""
+    """Such as `Q4_K_M`."""
+    capabilities: tuple[str, ...] = ()
+    """Of `completion`, `tools`, `thinking`, `insert` (fills in the middle), `embedding`."""
+    template: str = ""
+    """The source of its chat template."""
+    loaded: bool = True
+    expires: float | None = None
+    """Unix time at which it will be unloaded unless it is used; None = never, or not loaded."""
+    memory_bytes: int = 0
+    """What it takes while it is loaded: weights and caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors for several inputs."""
+
+    model: str
+    """The id of the card."""
+    vectors: Sequence[Sequence[float]]
+    """One for each input, of length 1 (Euclidean)."""
+    n_tokens: tuple[int, ...]
+    """Of each input, as it was read."""
 
 
 @dataclass(frozen=True, slots=True)

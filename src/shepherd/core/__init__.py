@@ -35,6 +35,8 @@ from shepherd.core.events import (
     Started,
     StopReason,
     TextDelta,
+    TokenScore,
+    Traced,
     Usage,
     fold,
     replay,
@@ -51,7 +53,7 @@ from shepherd.core.messages import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.core.request import Grammar, OnFull, ReasoningLevel, Request, Sampling, ToolChoice
+from shepherd.core.request import Completion, Grammar, OnFull, ReasoningLevel, Request, Sampling, ToolChoice
 
 __all__ = [
     "Assembler",
@@ -61,6 +63,7 @@ __all__ = [
     "CallDelta",
     "CallEnded",
     "CallStarted",
+    "Completion",
     "ConfigError",
     "ContextFull",
     "EngineDown",
@@ -92,10 +95,12 @@ __all__ = [
     "Text",
     "TextDelta",
     "TimedOut",
+    "TokenScore",
     "ToolCall",
     "ToolChoice",
     "ToolResult",
     "ToolSpec",
+    "Traced",
     "UnknownModel",
     "Unreachable",
     "Usage",

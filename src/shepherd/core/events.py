@@ -3,6 +3,7 @@
     stream := Started notice* ( TextDelta | ReasoningDelta | call | notice )* Finished
     call   := CallStarted CallDelta* CallEnded(ToolCall | BadCall)
     notice := Progress | Evicted
+    Traced may come anywhere in between: it is about the answer, not of it
 
 Streaming is the only path; a whole reply is the fold of its events. `Assembler.feed` *is* the grammar: it raises on any
 other order. Failures are exceptions, never events.
@@ -72,8 +73,35 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """What the model was given (`prompt`), or the next piece of what it wrote (`output`), word for word.
+
+    Only for requests with `trace`.
+    """
+
+    stage: Literal["prompt", "output"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """How likely one token was, before sampling parameters had their say."""
+
+    id: int
+    piece: bytes
+    """May end inside of a character."""
+    logprob: float
+    """Natural logarithm of the probability."""
+    top: tuple[tuple[int, bytes, float], ...] = ()
+    """The likeliest tokens there: id, bytes, logprob; the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     text: str
+    scores: tuple[TokenScore, ...] = field(default=(), compare=False)
+    """Of the tokens that have become visible text since the last one, if the request wants them; together they spell
+    the answer's text, but not every delta's scores spell that delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +141,9 @@ class Finished:
     """The stop string that ended it, when `reason` is `stop`."""
 
 
-Event = Started | Progress | Evicted | TextDelta | ReasoningDelta | CallStarted | CallDelta | CallEnded | Finished
+Event = (
+    Started | Progress | Evicted | Traced | TextDelta | ReasoningDelta | CallStarted | CallDelta | CallEnded | Finished
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +157,8 @@ class Reply:
     stop: str | None = None
     evicted: int = 0
     """Messages that left the context for this reply."""
+    scores: tuple[TokenScore, ...] = ()
+    """Of the tokens of the visible text, if the request wanted them."""
 
 
 class GrammarError(AssertionError):
@@ -147,6 +179,7 @@ class Assembler:
         self._call = CallStarted("", "")
         self._arguments: list[str] = []
         self._evicted = 0
+        self._scores: list[TokenScore] = []
 
     def feed(self, event: Event) -> None:
         """Take the next event.
@@ -157,6 +190,8 @@ class Assembler:
             case "new", Started():
                 self._started = event
                 self._state = "open"
+            case "open" | "call", Traced():
+                pass
             case "open", Progress():
                 pass
             case "open", Evicted():
@@ -192,6 +227,7 @@ class Assembler:
             model=self._started.model,
             stop=self._finished.stop,
             evicted=self._evicted,
+            scores=tuple(self._scores),
         )
 
     def partial(self) -> Message:
@@ -201,6 +237,7 @@ class Assembler:
     def _add_text(self, event: TextDelta) -> None:
         if not event.text:
             raise GrammarError("a TextDelta is never empty")
+        self._scores += event.scores
         last = self._parts[-1] if self._parts else None
         if isinstance(last, Text):
             self._parts[-1] = Text(last.text + event.text)

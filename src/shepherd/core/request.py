@@ -63,11 +63,23 @@ class Grammar:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """A bare text to be continued, without messages, tools or a chat template."""
+
+    prompt: str | tuple[int, ...]
+    """Text, in which nothing is a control token, or the tokens themselves."""
+    suffix: str | None = None
+    """What stands behind the gap: the answer fills the middle (FIM)."""
+    echo: bool = False
+    """Say the prompt first, as part of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One turn to be generated: the whole conversation, its tools, and how to answer."""
 
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
     sampling: Sampling = Sampling()
@@ -79,7 +91,15 @@ class Request:
     grammar: Grammar | None = None
     parallel_calls: bool | None = None
     """False: at most one call in this answer."""
+    completion: Completion | None = None
+    """A bare prompt in place of messages."""
+    logprobs: int | None = None
+    """None = not wanted; else how many alternatives are told with each visible token, 0 or more."""
     on_full: OnFull | None = None
+    background: bool | None = None
+    """A side task (a title, a summary): it may never take room or time from a conversation that is no side task."""
+    trace: bool = False
+    """Report what the model is given and what it writes, word for word (`Traced`)."""
     session: str | None = None
     """A stable key of the conversation, where the client has one."""
     user: str | None = None

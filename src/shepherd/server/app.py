@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -22,45 +22,22 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shepherd.backends.base import Health, ModelCard
-from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
-from shepherd.engine.stats import CacheStats
+from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.auth import LOCAL_ORIGIN, Guard
 from shepherd.server.body import json_bytes
 from shepherd.server.caches import encode_caches
-from shepherd.server.exchange import REQUEST_ID, Answers, Exchange, Limits, Live, retry_headers
-from shepherd.server.inquiry import USER_HEADER, Remembers
+from shepherd.server.caller import USER
+from shepherd.server.exchange import REQUEST_ID, Exchange, Keeps, Limits, Live, Shared, Surface, retry_headers
 from shepherd.server.listen import loop_factory, serve
 from shepherd.server.memory import MEMORY_ENDPOINTS, add_memory_paths
 from shepherd.server.metrics import CONTENT_TYPE, Metrics
-from shepherd.server.surfaces import SURFACES, Surface, codec_of
-from shepherd.wire.openai_shapes import encode_model, encode_models
+from shepherd.server.models import add_model_paths, still_loading
+from shepherd.server.observe import Observe
+from shepherd.server.query import Asked, Query
+from shepherd.server.service import Service
+from shepherd.server.surfaces import QUERIES, SURFACES, encode_error
 
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
-
-
-class Service(Answers, Remembers, Protocol):
-    """What the server needs of the program behind it. Called on the event loop; what is not awaited returns at once,
-    but for `memory`, which is called in a thread."""
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-    def health(self) -> Health: ...
-
-    def stats(self) -> Mapping[str, CacheStats]:
-        """By name, the figures of every cache that is open."""
-        ...
-
-    def n_archived(self) -> int:
-        """Messages that were archived since the start."""
-        ...
-
-    async def clear(self, name: str) -> None:
-        """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
-
-        Raises: `EngineDown`.
-        """
-        ...
 
 
 def run_server(
@@ -83,8 +60,13 @@ def create_app(
     host: str = "127.0.0.1",
     origins: Collection[str] = (),
     limits: Limits = Limits(),  # noqa: B008 - frozen
+    observe: Sequence[Observe] = (),
+    kept: Keeps | None = None,
 ) -> FastAPI:
-    """The application. `api_keys`: `None` = open, empty = refuse all; `host`: where it will listen."""
+    """The application. `api_keys`: `None` = open, empty = refuse all; `host`: where it will listen.
+
+    `observe` makes whoever looks on at each request; `kept` remembers the answers of surfaces that keep them.
+    """
     app = FastAPI(
         title="Shepherd",
         version=version("shepherd"),
@@ -94,9 +76,13 @@ def create_app(
     )
     live = app.state.live = Live()
     metrics = Metrics(service.stats, service.n_archived)
+    shared = Shared(service, limits, live, metrics, observe, kept)
     for surface in SURFACES:
-        _add_surface(app, surface, partial(Exchange, surface, service, limits, live, metrics))
+        _add_posts(app, surface, partial(Exchange, surface, shared))
+    for query in QUERIES:
+        _add_posts(app, query, partial(Asked, query, shared))
     _add_telling_paths(app, service)
+    add_model_paths(app, service)
     _add_cache_paths(app, service, metrics)
     add_memory_paths(app, service, limits, is_open=api_keys is None)
     app.add_exception_handler(HTTPException, _answer_http_error)
@@ -115,22 +101,20 @@ def create_app(
     return app
 
 
-def _add_surface(app: FastAPI, surface: Surface, exchange: Callable[[], Exchange]) -> None:
+def _add_posts(app: FastAPI, row: Surface | Query, answering: Callable[[], Response]) -> None:
     async def answer() -> Response:
-        return exchange()
+        return answering()
 
-    for path in surface.paths:
+    for path in row.paths:
         app.add_api_route(
             path,
             answer,
             methods=["POST"],
-            name=surface.name,
-            summary=surface.summary,
-            include_in_schema=path == surface.path,
+            name=row.name,
+            summary=row.summary,
+            include_in_schema=path == row.path,
             response_class=Response,
-            openapi_extra={
-                "requestBody": {"required": True, "content": {"application/json": {"schema": surface.body}}}
-            },
+            openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": row.body}}}},
         )
 
 
@@ -153,40 +137,18 @@ def _add_telling_paths(app: FastAPI, service: Service) -> None:
             body["detail"] = found.detail
         return _json(body, 200 if found.status == "ok" else 503)
 
-    async def models(request: HTTPRequest) -> Response:
-        """The models that can be named in a request."""
-        cards = service.models()
-        if not cards and service.health().status == "loading":
-            # An empty list would be believed and remembered.
-            return _error_response(request, _still_loading())
-        return _json(encode_models([_model_body(card) for card in cards]))
-
-    async def model(request: HTTPRequest, model_id: str) -> Response:
-        """One model."""
-        cards = service.models()
-        for card in cards:
-            if card.id == model_id:
-                return _json(_model_body(card))
-        if not cards and service.health().status == "loading":
-            return _error_response(request, _still_loading())
-        return _error_response(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
+    paths = [surface.path for surface in SURFACES] + [query.path for query in QUERIES]
 
     async def root() -> Response:
         """What is here."""
-        endpoints = [f"POST {path}" for surface in SURFACES for path in surface.paths[:1]]
+        endpoints = [f"POST {path}" for path in paths]
         endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
         endpoints += [*MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
         return _json({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
-    for path, handler in (
-        ("/health", health),
-        ("/v1/models", models),
-        ("/v1/models/{model_id:path}", model),
-        ("/", root),
-    ):
-        _add_reading(app, path, handler)
-    for path, handler in (("/v1/health", health), ("/models", models)):
-        app.add_api_route(path, handler, methods=["GET", "HEAD"], include_in_schema=False)
+    _add_reading(app, "/health", health)
+    _add_reading(app, "/", root)
+    app.add_api_route("/v1/health", health, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
@@ -194,7 +156,7 @@ def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """What every cache holds, and what it has done since the start."""
         stats = service.stats()
         if not stats and service.health().status == "loading":
-            return _error_response(request, _still_loading())
+            return _error_response(request, still_loading())
         models = {name: cache.model for name, cache in service.health().caches.items()}
         return _json(encode_caches(stats, models))
 
@@ -202,7 +164,7 @@ def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """Forget what a cache holds; answers in the making go on."""
         known = service.stats()
         if not known and service.health().status == "loading":
-            return _error_response(request, _still_loading())
+            return _error_response(request, still_loading())
         if name not in known:
             message = f"there is no cache {name[:80]!r}; known: {', '.join(known) or 'none'}"
             return _error_response(request, InvalidRequest(message, status=404))
@@ -233,16 +195,8 @@ def _json(body: Any, status: int = 200) -> Response:
     return Response(json_bytes(body), status, media_type="application/json")
 
 
-def _still_loading() -> EngineDown:
-    return EngineDown("the model is still loading; try again in a moment")
-
-
-def _model_body(card: ModelCard) -> dict[str, Any]:
-    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
-
-
 def _error_response(request: HTTPRequest, error: Exception) -> Response:
-    status, body = codec_of(request.scope["path"]).encode_error(error)
+    status, body = encode_error(request.scope["path"], error)
     response = _json(body, status)
     response.raw_headers.extend(retry_headers(error))
     return response
@@ -305,7 +259,7 @@ _STAINLESS = (
 
 _CORS_HEADERS = (
     "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
-    USER_HEADER,
+    USER.decode(),
     "openai-beta", "openai-organization", "openai-project",
     "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",
     *(f"x-stainless-{name}" for name in _STAINLESS),

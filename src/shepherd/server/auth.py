@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import NotAllowed
 from shepherd.server.body import send_json
-from shepherd.server.surfaces import codec_of
+from shepherd.server.surfaces import encode_error
 
 PUBLIC_PATHS = frozenset({"/health", "/v1/health"})
 
@@ -50,7 +50,7 @@ class Guard:
             try:
                 self._check(scope["headers"])
             except NotAllowed as error:
-                status, body = codec_of(scope["path"]).encode_error(error)
+                status, body = encode_error(scope["path"], error)
                 challenge = [(b"www-authenticate", b"Bearer")] if status == 401 else []
                 await send_json(send, status, body, challenge)
                 return

@@ -19,9 +19,9 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -34,25 +34,24 @@ from shepherd.core import (
     Event,
     InvalidRequest,
     RateLimited,
-    Reply,
     Request,
     ShepherdError,
 )
-from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
+from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
+from shepherd.server.caller import as_from
+from shepherd.server.choices import together
 from shepherd.server.metrics import Metrics
+from shepherd.server.observe import Observe, Observers
 from shepherd.server.outbox import ClientTooSlow, Outbox
 from shepherd.server.record import Record
-from shepherd.server.surfaces import Surface
-from shepherd.wire.base import Decoded, Encoder, decode_json
+from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
+from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING
 
 logger = logging.getLogger("shepherd.server")
 
 REQUEST_ID = "shepherd.request_id"
 """Key in the ASGI scope."""
-
-USER = b"x-shepherd-user"
-"""The header that says whose memory is meant; it stands above what the body says."""
 
 BURST_BYTES = 64 * 2**10
 """What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
@@ -77,10 +76,48 @@ class Limits:
     """Bodies above this size are decoded in a thread."""
 
 
+Told = AsyncGenerator[tuple[int, Event], None]
+"""Events with the index of the choice that each belongs to."""
+
+
 class Answers(Protocol):
     """What an exchange needs of the service."""
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """One endpoint that answers with a generated message."""
+
+    name: str
+    """In the log."""
+    paths: tuple[str, ...]
+    """The first is the canonical one, which routes can name; the others are what clients send, too."""
+    codec: Codec[Any]
+    id_prefix: str
+    """Of the ids of its answers."""
+    summary: str
+    body: Mapping[str, Any]
+    """JSON Schema of the request, for `/docs` only: the codec decides what is accepted."""
+    keeps: bool = False
+    """Its answers are remembered, and bodies may refer to them."""
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+
+class Keeps(Protocol):
+    """What surfaces need that remember their answers (`Surface.keeps`)."""
+
+    def resolve(self, body: Json) -> Json:
+        """The body with what it only refers to. Raises: `InvalidRequest`."""
+        ...
+
+    def keep(self, encoder: Any) -> None:
+        """Remember the answer that `encoder`, of such a surface, has finished."""
+        ...
 
 
 class Live:
@@ -97,23 +134,38 @@ class Live:
             task.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all exchanges of one application have in common."""
+
+    service: Any
+    """At least an `Answers`; see `app.Service` for what else it can do."""
+    limits: Limits
+    live: Live
+    metrics: Metrics
+    observe: Sequence[Observe] = ()
+    kept: Keeps | None = None
+
+
 class Exchange(Response):
     """Answers one request. An ASGI application for one call."""
 
     background = None
 
-    def __init__(self, surface: Surface, service: Answers, limits: Limits, live: Live, metrics: Metrics) -> None:
+    def __init__(self, surface: Surface, shared: Shared) -> None:
         self._surface = surface
         self._codec = surface.codec
-        self._service = service
-        self._limits = limits
-        self._live = live
-        self._metrics = metrics
+        self._shared = shared
+        self._service: Answers = shared.service
+        self._limits = shared.limits
+        self._live = shared.live
+        self._kept = shared.kept if surface.keeps else None
         self._encoder: Encoder | None = None
         """There from the first event on."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = Record(scope.get(REQUEST_ID, "-"), self._surface.name)
+        self._observers = Observers(self._shared.observe, record)
         try:
             decoded = await self._read(scope, receive, send, record)
             if decoded is not None:
@@ -122,28 +174,35 @@ class Exchange(Response):
             record.reason = "client gone"
         finally:
             record.write()
-            self._metrics.count(record)
+            self._shared.metrics.count(record)
+            self._observers.close(record)
 
     async def _read(self, scope: Scope, receive: Receive, send: Send, record: Record) -> Decoded[Any] | None:
         """What the client asks; `None` when that has been refused."""
         try:
             body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
+            self._observers.receive(scope, body)
             if len(body) <= self._limits.inline_bytes:
                 decoded = self._decode(body)
             else:
                 decoded = await asyncio.to_thread(self._decode, body)
-            user = named_user(scope)
-            return replace(decoded, request=replace(decoded.request, user=user)) if user else decoded
+            decoded = as_from(decoded, scope, trace=self._observers.want_trace)
         except BodyTooLarge as error:
             await self._refuse(error, send, record, unread=receive)
         except ClientGone:
             raise
         except Exception as error:  # the wall: every failure is answered in the protocol's own shape
             await self._refuse(error, send, record)
+        else:
+            self._observers.decode(decoded)
+            return decoded
         return None
 
     def _decode(self, body: bytes) -> Decoded[Any]:
-        return self._codec.decode_request(decode_json(body))
+        asked = decode_json(body)
+        if self._kept is not None:
+            asked = self._kept.resolve(asked)
+        return self._codec.decode_request(asked)
 
     async def _run(self, decoded: Decoded[Any], receive: Receive, send: Send, record: Record) -> None:
         record.model = decoded.request.model
@@ -163,20 +222,14 @@ class Exchange(Response):
                 await self._fail(_Stopping(), send, record, patience_s=1.0)
 
     async def _answer(self, decoded: Decoded[Any], send: Send, record: Record) -> None:
+        record.n_choices = len(decoded.requests)
+        streams = [self._service.stream(request, endpoint=self._surface.path) for request in decoded.requests]
         try:
-            async with aclosing(self._service.stream(decoded.request, endpoint=self._surface.path)) as events:
-                first = await anext(events)
-                record.see(first)
-                encoder = self._encoder = self._codec.encoder(
-                    decoded.options,
-                    id=self._surface.id_prefix + secrets.token_hex(12),
-                    created=int(time.time()),
-                    model=decoded.request.model,
-                )
+            async with aclosing(together(streams)) as events:
                 if decoded.stream:
-                    await self._send_stream(first, events, encoder, send, record)
+                    await self._send_stream(decoded, events, send, record)
                 else:
-                    await self._send_reply(await _fold(first, events, record), encoder, send, record)
+                    await self._send_replies(decoded, events, send, record)
         except ClientTooSlow as error:
             logger.debug("%s: %s", record.id, error)
             record.reason = "client too slow"
@@ -184,31 +237,97 @@ class Exchange(Response):
             with contextlib.suppress(ClientTooSlow):
                 await self._fail(error, send, record, patience_s=self._limits.stall_s)
 
-    async def _send_reply(self, reply: Reply, encoder: Encoder, send: Send, record: Record) -> None:
-        body = encoder.encode_reply(reply)
+    def _new_encoder(self, decoded: Decoded[Any]) -> Encoder:
+        return self._codec.encoder(
+            decoded.options,
+            id=self._surface.id_prefix + secrets.token_hex(12),
+            created=int(time.time()),
+            model=decoded.request.model,
+        )
+
+    def _see(self, event: Event, choice: int, record: Record) -> None:
+        record.see(event, choice)
+        self._observers.see(event, choice)
+
+    async def _send_replies(self, decoded: Decoded[Any], events: Told, send: Send, record: Record) -> None:
+        assemblers = [Assembler() for _ in decoded.requests]
+        async for choice, event in events:
+            self._see(event, choice, record)
+            assemblers[choice].feed(event)
+        encoder = self._new_encoder(decoded)
+        body = encoder.encode_replies([assembler.reply() for assembler in assemblers])
+        if self._kept is not None:
+            self._kept.keep(encoder)
         record.status = 200
         record.complete = True
+        if self._shared.observe:
+            self._observers.send(json_bytes(body))
         await _within(self._limits.stall_s, send_json(send, 200, body, _facts(record)))
 
-    async def _send_stream(
-        self, first: Event, events: AsyncIterator[Event], encoder: Encoder, send: Send, record: Record
-    ) -> None:
+    async def _send_stream(self, decoded: Decoded[Any], events: Told, send: Send, record: Record) -> None:
+        """Begin with the first event, or after a long silence without it: proxies and clients give up otherwise.
+
+        An error before the first event has a status of its own, unless the wait was that long.
+        """
+        encoder = self._new_encoder(decoded)
         outbox = Outbox(self._limits.max_unread_bytes)
+        first = asyncio.ensure_future(anext(events))
         try:
+            await asyncio.wait((first,), timeout=self._limits.ping_s)
+            if first.done():
+                first.result()  # its error has a status of its own
+            self._encoder = encoder
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pump(first, events, encoder, outbox, record))
-                # One turn for the pump: the head tells what the events that are there already say, evictions above all.
+                tasks.create_task(self._pump(first, events, encoder, outbox, record))
+                # Two turns for the pump: the head tells what the events that are there already say.
                 await asyncio.sleep(0)
-                headers = [*_STREAM_HEADERS, *_facts(record)]
+                await asyncio.sleep(0)
+                headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_facts(record)]
                 record.status = 200
                 head = {"type": "http.response.start", "status": 200, "headers": headers}
                 await _within(self._limits.stall_s, send(head))
                 while (fragment := await outbox.take(self._limits.ping_s)) is not None:
-                    await self._send_fragment(fragment or PING, send)
+                    # Before the first event of its own a protocol may allow nothing; every reader skips a comment.
+                    ping = encoder.ping if record.started else PING if encoder.media_type == EVENT_STREAM else b""
+                    await self._send_fragment(fragment or ping, send)
         except* ClientTooSlow as group:
             raise ClientTooSlow(str(group.exceptions[0])) from None
+        finally:
+            first.cancel()
+            await asyncio.wait((first,))
         record.complete = True
         await self._send_fragment(b"", send, more=False)
+
+    async def _pump(
+        self, first: asyncio.Future[tuple[int, Event]], events: Told, encoder: Encoder, outbox: Outbox, record: Record
+    ) -> None:
+        """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
+        try:
+            choice, event = await first
+            while True:
+                self._see(event, choice, record)
+                if fragment := encoder.encode(event, choice):
+                    if self._kept is not None and record.finished:
+                        self._kept.keep(encoder)  # before the client, who may go on with it at once, knows the end
+                    self._observers.send(fragment)
+                    outbox.put(fragment)
+                    if outbox.n_bytes > BURST_BYTES:
+                        await asyncio.sleep(0)  # events that are all there must not keep the sender from sending
+                following = await anext(events, None)
+                if following is None:
+                    break
+                choice, event = following
+            if not record.finished:
+                raise _CutShort
+        except ClientTooSlow:
+            raise
+        except Exception as error:  # the wall
+            note(error, record)
+            fragment = encoder.encode_failure(error)
+            self._observers.send(fragment)
+            outbox.put(fragment)
+        finally:
+            outbox.close()
 
     async def _send_fragment(self, fragment: bytes, send: Send, *, more: bool = True) -> None:
         message = {"type": "http.response.body", "body": fragment, "more_body": more}
@@ -219,14 +338,17 @@ class Exchange(Response):
         if record.status == 0:
             await _within(patience_s, self._refuse(error, send, record))
         elif self._encoder is not None:
-            _note(error, record)
+            note(error, record)
             fragment = self._encoder.encode_failure(error)
+            self._observers.send(fragment)
             message = {"type": "http.response.body", "body": fragment, "more_body": False}
             await _within(patience_s, send(message))
 
     async def _refuse(self, error: Exception, send: Send, record: Record, *, unread: Receive | None = None) -> None:
-        _note(error, record)
+        note(error, record)
         record.status, body = self._codec.encode_error(error)
+        if self._shared.observe:
+            self._observers.send(json_bytes(body))
         await send_json(send, record.status, body, retry_headers(error), unread=unread)
 
 
@@ -237,36 +359,6 @@ async def _watch(receive: Receive, answering: asyncio.Task[None], record: Record
     # A server also says so once the whole answer is out; the end of the work behind it must not be cancelled then.
     if not record.complete:
         record.client_gone = answering.cancel()
-
-
-async def _pump(first: Event, events: AsyncIterator[Event], encoder: Encoder, outbox: Outbox, record: Record) -> None:
-    """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
-    try:
-        outbox.put(encoder.encode(first))
-        async for event in events:
-            record.see(event)
-            if fragment := encoder.encode(event):
-                outbox.put(fragment)
-                if outbox.n_bytes > BURST_BYTES:
-                    await asyncio.sleep(0)  # events that are ready all at once must not keep the sender from sending
-        if not record.finished:
-            raise _CutShort
-    except ClientTooSlow:
-        raise
-    except Exception as error:  # the wall
-        _note(error, record)
-        outbox.put(encoder.encode_failure(error))
-    finally:
-        outbox.close()
-
-
-async def _fold(first: Event, events: AsyncIterator[Event], record: Record) -> Reply:
-    assembler = Assembler()
-    assembler.feed(first)
-    async for event in events:
-        record.see(event)
-        assembler.feed(event)
-    return assembler.reply()
 
 
 async def _within(patience_s: float, sending: Awaitable[None]) -> None:
@@ -289,7 +381,7 @@ class _Stopping(EngineDown):
         super().__init__("the server is stopping; send the request again when it is back")
 
 
-def _note(error: Exception, record: Record) -> None:
+def note(error: Exception, record: Record) -> None:
     """Write to the log what the client is not told. What it is told may quote its own words, so it is not repeated."""
     if isinstance(error, ShepherdError):
         field = f" field={error.field}" if isinstance(error, InvalidRequest) and error.field else ""
@@ -312,11 +404,6 @@ def retry_headers(error: Exception) -> RawHeaders:
             return []
 
 
-def named_user(scope: Scope) -> str | None:
-    """Whose memory the caller means, if the header says so."""
-    return dict(scope["headers"]).get(USER, b"").decode("utf-8", "replace").strip() or None
-
-
 def _facts(record: Record) -> RawHeaders:
     """What is known of the answer before its first byte."""
     backend = (b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())
@@ -324,7 +411,6 @@ def _facts(record: Record) -> RawHeaders:
 
 
 _STREAM_HEADERS: RawHeaders = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx collects events otherwise (H15)
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+import math
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shepherd.backends.base import CacheUsage, Health, ModelCard
-from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
+from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.core import Event, Finished, InvalidRequest, Request, Started, TextDelta, Usage
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class ScriptedService:
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
         """What `stats` tells; a test may change it."""
         self.cleared: list[str] = []
+        self.unloaded: list[str] = []
+        self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
+        """What `models` tells; a test may change it."""
         self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
         self.requests: list[Request] = []
         self.endpoints: list[str] = []
@@ -60,7 +64,7 @@ class ScriptedService:
             self.ended.set()
 
     def models(self) -> tuple[ModelCard, ...]:
-        return () if self._health.status == "loading" else (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
+        return () if self._health.status == "loading" else self.cards
 
     def health(self) -> Health:
         return self._health
@@ -74,6 +78,43 @@ class ScriptedService:
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
         self.caches[name] = replace(self.caches[name], used=0, sequences=())
+
+    async def count(self, request: Request, *, endpoint: str) -> int:
+        """A token is a byte here."""
+        self.requests.append(request)
+        self.endpoints.append(endpoint)
+        said = [message.text for message in request.messages]
+        if request.completion is not None:
+            prompt = request.completion.prompt
+            said.append(prompt if isinstance(prompt, str) else "".join(map(chr, prompt)))
+        return sum(len(text.encode("utf-8", "replace")) for text in said)
+
+    async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
+        return [256] * bos + list(text.encode())
+
+    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
+        for token in tokens:
+            if not 0 <= token <= 256:
+                raise InvalidRequest(f"{token} is no token of model {model!r}: they go from 0 to 256", field="tokens")
+        return [b"" if token == 256 else bytes([token]) for token in tokens]
+
+    async def embed(
+        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
+        endpoint: str,
+    ) -> Embeddings:  # fmt: skip
+        """How often each of four byte values is in the input, of length 1."""
+        vectors, counts = [], []
+        for text in inputs:
+            given = text.encode() if isinstance(text, str) else bytes(token % 256 for token in text)
+            vector = [1.0 + sum(byte % 4 == rest for byte in given) for rest in range(4)][:dimensions]
+            length = math.sqrt(sum(value * value for value in vector))
+            vectors.append([value / length for value in vector])
+            counts.append(len(given))
+        return Embeddings("fake-embedding", vectors, tuple(counts))
+
+    async def unload(self, model: str) -> bool:
+        self.unloaded.append(model)
+        return True
 
     def memory(self, user: str | None) -> MemoryStore | None:
         return self._shelf.of(user) if self._shelf is not None else None

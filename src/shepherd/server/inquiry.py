@@ -29,8 +29,9 @@ from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
 from shepherd.memory.scope import LOCAL
 from shepherd.server.auth import is_loopback
 from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
-from shepherd.server.exchange import REQUEST_ID, USER, Limits, retry_headers
-from shepherd.server.surfaces import codec_of
+from shepherd.server.caller import USER
+from shepherd.server.exchange import REQUEST_ID, Limits, retry_headers
+from shepherd.server.surfaces import encode_error
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Inquiry(Response):
             if error.status >= 500:
                 logger.warning("%s: %s", scope.get(REQUEST_ID, "-"), error)
             unread = receive if isinstance(error, BodyTooLarge) else None
-            status, body = codec_of(scope["path"]).encode_error(error)
+            status, body = encode_error(scope["path"], error)
             await send_json(send, status, body, retry_headers(error), unread=unread)
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[str, Asked]:

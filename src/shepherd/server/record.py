@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
 
@@ -26,19 +26,37 @@ class Record:
     """0 = nothing was sent."""
     reason: str = "-"
     """The stop reason, or why there is none."""
-    usage: Usage = field(default_factory=Usage)
+    n_choices: int = 1
     evicted: int = 0
     """Messages that have left the context for this answer."""
-    finished: bool = False
-    """`Finished` has come."""
+    n_finished: int = 0
+    """Choices whose `Finished` has come."""
     complete: bool = False
     """The last byte is on its way."""
     client_gone: bool = False
     begun_s: float = field(default_factory=time.perf_counter)
     first_s: float | None = None
     """When the first visible thing came."""
+    usages: dict[int, Usage] = field(default_factory=dict)
+    """By choice, from its first event on."""
 
-    def see(self, event: Event) -> None:
+    @property
+    def started(self) -> bool:
+        """The first event has come."""
+        return bool(self.usages)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more comes."""
+        return self.n_finished == self.n_choices
+
+    @property
+    def usage(self) -> Usage:
+        """Of all choices together."""
+        told = self.usages.values()
+        return Usage(*(sum(getattr(usage, each.name) for usage in told) for each in fields(Usage)))
+
+    def see(self, event: Event, choice: int = 0) -> None:
         """Take note of `event`. Once per token: the frequent case comes first and is cheap."""
         if self.first_s is not None and type(event) in _FREQUENT:
             return
@@ -49,25 +67,25 @@ class Record:
                 self.evicted += event.messages
             case Started():
                 self.backend = event.origin or event.model
-                self.usage = event.usage
+                self.usages[choice] = event.usage
             case Finished():
-                self.usage = event.usage
+                self.usages[choice] = event.usage
                 self.reason = event.reason
-                self.finished = True
+                self.n_finished += 1
             case _:
                 pass
 
     def write(self) -> None:
         """Write the line."""
-        now = time.perf_counter()
+        now, usage = time.perf_counter(), self.usage
         first_ms = "-" if self.first_s is None else f"{(self.first_s - self.begun_s) * 1e3:.1f}"
         # The first token's time is prefill; the rate is that of the others.
         seconds = 0.0 if self.first_s is None else now - self.first_s
-        rate = f"{(self.usage.output - 1) / seconds:.1f}" if self.usage.output > 1 and seconds > 0 else "-"
+        rate = f"{(usage.output - 1) / seconds:.1f}" if usage.output > 1 and seconds > 0 else "-"
         logger.info(
             "%s %s model=%s backend=%s in=%d cached=%d out=%d evicted=%d first_ms=%s tokens_per_s=%s status=%d stop=%s",
-            self.id, self.surface, _shown(self.model), _shown(self.backend), self.usage.prompt, self.usage.cache_read,
-            self.usage.output, self.evicted, first_ms, rate, self.status, self.reason,
+            self.id, self.surface, _shown(self.model), _shown(self.backend), usage.prompt, usage.cache_read,
+            usage.output, self.evicted, first_ms, rate, self.status, self.reason,
         )  # fmt: skip
 
 

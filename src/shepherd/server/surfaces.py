@@ -1,40 +1,20 @@
-"""The paths that generate, one row each: which protocol is spoken there. Adding a surface is adding a row.
+"""The paths that take a body, one row each: which protocol is spoken there. Adding a surface is adding a row.
 
-Paths that only tell something (`/v1/models`, `/health`) are in `app`; this file holds no handler.
+`SURFACES` generate, `QUERIES` only compute. Paths that tell what is there (`/v1/models`, `/health`) are in `models` and
+`app`; this file holds no handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
+from shepherd.server.exchange import Surface
+from shepherd.server.query import EncodeError, Query
 from shepherd.server.schema import CHAT_BODY
 from shepherd.wire import openai_chat
-from shepherd.wire.base import Codec
+from shepherd.wire.base import Json
 
-
-@dataclass(frozen=True, slots=True)
-class Surface:
-    """One endpoint that answers with a generated message."""
-
-    name: str
-    """In the log."""
-    paths: tuple[str, ...]
-    """The first is the canonical one, which routes can name; the others are what clients send, too."""
-    codec: Codec[Any]
-    id_prefix: str
-    """Of the ids of its answers."""
-    summary: str
-    body: Mapping[str, Any]
-    """JSON Schema of the request, for `/docs` only: the codec decides what is accepted."""
-
-    @property
-    def path(self) -> str:
-        return self.paths[0]
-
-
-SURFACES = (
+SURFACES: tuple[Surface, ...] = (
     Surface(
         name="openai-chat",
         paths=("/v1/chat/completions", "/chat/completions"),
@@ -45,9 +25,19 @@ SURFACES = (
     ),
 )
 
-_CODECS: Mapping[str, Codec[Any]] = {path: surface.codec for surface in SURFACES for path in surface.paths}
+QUERIES: tuple[Query, ...] = ()
+
+_ERRORS: Mapping[str, EncodeError] = {
+    **{path: surface.codec.encode_error for surface in SURFACES for path in surface.paths},
+    **{path: query.encode_error for query in QUERIES for path in query.paths},
+}
+_ERRORS_BELOW: tuple[tuple[str, EncodeError], ...] = ()
+"""Beginnings of paths, and the protocol of what is there and is no surface."""
 
 
-def codec_of(path: str) -> Codec[Any]:
-    """The protocol whose error shape a client of `path` understands: OpenAI's unless a surface says otherwise."""
-    return _CODECS.get(path, openai_chat)
+def encode_error(path: str, error: Exception) -> tuple[int, Json]:
+    """Status and body in the shape that a client of `path` understands: OpenAI's unless a row says otherwise."""
+    if (encode := _ERRORS.get(path)) is None:
+        below = (encode for beginning, encode in _ERRORS_BELOW if path.startswith(beginning))
+        encode = next(below, openai_chat.encode_error)
+    return encode(error)

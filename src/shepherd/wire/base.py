@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -29,23 +29,34 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[OptionsT]):
-    """A request, and how its answer is to be written."""
+    """What a body asks for, and how the answer is to be written."""
 
-    request: Request
+    requests: tuple[Request, ...]
+    """One for each choice of the answer, at least one; most protocols know one only."""
     stream: bool
     options: OptionsT
     """What only the encoder of the same protocol understands."""
 
+    @property
+    def request(self) -> Request:
+        """The first, which stands for all: they differ in the prompt at most."""
+        return self.requests[0]
+
 
 class Encoder(Protocol):
-    """Writes the answer to one request: either `encode` for every event, or `encode_reply` once."""
+    """Writes the answer to one body: either `encode` for every event, or `encode_replies` once."""
 
-    def encode(self, event: Event) -> bytes:
-        """The bytes that tell of `event`; often none."""
+    media_type: str
+    """Of a stream."""
+    ping: bytes
+    """Says nothing, at any time after the first event; empty where a protocol has no such thing."""
+
+    def encode(self, event: Event, choice: int = 0) -> bytes:
+        """The bytes that tell of `event`; often none. `choice`: the index of the request that it answers."""
         ...
 
-    def encode_reply(self, reply: Reply) -> Json:
-        """The whole answer as one body. Says the same as the stream of the same events."""
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+        """The whole answer as one body, a reply for each request. Says the same as the stream of the same events."""
         ...
 
     def encode_failure(self, error: Exception) -> bytes:

@@ -8,7 +8,7 @@ tokens run out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 
@@ -33,7 +33,7 @@ from shepherd.wire.openai_format import decode_format
 from shepherd.wire.openai_messages import decode_messages, decode_tool_choice, decode_tools
 from shepherd.wire.openai_shapes import encode_error, encode_usage
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
-from shepherd.wire.sse import DONE, encode_event
+from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -79,7 +79,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
     )
     stream_options = fields.find_object("stream_options")
     include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
-    return Decoded(request, fields.find_boolean("stream") is True, ChatOptions(include_usage))
+    return Decoded((request,), fields.find_boolean("stream") is True, ChatOptions(include_usage))
 
 
 def _refuse_what_is_missing(fields: Fields) -> None:
@@ -129,6 +129,9 @@ def encoder(options: ChatOptions, *, id: str, created: int, model: str) -> Encod
 class Encoder:
     """Writes one answer. Not for sharing; events must come in the order of the grammar."""
 
+    media_type = MEDIA_TYPE
+    ping = PING
+
     def __init__(self, options: ChatOptions, *, id: str, created: int, model: str) -> None:
         self._options = options
         self._id = id
@@ -138,7 +141,7 @@ class Encoder:
         self._tail = b'},"finish_reason":null}]' + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
         self._deltas = _Deltas(id)
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: Event, choice: int = 0) -> bytes:
         """The chunks that tell of `event`; none for notices, and for a call that has not ended."""
         if type(event) is TextDelta and not self._deltas.holds:
             # Once per token: everything but the text is a constant.
@@ -154,8 +157,9 @@ class Encoder:
         """An error in the middle: OpenAI's clients raise at the `error` field. No `[DONE]`, for it is not done."""
         return encode_event(encode_error(error)[1])
 
-    def encode_reply(self, reply: Reply) -> Json:
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """The `chat.completion` object."""
+        (reply,) = replies
         deltas = _Deltas(self._id)
         events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         message = _folded(delta for event in events for delta in deltas.feed(event))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+MEDIA_TYPE = "text/event-stream; charset=utf-8"
+
 PING = b": ping\n\n"
 """A comment. Keeps proxies and clients from giving up in a silence; readers skip it."""
 

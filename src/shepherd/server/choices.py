@@ -1,0 +1,59 @@
+"""The answers to several requests at the same time, as one stream: the choices of one body.
+
+The first answer begins alone. When its first token is there its prompt has been computed, and the others, which most
+often have the same one, find it in the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from shepherd.core import Event, Evicted, Progress, Started, Traced
+
+_NOTICES = (Started, Progress, Evicted, Traced)
+
+
+async def together(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[tuple[int, Event], None]:
+    """Every event with the index of its stream. The first error ends them all, and so does leaving the iteration.
+
+    Raises: what a stream raises.
+    """
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as events:
+            async for event in events:
+                yield 0, event
+        return
+    news: _News = asyncio.Queue()
+    tasks = [asyncio.create_task(_play(0, streams[0], news))]
+    n_left = len(streams)
+    try:
+        while n_left:
+            choice, event, error = await news.get()
+            if error is not None:
+                raise error
+            if len(tasks) == 1 and not isinstance(event, _NOTICES):
+                tasks += [asyncio.create_task(_play(at, streams[at], news)) for at in range(1, len(streams))]
+            if event is None:
+                n_left -= 1
+            else:
+                yield choice, event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_News = asyncio.Queue[tuple[int, Event | None, Exception | None]]
+"""The index of a stream, and its next event, or none at its end, or what it raises."""
+
+
+async def _play(choice: int, stream: AsyncGenerator[Event, None], news: _News) -> None:
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                news.put_nowait((choice, event, None))
+        news.put_nowait((choice, None, None))
+    except Exception as error:  # whoever takes the news raises it
+        news.put_nowait((choice, None, error))

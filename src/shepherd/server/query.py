@@ -1,0 +1,84 @@
+"""One question that is answered at once and as a whole: how many tokens, which vector, what a model is called.
+
+    body ─ row.answer(service, body) ─▶ JSON
+
+A row of `surfaces.QUERIES` is an async function from the service and the body's JSON to the answer's. It raises a
+`ShepherdError`, which the row's protocol words. Questions about the memory are `inquiry`'s; answers that are generated
+are `exchange`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shepherd.server.body import BodyTooLarge, ClientGone, read_body, send_json
+from shepherd.server.exchange import REQUEST_ID, Shared, note, retry_headers
+from shepherd.server.observe import Observers
+from shepherd.server.record import Record
+from shepherd.wire.base import Json, decode_json
+
+if TYPE_CHECKING:
+    from shepherd.server.service import Service
+
+EncodeError = Callable[[Exception], tuple[int, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One endpoint that takes a JSON object and answers with one."""
+
+    name: str
+    """In the log."""
+    paths: tuple[str, ...]
+    """The first is the canonical one."""
+    answer: Callable[[Service, Json, str], Awaitable[Json]]
+    """From the service, the body and the canonical path. Raises: `ShepherdError`."""
+    encode_error: EncodeError
+    summary: str
+    body: Mapping[str, Any]
+    """JSON Schema of the request, for `/docs` only."""
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+
+class Asked(Response):
+    """Answers one request. An ASGI application for one call."""
+
+    background = None
+
+    def __init__(self, query: Query, shared: Shared) -> None:
+        self._query = query
+        self._shared = shared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = Record(scope.get(REQUEST_ID, "-"), self._query.name)
+        observers = Observers(self._shared.observe, record)
+        try:
+            limits = self._shared.limits
+            body = await read_body(scope, receive, limits.max_body_bytes, limits.stall_s)
+            observers.receive(scope, body)
+            is_small = len(body) <= limits.inline_bytes
+            asked = decode_json(body) if is_small else await asyncio.to_thread(decode_json, body)
+            record.model = model if isinstance(model := asked.get("model"), str) else ""
+            told = await self._query.answer(self._shared.service, asked, self._query.path)
+            record.status, record.reason = 200, "answered"
+            await send_json(send, 200, told)
+        except ClientGone:
+            record.reason = "client gone"
+        except Exception as error:  # the wall: every failure is answered in the protocol's own shape
+            note(error, record)
+            record.status, told = self._query.encode_error(error)
+            unread = receive if isinstance(error, BodyTooLarge) else None
+            await send_json(send, record.status, told, retry_headers(error), unread=unread)
+        finally:
+            record.write()
+            self._shared.metrics.count(record)
+            observers.close(record)
