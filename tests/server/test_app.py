@@ -435,13 +435,13 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
     lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     assert len(lines) == 2
     assert re.fullmatch(
-        r"id-1 openai-chat model=a\?b\? backend=local:m in=7 cached=4 out=9 evicted=0 first_ms=[\d.]+ "
-        r"tokens_per_s=[\d.]+ status=200 stop=length",
+        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- in=7 cached=4 out=9 evicted=0 first_ms=[\d.]+ "
+        r"tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- session=- status=200 stop=length",
         lines[0],
     )
     assert re.fullmatch(
-        r"id-2 openai-chat model=- backend=- in=0 cached=0 out=0 evicted=0 first_ms=- tokens_per_s=- status=400 "
-        r"stop=invalid_request field=temperature",
+        r"id-2 openai-chat model=- backend=- cache=- in=0 cached=0 out=0 evicted=0 first_ms=- tokens_per_s=- "
+        r"queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 stop=invalid_request field=temperature",
         lines[1],
     )
     assert "-text" not in caplog.text

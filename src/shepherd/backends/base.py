@@ -82,7 +82,7 @@ class CacheUsage:
 class Health:
     """Whether requests can be answered now."""
 
-    status: Literal["ok", "loading", "error"]
+    status: Literal["ok", "loading", "stopping", "error"]
     backend: str
     model: str
     """File name of the default model, without its folder."""

@@ -52,6 +52,8 @@ class Started:
     origin: str | None = None
     usage: Usage = Usage()
     """What is known before the prefill: exact for local models."""
+    cache: str = field(default="", compare=False)
+    """The name of the cache that answers, if one does."""
 
 
 @dataclass(frozen=True, slots=True)

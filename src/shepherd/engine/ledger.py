@@ -63,6 +63,8 @@ class Resident:
     used_at: int = 0
     """Rank of its last use."""
     session: str | None = None
+    background: bool = False
+    """Only side tasks have used it."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -199,8 +201,9 @@ class Ledger:
         return _covered(runs)
 
     def idle(self) -> list[Resident]:
-        """The sequences that nobody is computing, least recently used first."""
-        return sorted((resident for resident in self if not resident.live), key=lambda resident: resident.used_at)
+        """The sequences that nobody is computing: those of side tasks, then the others, least recently used first."""
+        idle = (resident for resident in self if not resident.live)
+        return sorted(idle, key=lambda resident: (not resident.background, resident.used_at))
 
     def find(
         self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Sequence[Resident] = ()

@@ -168,6 +168,14 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
     return None
 
 
+def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
+    """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""
+    if not memory.checkpoint or not job.spans:
+        return []
+    first = next((span.start for span in job.spans if not span.keep), job.spans[-1].start)
+    return [at for at in (first, job.spans[-1].start, job.spans[-1].stop) if at > planned.length]
+
+
 def leave(spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int) -> list[Leaving] | NoRoom:
     """The turns that must leave, where the ranges in `gone` have left before."""
     # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.

@@ -92,14 +92,17 @@ class Pool:
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, n_free: int) -> Resident:
+    def carry_out(self, plan: Plan, n_free: int, *, background: bool = False) -> Resident:
         """The sequence for a plan, cut, thinned out and with `n_free` cells free for it.
+
+        For a `background` job that leaves the conversations of others as they are: there must be room enough.
 
         Raises: `Refused` when the runtime could not; try another plan.
         """
-        if plan.replaced is not None and not plan.replaced.live:
-            self.apply(self.ledger.forget(plan.replaced))
-        resident = self._start(plan)
+        old = plan.replaced
+        if old is not None and not old.live and old.background >= background and old in self.ledger:
+            self.apply(self.ledger.forget(old))
+        resident = self._start(plan, background)
         resident.live = True
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
@@ -110,11 +113,15 @@ class Pool:
         self.make_room(n_free)
         return resident
 
-    def _start(self, plan: Plan) -> Resident:
+    def _start(self, plan: Plan, background: bool) -> Resident:
         source, length = plan.source, plan.length
         if source is None:
             self._need_id(None)
             return self.ledger.new()
+        if background and not source.background:
+            if plan.tail is not None or plan.close_gaps or not self._can_fork(source):
+                raise Refused  # it may share what a conversation has, not change it
+            return self._fork(source, length)
         if plan.tail is not None:
             if not self._can_fork(source):
                 raise Refused
@@ -126,6 +133,9 @@ class Pool:
                 self._save(source)
             self.rewind(source, length)
             return source
+        return self._fork(source, length)
+
+    def _fork(self, source: Resident, length: int) -> Resident:
         if not self.ledger.has_free_id:
             self._need_id(source)
         target, ops = self.ledger.fork(source, length)
@@ -252,15 +262,29 @@ class Pool:
 
     # -- room ----------------------------------------------------------------------------------------------------------
 
-    def make_room(self, n: int) -> bool:
-        """Free `n` cells by dropping idle sequences, least recently used first; whether that was enough."""
+    def make_room(self, n: int, *, background: bool = False, keep: Resident | None = None) -> bool:
+        """Free `n` cells by dropping idle sequences, least recently used first; whether that was enough.
+
+        For `background` jobs those of conversations leave only into host memory, where nothing of them is lost. `keep`
+        stays in any case.
+        """
         ledger = self.ledger
-        for resident in ledger.idle():
-            if ledger.free >= n:
-                return True
-            if ledger.used_without([resident]) < ledger.used:
-                self.drop(resident)
+        for frees_alone in (True, False):  # the second time also those that hold the same cells as one another
+            for resident in ledger.idle():
+                if ledger.free >= n:
+                    return True
+                if resident is keep or (frees_alone and ledger.used_without([resident]) == ledger.used):
+                    continue
+                if not background or resident.background or self._has_ram_for(resident):
+                    self.drop(resident)
         return ledger.free >= n
+
+    def _has_ram_for(self, resident: Resident) -> bool:
+        """Whether it can be kept in host memory without anything else leaving that."""
+        if not self._token_bytes:
+            self._token_bytes = len(self.runtime.save(resident.id)) / max(1, resident.n_resident)
+        n_bytes = resident.n_resident * self._token_bytes
+        return 0 < n_bytes <= self._ram_bytes - self.snapshots.ram_bytes
 
     def tidy(self) -> None:
         """Move idle sequences into host memory at once, where their cells make every decode slower and RAM has room.
@@ -322,7 +346,8 @@ class Pool:
             spans=resident.spans,
             n_prompt=resident.n_prompt,
             state=state,
-            cost_s=max(1e-6, resident.n_resident * self.token_s),
+            # What is worth nothing pushes nothing out.
+            cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
             checkpoints=tuple(resident.checkpoints),
         )
 

@@ -11,6 +11,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -27,13 +28,14 @@ from shepherd.server.auth import LOCAL_ORIGIN, Guard
 from shepherd.server.body import json_bytes
 from shepherd.server.caches import encode_caches
 from shepherd.server.caller import USER
-from shepherd.server.exchange import REQUEST_ID, Exchange, Keeps, Limits, Live, Shared, Surface, retry_headers
+from shepherd.server.exchange import Exchange, Keeps, Limits, Live, Shared, Surface, retry_headers
 from shepherd.server.listen import loop_factory, serve
 from shepherd.server.memory import MEMORY_ENDPOINTS, add_memory_paths
 from shepherd.server.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.models import add_model_paths, still_loading
 from shepherd.server.observe import Observe
 from shepherd.server.query import Asked, Query
+from shepherd.server.record import REQUEST_ID
 from shepherd.server.service import Service
 from shepherd.server.surfaces import QUERIES, SURFACES, encode_error
 
@@ -81,7 +83,7 @@ def create_app(
         _add_posts(app, surface, partial(Exchange, surface, shared))
     for query in QUERIES:
         _add_posts(app, query, partial(Asked, query, shared))
-    _add_telling_paths(app, service)
+    _add_telling_paths(app, service, live)
     add_model_paths(app, service)
     _add_cache_paths(app, service, metrics)
     add_memory_paths(app, service, limits, is_open=api_keys is None)
@@ -118,10 +120,12 @@ def _add_posts(app: FastAPI, row: Surface | Query, answering: Callable[[], Respo
         )
 
 
-def _add_telling_paths(app: FastAPI, service: Service) -> None:
+def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
     async def health() -> Response:
         """Whether requests can be answered: 200 when they can, else 503 with the reason."""
         found = service.health()
+        if live.stopping:
+            found = replace(found, status="stopping", detail="the server is stopping")
         caches = {
             name: {"n_ctx": cache.n_ctx, "used": cache.used, "model": cache.model}
             for name, cache in found.caches.items()
@@ -259,6 +263,7 @@ _STAINLESS = (
 
 _CORS_HEADERS = (
     "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
+    "traceparent", "x-claude-code-session-id", "x-session-id",
     USER.decode(),
     "openai-beta", "openai-organization", "openai-project",
     "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",

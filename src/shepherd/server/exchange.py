@@ -50,9 +50,6 @@ from shepherd.wire.sse import PING
 
 logger = logging.getLogger("shepherd.server")
 
-REQUEST_ID = "shepherd.request_id"
-"""Key in the ASGI scope."""
-
 BURST_BYTES = 64 * 2**10
 """What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
 
@@ -127,9 +124,13 @@ class Live:
         self.stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def stop(self) -> None:
-        """Cancel every answer; each says so to its client. New requests are refused."""
+    def refuse(self) -> None:
+        """Take no more requests; those that are being answered go on."""
         self.stopping = True
+
+    def stop(self) -> None:
+        """Cancel every answer as well; each says so to its client."""
+        self.refuse()
         for task in self.tasks:
             task.cancel()
 
@@ -164,7 +165,8 @@ class Exchange(Response):
         """There from the first event on."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = Record(scope.get(REQUEST_ID, "-"), self._surface.name)
+        record = Record.of(scope, self._surface.name)
+        send = record.counting(send)
         self._observers = Observers(self._shared.observe, record)
         try:
             decoded = await self._read(scope, receive, send, record)
@@ -181,6 +183,7 @@ class Exchange(Response):
         """What the client asks; `None` when that has been refused."""
         try:
             body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
+            record.n_received = len(body)
             self._observers.receive(scope, body)
             if len(body) <= self._limits.inline_bytes:
                 decoded = self._decode(body)
@@ -205,9 +208,9 @@ class Exchange(Response):
         return self._codec.decode_request(asked)
 
     async def _run(self, decoded: Decoded[Any], receive: Receive, send: Send, record: Record) -> None:
-        record.model = decoded.request.model
+        record.take(decoded)
         if self._live.stopping:
-            await self._refuse(_Stopping(), send, record)
+            await self._refuse(Stopping(), send, record)
             return
         async with asyncio.TaskGroup() as tasks:
             answering = tasks.create_task(self._answer(decoded, send, record))
@@ -219,10 +222,9 @@ class Exchange(Response):
             raise ClientGone
         if answering.cancelled():
             with contextlib.suppress(ClientTooSlow):
-                await self._fail(_Stopping(), send, record, patience_s=1.0)
+                await self._fail(Stopping(), send, record, patience_s=1.0)
 
     async def _answer(self, decoded: Decoded[Any], send: Send, record: Record) -> None:
-        record.n_choices = len(decoded.requests)
         streams = [self._service.stream(request, endpoint=self._surface.path) for request in decoded.requests]
         try:
             async with aclosing(together(streams)) as events:
@@ -251,10 +253,13 @@ class Exchange(Response):
 
     async def _send_replies(self, decoded: Decoded[Any], events: Told, send: Send, record: Record) -> None:
         assemblers = [Assembler() for _ in decoded.requests]
+        encoder = self._new_encoder(decoded)
+        hear = getattr(encoder, "hear", None)  # of the protocols that tell how long things took
         async for choice, event in events:
             self._see(event, choice, record)
             assemblers[choice].feed(event)
-        encoder = self._new_encoder(decoded)
+            if hear is not None:
+                hear(event)
         body = encoder.encode_replies([assembler.reply() for assembler in assemblers])
         if self._kept is not None:
             self._kept.keep(encoder)
@@ -287,8 +292,9 @@ class Exchange(Response):
                 head = {"type": "http.response.start", "status": 200, "headers": headers}
                 await _within(self._limits.stall_s, send(head))
                 while (fragment := await outbox.take(self._limits.ping_s)) is not None:
-                    # Before the first event of its own a protocol may allow nothing; every reader skips a comment.
-                    ping = encoder.ping if record.started else PING if encoder.media_type == EVENT_STREAM else b""
+                    # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
+                    comes_late = not record.started and encoder.media_type == EVENT_STREAM
+                    ping = PING if comes_late else encoder.ping
                     await self._send_fragment(fragment or ping, send)
         except* ClientTooSlow as group:
             raise ClientTooSlow(str(group.exceptions[0])) from None
@@ -374,7 +380,7 @@ class _CutShort(AssertionError):
     """A stream ended without `Finished`: a bug of ours."""
 
 
-class _Stopping(EngineDown):
+class Stopping(EngineDown):
     """The server is being stopped: not a failure."""
 
     def __init__(self) -> None:
@@ -385,8 +391,8 @@ def note(error: Exception, record: Record) -> None:
     """Write to the log what the client is not told. What it is told may quote its own words, so it is not repeated."""
     if isinstance(error, ShepherdError):
         field = f" field={error.field}" if isinstance(error, InvalidRequest) and error.field else ""
-        record.reason = "server stopping" if isinstance(error, _Stopping) else f"{error.code}{field}"
-        if error.status >= 500 and not isinstance(error, _Stopping):
+        record.reason = "server stopping" if isinstance(error, Stopping) else f"{error.code}{field}"
+        if error.status >= 500 and not isinstance(error, Stopping):
             logger.warning("%s: %s", record.id, error)
     else:
         record.reason = "server_error"

@@ -30,7 +30,8 @@ from shepherd.memory.scope import LOCAL
 from shepherd.server.auth import is_loopback
 from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
 from shepherd.server.caller import USER
-from shepherd.server.exchange import REQUEST_ID, Limits, retry_headers
+from shepherd.server.exchange import Limits, retry_headers
+from shepherd.server.record import REQUEST_ID
 from shepherd.server.surfaces import encode_error
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.server.body import BodyTooLarge, ClientGone, read_body, send_json
-from shepherd.server.exchange import REQUEST_ID, Shared, note, retry_headers
+from shepherd.server.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
+from shepherd.server.exchange import Shared, Stopping, note, retry_headers
 from shepherd.server.observe import Observers
 from shepherd.server.record import Record
 from shepherd.wire.base import Json, decode_json
@@ -43,6 +43,8 @@ class Query:
     summary: str
     body: Mapping[str, Any]
     """JSON Schema of the request, for `/docs` only."""
+    keeps: bool = False
+    """Bodies may refer to answers that are remembered (`Surface.keeps`)."""
 
     @property
     def path(self) -> str:
@@ -59,23 +61,31 @@ class Asked(Response):
         self._shared = shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = Record(scope.get(REQUEST_ID, "-"), self._query.name)
+        record = Record.of(scope, self._query.name)
+        send = record.counting(send)
         observers = Observers(self._shared.observe, record)
         try:
             limits = self._shared.limits
+            if self._shared.live.stopping:
+                raise Stopping
             body = await read_body(scope, receive, limits.max_body_bytes, limits.stall_s)
+            record.n_received = len(body)
             observers.receive(scope, body)
             is_small = len(body) <= limits.inline_bytes
             asked = decode_json(body) if is_small else await asyncio.to_thread(decode_json, body)
+            if self._query.keeps and self._shared.kept is not None:
+                asked = self._shared.kept.resolve(asked)
             record.model = model if isinstance(model := asked.get("model"), str) else ""
             told = await self._query.answer(self._shared.service, asked, self._query.path)
             record.status, record.reason = 200, "answered"
+            observers.send(json_bytes(told))
             await send_json(send, 200, told)
         except ClientGone:
             record.reason = "client gone"
         except Exception as error:  # the wall: every failure is answered in the protocol's own shape
             note(error, record)
             record.status, told = self._query.encode_error(error)
+            observers.send(json_bytes(told))
             unread = receive if isinstance(error, BodyTooLarge) else None
             await send_json(send, record.status, told, retry_headers(error), unread=unread)
         finally:

@@ -1,16 +1,49 @@
-"""The one line that the log has for each request that generates: what it cost and how it ended, never what was said."""
+"""The one line that the log has for each request that generates: what it cost and how it ended, never what was said.
+
+    [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 out=9 evicted=0 first_ms=41.0
+            tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
+
+(one line in the log). The names are promised to users; `stop` stays last, for a reason may be several words. `facts` are
+the same for programs.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Message, Scope, Send
 
 from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
 
+if TYPE_CHECKING:
+    from shepherd.wire.base import Decoded
+
 logger = logging.getLogger("shepherd.server")
 
+REQUEST_ID = "shepherd.request_id"
+CALLER = "shepherd.caller"
+"""Keys in the ASGI scope."""
+
 _FREQUENT = frozenset((TextDelta, ReasoningDelta, CallDelta))
+_SESSION_CHARACTERS = 12
+"""Of a session's name: enough to find its lines, too few to take it over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, once the server has let it in."""
+
+    key: str
+    """The name of the key; empty without one."""
+    address: str
+    is_alone: bool
+    """Nobody else can be there, whose share would have to be kept: the only key, or a program on this machine."""
+    requests_per_minute: int | None = None
+    """What the key allows; None = it does not say."""
+    concurrent: int | None = None
 
 
 @dataclass(slots=True)
@@ -22,23 +55,41 @@ class Record:
     model: str = ""
     """As the client named it."""
     backend: str = "-"
+    cache: str = ""
+    """Of our own engine, by its name in the configuration."""
     status: int = 0
     """0 = nothing was sent."""
     reason: str = "-"
     """The stop reason, or why there is none."""
+    key: str = ""
+    """The name of the key that came with it."""
+    session: str = ""
     n_choices: int = 1
     evicted: int = 0
     """Messages that have left the context for this answer."""
     n_finished: int = 0
     """Choices whose `Finished` has come."""
+    n_received: int = 0
+    """Bytes of the body."""
+    n_sent: int = 0
+    """Bytes of the answer's body."""
     complete: bool = False
     """The last byte is on its way."""
     client_gone: bool = False
     begun_s: float = field(default_factory=time.perf_counter)
+    started_s: float | None = None
+    """When it was its turn."""
     first_s: float | None = None
     """When the first visible thing came."""
+    ended_s: float | None = None
     usages: dict[int, Usage] = field(default_factory=dict)
     """By choice, from its first event on."""
+
+    @classmethod
+    def of(cls, scope: Scope, surface: str) -> Record:
+        """The record of a request that has just come."""
+        caller: Caller | None = scope.get(CALLER)
+        return cls(scope.get(REQUEST_ID, "-"), surface, key=caller.key if caller else "")
 
     @property
     def started(self) -> bool:
@@ -56,6 +107,21 @@ class Record:
         told = self.usages.values()
         return Usage(*(sum(getattr(usage, each.name) for usage in told) for each in fields(Usage)))
 
+    def take(self, decoded: Decoded[Any]) -> None:
+        """Take note of what is asked."""
+        self.model = decoded.request.model
+        self.session = decoded.request.session or ""
+        self.n_choices = len(decoded.requests)
+
+    def counting(self, send: Send) -> Send:
+        """`send`, and the bytes of the answer's body are counted here."""
+
+        async def counted(message: Message) -> None:
+            self.n_sent += len(message.get("body", b""))
+            await send(message)
+
+        return counted
+
     def see(self, event: Event, choice: int = 0) -> None:
         """Take note of `event`. Once per token: the frequent case comes first and is cheap."""
         if self.first_s is not None and type(event) in _FREQUENT:
@@ -67,6 +133,8 @@ class Record:
                 self.evicted += event.messages
             case Started():
                 self.backend = event.origin or event.model
+                self.cache = getattr(event, "cache", "")
+                self.started_s = self.started_s or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():
                 self.usages[choice] = event.usage
@@ -75,20 +143,44 @@ class Record:
             case _:
                 pass
 
-    def write(self) -> None:
-        """Write the line."""
-        now, usage = time.perf_counter(), self.usage
-        first_ms = "-" if self.first_s is None else f"{(self.first_s - self.begun_s) * 1e3:.1f}"
+    def facts(self) -> dict[str, Any]:
+        """What the line says, for programs; None = not known."""
+        usage = self.usage
         # The first token's time is prefill; the rate is that of the others.
-        seconds = 0.0 if self.first_s is None else now - self.first_s
-        rate = f"{(usage.output - 1) / seconds:.1f}" if usage.output > 1 and seconds > 0 else "-"
-        logger.info(
-            "%s %s model=%s backend=%s in=%d cached=%d out=%d evicted=%d first_ms=%s tokens_per_s=%s status=%d stop=%s",
-            self.id, self.surface, _shown(self.model), _shown(self.backend), usage.prompt, usage.cache_read,
-            usage.output, self.evicted, first_ms, rate, self.status, self.reason,
-        )  # fmt: skip
+        seconds = 0.0 if self.first_s is None else (self.ended_s or time.perf_counter()) - self.first_s
+        return {
+            "id": self.id,
+            "surface": self.surface,
+            "model": shown(self.model),
+            "backend": shown(self.backend),
+            "cache": shown(self.cache),
+            "in": usage.prompt,
+            "cached": usage.cache_read,
+            "out": usage.output,
+            "evicted": self.evicted,
+            "first_ms": _ms(self.first_s, self.begun_s),
+            "tokens_per_s": round((usage.output - 1) / seconds, 1) if usage.output > 1 and seconds > 0 else None,
+            "queue_ms": _ms(self.started_s, self.begun_s),
+            "received": self.n_received,
+            "sent": self.n_sent,
+            "key": shown(self.key),
+            "session": shown(self.session, _SESSION_CHARACTERS),
+            "status": self.status,
+            "stop": self.reason,
+        }
+
+    def write(self) -> None:
+        """Write the line; the request has ended."""
+        self.ended_s = time.perf_counter()
+        facts = self.facts()
+        told = " ".join(f"{name}={'-' if value is None else value}" for name, value in list(facts.items())[2:])
+        logger.info("%s %s %s", self.id, self.surface, told, extra={"facts": facts})
 
 
-def _shown(name: str, limit: int = 80) -> str:
+def shown(name: str, limit: int = 80) -> str:
     """A name from outside: one word of the line, whatever is in it."""
     return "".join(char if char.isprintable() and char != " " else "?" for char in name[:limit]) or "-"
+
+
+def _ms(moment_s: float | None, begun_s: float) -> float | None:
+    return None if moment_s is None else round((moment_s - begun_s) * 1e3, 1)

@@ -44,7 +44,10 @@ class Decoded(Generic[OptionsT]):
 
 
 class Encoder(Protocol):
-    """Writes the answer to one body: either `encode` for every event, or `encode_replies` once."""
+    """Writes the answer to one body: either `encode` for every event, or `encode_replies` once.
+
+    One that has a method `hear(event)` is told of every event of a whole answer as it comes, to time it.
+    """
 
     media_type: str
     """Of a stream."""
