@@ -52,10 +52,12 @@ class ContextFull(ShepherdError):
     code = "context_length_exceeded"
 
     def __init__(self, *, needed: int, limit: int, cache: str = "") -> None:
-        # Clients' compaction logic keys on the first words; the seeds' detection on "context window" (C10, OAI-30).
+        # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
+        # length is", the seeds by "context window" (C10, OAI-30).
+        where = f" of cache {cache!r}" if cache else ""
         super().__init__(
-            f"prompt is too long: {needed} tokens > {limit} maximum for the context window"
-            f"{f' of cache {cache!r}' if cache else ''}; shorten the conversation or use a larger context size"
+            f"prompt is too long: {needed} tokens > {limit} maximum; this model's maximum context length is {limit} tokens "
+            f"(the context window{where}); shorten the conversation or use a larger context size"
         )
         self.needed = needed
         self.limit = limit

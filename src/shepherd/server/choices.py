@@ -30,15 +30,15 @@ async def together(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGener
     n_left = len(streams)
     try:
         while n_left:
-            choice, event, error = await news.get()
+            choice, told, error = await news.get()
             if error is not None:
                 raise error
-            if len(tasks) == 1 and not isinstance(event, _NOTICES):
+            if len(tasks) == 1 and not isinstance(told, _NOTICES):
                 tasks += [asyncio.create_task(_play(at, streams[at], news)) for at in range(1, len(streams))]
-            if event is None:
+            if told is None:
                 n_left -= 1
             else:
-                yield choice, event
+                yield choice, told
     finally:
         for task in tasks:
             task.cancel()
