@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shepherd.backends.history import Answers, Days
-from shepherd.core import BadCall, Message, Reasoning, Request, Text, ToolCall, ToolResult
-from shepherd.dialects import Piece
+from shepherd.backends.history import Answers, Days, Prompts, Tools
+from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.dialects import Piece, Prompt, Template, detect, render
 from shepherd.dialects.replay import OWN, Said
 
 SYSTEM, ASK = Message.system("Be kind."), Message.user("1 + 2?")
@@ -51,6 +57,21 @@ def test_another_call_is_not_found(other: ToolCall) -> None:
     answers.remember(request(ASK), spoken(ANSWER))
     assert answers.find((ASK, Message("assistant", (other,)))) == {}
     assert answers.find((ASK, Message("assistant", (CALL, other)))) == {}
+
+
+def test_a_call_that_comes_back_under_another_id_is_found_where_it_was_made() -> None:  # Ollama's protocol has no ids
+    answers = Answers()
+    renamed = replace(CALL, id="call_0")
+    results = Message("tool", (ToolResult("call_0", (Text("3"),)),))
+    answers.remember(request(SYSTEM, ASK), spoken(ANSWER))
+    answers.remember(request(SYSTEM, ASK, ANSWER, RESULT), spoken(Message.assistant("Three.")))
+    knowing = Message("assistant", (Reasoning(" hm"), renamed))
+    assert list(answers.find((SYSTEM, ASK, knowing, results, Message.assistant(" Three.")))) == [2, 4]
+    assert answers.find((ASK, knowing, results)) == {}, "elsewhere"
+    guessed = Message("assistant", (renamed,))
+    assert answers.find((SYSTEM, ASK, guessed, results)) == {}, "a thought comes back to whoever was given it only"
+    answers.remember(request(SYSTEM, ASK), spoken(Message("assistant", (CALL,))))
+    assert list(answers.find((SYSTEM, ASK, guessed, results))) == [2], "there was none"
 
 
 def test_an_id_that_the_model_wrote_is_its_conversations_alone() -> None:
@@ -135,3 +156,182 @@ def test_days_are_bounded() -> None:
     assert days.day_of(request(Message.user("c"), THREE, MORE), TUESDAY) == MONDAY
     assert days.day_of(request(Message.user("a"), THREE, MORE), TUESDAY) == TUESDAY
     assert days.day_of(request(), TUESDAY) == TUESDAY
+
+
+# -- prompts ---------------------------------------------------------------------------------------------------------
+
+FORGETFUL = """
+{%- set ns = namespace(last=0) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>
+{{ m.reasoning_content or '' }}
+</think>
+
+{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}
+<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""A template that shows thoughts, and tags around none, behind the last question only: Qwen's way."""
+
+
+def prompt_of(asked: Request, source: str = FORGETFUL) -> Prompt:
+    return render(Template(source), detect(source), asked.messages, tools=asked.tools, reasoning=asked.reasoning)
+
+
+def played(*conversation: Message, source: str = FORGETFUL, prompts: Prompts | None = None) -> list[tuple[str, Prompt]]:
+    """For each request of a conversation the template's own prompt, and the one that is used."""
+    prompts = prompts or Prompts()
+    made = []
+    for at in range(1, len(conversation) + 1):
+        if at == len(conversation) or conversation[at].role == "assistant":
+            asked = request(*conversation[:at])
+            own = prompt_of(asked, source)
+            made.append((own.text, prompts.going_on(asked, own)))
+    return made
+
+
+TALK = (SYSTEM, ASK, Message("assistant", (CALL,)), RESULT, THREE, MORE, Message.assistant("Nine."), ASK)
+
+
+def test_what_a_model_has_read_it_reads_again_when_the_template_would_write_it_anew() -> None:
+    made = played(*TALK)
+    assert [own == used.text for own, used in made] == [True, True, False, False]
+    for (_, first), (_, second) in pairwise(made):
+        assert second.text.startswith(first.text.removesuffix("<|im_start|>assistant\n"))
+        assert second.text.endswith("<|im_start|>assistant\n")
+        assert [second.text[s.start : s.stop] for s in second.stretches][: len(first.stretches)] == [
+            first.text[s.start : s.stop] for s in first.stretches
+        ]
+        assert "".join(second.text[s.start : s.stop] for s in second.stretches) == second.text.removesuffix(
+            "<|im_start|>assistant\n"
+        )
+    assert len(made[-1][1].stretches) == len(TALK)
+
+
+def test_the_same_request_again_is_the_same_prompt() -> None:
+    prompts = Prompts()
+    first = [used for _, used in played(*TALK, prompts=prompts)]
+    assert [used for _, used in played(*TALK, prompts=prompts)] == first
+
+
+def test_a_prompt_of_another_day_is_another() -> None:
+    prompts = Prompts()
+    first, second = request(*TALK[:4]), request(*TALK[:6])
+    prompts.going_on(first, prompt_of(first), MONDAY)
+    assert prompts.going_on(second, prompt_of(second), TUESDAY) == prompt_of(second)
+    assert prompts.going_on(second, prompt_of(second), MONDAY) != prompt_of(second)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reasoning": "high"},
+        {"session": "another"},
+        {"user": "another"},
+        {"tools": (ToolSpec("add"),)},
+        {"extra": {"chat_template_kwargs": {"a": 1}}},
+        {"messages": (SYSTEM, replace(ASK, parts=(Text("1 + 2? "),)), *TALK[2:6])},
+        {"messages": (SYSTEM, ASK, TALK[2], replace(RESULT, parts=(ToolResult(CALL.id, (Text("4"),)),)), *TALK[4:6])},
+        {"messages": (SYSTEM, replace(ASK, parts=(*ASK.parts, Image("image/png", b"x"))), *TALK[2:6])},
+    ],
+)
+def test_what_says_something_else_goes_on_with_nothing(change: Mapping[str, Any]) -> None:
+    prompts = Prompts()
+    played(*TALK[:4], prompts=prompts)
+    asked = replace(request(*TALK[:6]), **change)
+    assert prompts.going_on(asked, prompt_of(asked)) == prompt_of(asked)
+    unchanged = request(*TALK[:6])
+    assert prompts.going_on(unchanged, prompt_of(unchanged)) != prompt_of(unchanged)
+
+
+def test_a_prompt_that_cannot_be_parted_stays_as_the_template_has_it() -> None:
+    moving = FORGETFUL.replace(
+        "{{ m.content }}", "{% if loop.last %}{{ messages[0].content }}{% endif %}{{ m.content }}"
+    )
+    assert all(own == used.text for own, used in played(*TALK, source=moving)), "the system prompt moves"
+    joining = FORGETFUL.replace(
+        "<|im_end|>\n{% endfor %}",
+        "{% if loop.last or m.role != 'tool' or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+        "{% endfor %}",
+    )
+    prompts = Prompts()
+    played(*TALK[:4], source=joining, prompts=prompts)
+    for further, is_parted in ((RESULT, False), (THREE, True)):
+        asked = request(*TALK[:4], further, MORE)
+        own = prompt_of(asked, joining)
+        assert (prompts.going_on(asked, own) != own) == is_parted, "two results in one turn, or one alone"
+
+
+def test_an_answer_that_is_to_be_gone_on_with_is_no_beginning() -> None:
+    prompts = Prompts()
+    asked = request(ASK, Message.assistant("Thr"))
+    assert prompts.going_on(asked, prompt_of(asked)) == prompt_of(asked)
+    longer = request(ASK, Message.assistant("Thr"), MORE)
+    assert prompts.going_on(longer, prompt_of(longer)) == prompt_of(longer)
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+ADD, SUB, MUL = (
+    ToolSpec(name, "counts", {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}})
+    for name in ("add", "sub", "mul")
+)
+
+
+def names(asked: Request) -> list[str]:
+    return [tool.name for tool in asked.tools]
+
+
+@pytest.mark.parametrize("session", ["s", None])
+def test_tools_keep_their_order_and_new_ones_come_last(session: str | None) -> None:
+    tools = Tools()
+
+    def settled(*offered: ToolSpec, turns: int = 1) -> list[str]:
+        messages = (ASK, *(THREE, MORE) * turns)
+        return names(tools.settled(replace(request(*messages, session=session), tools=offered)))
+
+    assert settled(SUB, ADD, turns=0) == ["sub", "add"]
+    assert settled(ADD, SUB, turns=0) == ["sub", "add"]
+    assert settled(ADD, MUL, SUB) == ["sub", "add", "mul"]
+    assert settled(MUL, ADD, turns=2) == ["add", "mul"], "what is not offered is not shown"
+    assert settled(ADD, MUL, SUB, turns=3) == ["sub", "add", "mul"]
+    other = replace(request(MORE, session=session and "t"), tools=(ADD, MUL, SUB))
+    assert names(tools.settled(other)) == ["add", "mul", "sub"], "another conversation has its own"
+
+
+@given(st.permutations(list(ADD.parameters["properties"])), st.permutations(list(ADD.parameters)))
+def test_a_tool_is_spelled_as_it_came_first(inner: list[str], outer: list[str]) -> None:
+    tools = Tools()
+    first = tools.settled(replace(request(ASK), tools=(ADD,)))
+    properties = {key: ADD.parameters["properties"][key] for key in inner}
+    shuffled = replace(ADD, parameters={key: {**ADD.parameters, "properties": properties}[key] for key in outer})
+    again = tools.settled(replace(request(MORE), tools=(shuffled,)))
+    assert json.dumps(again.tools[0].parameters) == json.dumps(first.tools[0].parameters)
+    other = replace(ADD, parameters={**ADD.parameters, "required": ["a"]})
+    assert tools.settled(replace(request(ASK), tools=(other,))).tools == (other,)
+
+
+def test_two_tools_of_one_name_both_stay() -> None:
+    twice = (ADD, replace(ADD, description="counts, too"))
+    assert Tools().settled(replace(request(ASK), tools=twice)).tools == twice
+
+
+# -- what changes with every request ---------------------------------------------------------------------------------
+
+
+def test_how_much_room_is_left_is_not_told_at_the_front_and_stays_where_it_was_told_later() -> None:
+    def asked(left: int) -> Request:
+        note = f"<total_tokens>{left} tokens left</total_tokens>"
+        told = (Message.system(f"Be kind.\n\n{note}"), Message.system(note), ASK, THREE, Message.system(note), MORE)
+        return Tools().settled(request(*told))
+
+    texts = [message.text for message in asked(17).messages]
+    later = "<total_tokens>17 tokens left</total_tokens>"
+    assert texts == ["Be kind.", "", "1 + 2?", "Three.", later, "And 4 + 5?"]
+    assert asked(17).messages[:4] == asked(16).messages[:4]
+    untouched = request(SYSTEM, ASK)
+    assert Tools().settled(untouched) is untouched

@@ -108,7 +108,8 @@ def test_a_system_message_that_the_template_would_put_at_the_front_keeps_its_pla
         "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     )
     prompt = prompt_of(source, [S, U, A, Message.system("LATER"), V])
-    assert stretched(prompt) == ["<s>SYS\n", "<|user|>U1", "<|assistant|>A1", "<|user|>LATER\n\nU2"]
+    later = "<system-reminder>\nLATER\n</system-reminder>"
+    assert stretched(prompt) == ["<s>SYS\n", "<|user|>U1", "<|assistant|>A1", f"<|user|>{later}\n\nU2"]
     assert [(s.message, s.others) for s in prompt.stretches] == [(0, ()), (1, ()), (2, ()), (4, (3,))]
 
 

@@ -334,9 +334,23 @@ def test_templates_that_fail_say_so_and_nothing_takes_their_place() -> None:  # 
         Template("{{ ''.__class__.__mro__ }}").render([])
 
 
-def test_images_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="cannot see images"):
-        Template(CHATML).render([Message("user", (Text("x"), Image(url="http://x")))])
+@pytest.mark.parametrize(
+    ("image", "note"),
+    [
+        (Image("image/png", b"x" * 34_400), "[image: image/png, 34 kB; this model cannot see images]"),
+        (Image("", b"x" * 12), "[image: of unknown type, 12 bytes; this model cannot see images]"),
+        (Image(url="https://u:key@host.test/a.png?t=1"), "[image: from host.test; this model cannot see images]"),
+        (Image(url="http://[x"), "[image: from a link; this model cannot see images]"),
+    ],
+)
+def test_an_image_is_a_note_on_a_line_of_its_own_wherever_it_stands(image: Image, note: str) -> None:
+    message = Message("user", (Text("What is"), Text(" this?"), image, Text("Hm.")))
+    assert turns(Template(CHATML).render([message])) == [f"user\nWhat is this?\n{note}\nHm."]
+    assert turns(Template(CHATML).render([Message("user", (image, image))])) == [f"user\n{note}\n{note}"]
+    result = Message("tool", (ToolResult("1", (Text("A page:"), image)),))
+    pieces = Template(printing("{{ t.function.arguments }}")).render([result])
+    assert spelled(pieces) == f"tool:1A page:\n{note};"
+    assert {piece.origin for piece in pieces} == {None, 0}
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -414,17 +428,35 @@ def test_a_system_message_is_folded_into_the_first_user_message_if_the_template_
     assert turns(Template(dropping).render([Message.system("S"), Message.user("U")])) == ["user\nS\n\nU"]
 
 
-def test_later_system_messages_are_folded_into_the_next_user_message_and_leading_ones_into_one() -> None:
-    messages = [Message.system("S"), Message.system("T"), Message.user("U"), Message.assistant("A")]
-    messages += [Message.system("L"), Message.user("V"), Message.system("E")]
+def reminder(text: str) -> str:
+    return f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def test_later_system_messages_are_reminders_where_they_stand_and_leading_ones_become_one() -> None:
+    messages = [Message.system("S"), Message.system("T"), Message.user("U"), Message.system("I")]
+    messages += [Message.assistant("A"), Message.system("L"), Message.user("V"), Message.system("E")]
     assert turns(lacking(ONE_SYSTEM).render(messages)) == [
         "system\nS\n\nT",
-        "user\nU",
+        f"user\nU\n\n{reminder('I')}",
         "assistant\nA",
-        "user\nL\n\nV",
-        "user\nE",
+        f"user\n{reminder('L')}\n\nV\n\n{reminder('E')}",
     ]
     assert turns(Template(CHATML).render(messages)) == [f"{m.role}\n{m.text}" for m in messages]
+
+
+def test_what_is_marked_as_a_reminder_is_not_marked_again_and_what_is_empty_is_nothing() -> None:
+    marked = reminder("Be brief.")
+    messages = [Message.user("U"), Message.system(marked), Message.assistant("A"), Message.system("")]
+    assert turns(lacking(ONE_SYSTEM).render(messages)) == [f"user\nU\n\n{marked}", "assistant\nA"]
+
+
+def test_no_reminder_comes_between_a_call_and_its_result() -> None:
+    call = Message("assistant", (ToolCall("1", "f", "{}"),))
+    result = Message("tool", (ToolResult("1", (Text("R"),)),))
+    template = working("m.role == 'system' or (before == 'assistant' and m.role == 'user')")
+    for messages in ([call, Message.system("L"), result], [call, result, Message.system("L")]):
+        told = spelled(template.render([Message.user("U"), *messages]))
+        assert told == f"<user>U<assistant>[{{}}]<tool>R\n\n{reminder('L')}"
 
 
 def test_messages_of_one_role_in_a_row_become_one_if_the_template_insists() -> None:

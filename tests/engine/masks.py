@@ -36,6 +36,7 @@ class Pieces:
         self.pieces += [special.text.encode() for special in self.specials]
         self.n_vocab = len(self.pieces)
         self.bos: int | None = None
+        self.fim: tuple[int, int, int] | None = None
         self._plain = [t for t in range(self.n_vocab) if not any(s.control and s.id == t for s in self.specials)]
         self._spaced = spaced
 

@@ -1,4 +1,4 @@
-"""Vectors of texts: of a decoder (the embedded model), and of a tiny encoder held against the same sums in NumPy."""
+"""Vectors of texts: of the embedded model, and of a tiny encoder and a tiny decoder held against the same in NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shepherd.core import EngineError
+from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.llamacpp import Weights
 from shepherd.engine.llamacpp.embedding import EmbeddingModel, Pooling
 from shepherd.memory.rows import Embedder
@@ -84,10 +84,10 @@ class Bert:
         return made
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
+def shapes(n_ctx: int) -> dict[str, tuple[int, ...]]:
     made: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (len(WORDS), N_EMBD),
-        "position_embd.weight": (N_CTX, N_EMBD),
+        "position_embd.weight": (n_ctx, N_EMBD),
         "token_types.weight": (2, N_EMBD),
         "token_embd_norm.weight": (N_EMBD,),
         "token_embd_norm.bias": (N_EMBD,),
@@ -102,7 +102,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
     return made
 
 
-def write_bert(path: Path, *, pooling: int | None = 1, has_words: bool = True) -> Bert:
+def write_bert(path: Path, *, pooling: int | None = 1, has_words: bool = True, n_ctx: int = N_CTX) -> Bert:
     random = np.random.default_rng(5)
 
     def values(name: str, shape: tuple[int, ...]) -> Values:
@@ -111,10 +111,10 @@ def write_bert(path: Path, *, pooling: int | None = 1, has_words: bool = True) -
             return 1 + drawn * np.float32(0.1)
         return drawn * np.float32(0.3 if len(shape) == 1 or "position" in name else 1.5 / np.sqrt(shape[-1]))
 
-    tensors = {name: values(name, shape) for name, shape in shapes().items()}
+    tensors = {name: values(name, shape) for name, shape in shapes(n_ctx).items()}
     writer = gguf.GGUFWriter(path, "bert")
     writer.add_block_count(N_LAYER)
-    writer.add_context_length(N_CTX)
+    writer.add_context_length(n_ctx)
     writer.add_embedding_length(N_EMBD)
     writer.add_feed_forward_length(N_FF)
     writer.add_head_count(N_HEAD)
@@ -229,7 +229,229 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
         EmbeddingModel.load(tmp_path / "notes.gguf")
 
 
-# -- a decoder -----------------------------------------------------------------------------------------------------
+# -- inputs that are tokens, too long, or wrong ------------------------------------------------------------------------
+
+
+def test_tokens_are_taken_as_they_are(bert: Bert) -> None:
+    tokens = [[7], [CLS, 5, SEP], (9, 8, 7)]
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        made = model.encode([*tokens, "a"])
+    assert made.n_tokens == (1, 3, 3, 3)
+    expected = np.stack([bert.vector(given, "mean") for given in [*tokens, bert.tokens("a")]])
+    assert same(made.vectors, expected) > 0.9999
+    assert same(made.vectors[1:2], made.vectors[3:]) > 0.9999
+
+
+@pytest.mark.parametrize("token", [-1, len(WORDS), 2**31 - 1])
+def test_what_is_no_token_is_refused(bert: Bert, token: int) -> None:
+    with (
+        EmbeddingModel.load(bert.path, n_threads=1) as model,
+        pytest.raises(
+            InvalidRequest, match=rf"input\[1\]\[2\] is {token}, .* they go from 0 to {len(WORDS) - 1}"
+        ) as caught,
+    ):
+        model.encode(["a", [5, 6, token]])
+    assert caught.value.field == "input[1]"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("a " * (N_CTX - 1), f"has {N_CTX + 1} tokens"),
+        ([5] * 100, "has 100 tokens"),
+        ("a " * 5000, "has 5002 tokens"),
+    ],
+)
+def test_what_is_too_long_can_be_refused(bert: Bert, given: str | list[int], words: str) -> None:
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        whole = model.encode(["a", "a " * (N_CTX - 2), "a" + " " * 10_000], truncate=False)
+        with pytest.raises(InvalidRequest, match=words) as caught:
+            model.encode(["a", given], truncate=False)
+        assert model.encode(["a", given]).cut == (1,)
+    assert (whole.n_tokens, whole.cut) == ((3, N_CTX, 3), ())
+    assert caught.value.field == "input[1]"
+    assert f"reads at most {N_CTX}" in caught.value.message
+
+
+def test_vectors_are_cut_to_the_dimensions_that_are_wanted(bert: Bert) -> None:
+    with EmbeddingModel.load(bert.path, n_threads=1) as model:
+        whole = model.encode(LETTERS, dimensions=N_EMBD).vectors
+        part = model.encode(LETTERS, dimensions=5).vectors
+        for wrong in (0, N_EMBD + 1):
+            with pytest.raises(InvalidRequest, match=f"dimensions is {wrong}; .* ask for 1 to {N_EMBD}"):
+                model.encode(["a"], dimensions=wrong)
+    assert part.shape == (len(LETTERS), 5)
+    assert np.allclose(np.linalg.norm(part, axis=1), 1, atol=1e-5)
+    assert same(part, whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)) > 0.999999
+
+
+# -- a decoder, and the same in NumPy ----------------------------------------------------------------------------------
+
+PIECES = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefghijklmnop", *(f"\u2581{letter}" for letter in "abcdefghijklmnop")]
+BOS, EOS = 1, 2
+N_LONG = 2000
+"""Positions that the decoder is trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Llama:
+    """A tiny decoder with random weights; every token sees only what stands before it."""
+
+    path: Path
+    tensors: dict[str, Values]
+
+    def tokens(self, text: str) -> list[int]:
+        return [PIECES.index(f"\u2581{letter}") for letter in text.split()]
+
+    def vector(self, tokens: Sequence[int], pooling: Pooling) -> Values:
+        states = self.states(tokens)
+        pooled = {"mean": states.mean(axis=0), "cls": states[0], "last": states[-1]}[pooling]
+        unit: Values = pooled / np.linalg.norm(pooled)
+        return unit
+
+    def states(self, tokens: Sequence[int]) -> Values:
+        """[n_tokens, N_EMBD]."""
+        t = self.tensors
+        n = len(tokens)
+        x = t["token_embd.weight"][list(tokens)]
+        future = np.triu(np.full((n, n), -np.inf, np.float32), 1)
+        for layer in range(N_LAYER):
+            prefix = f"blk.{layer}."
+            seen = self._normed(x, f"{prefix}attn_norm")
+            q, k, v = (
+                (seen @ t[f"{prefix}attn_{name}.weight"].T).reshape(n, N_HEAD, -1).swapaxes(0, 1) for name in "qkv"
+            )
+            scores = turned(q) @ turned(k).swapaxes(1, 2) / np.sqrt(N_EMBD / N_HEAD) + future
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            looked = (weights / weights.sum(axis=-1, keepdims=True)) @ v
+            x = x + looked.swapaxes(0, 1).reshape(n, N_EMBD) @ t[f"{prefix}attn_output.weight"].T
+            seen = self._normed(x, f"{prefix}ffn_norm")
+            gate = seen @ t[f"{prefix}ffn_gate.weight"].T
+            up = seen @ t[f"{prefix}ffn_up.weight"].T
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ t[f"{prefix}ffn_down.weight"].T
+        return self._normed(x, "output_norm")
+
+    def _normed(self, x: Values, name: str) -> Values:
+        made: Values = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-5) * self.tensors[f"{name}.weight"]
+        return made
+
+
+def turned(x: Values) -> Values:
+    """[n_head, n, size] with the rotation of each position: pairs of neighbours, as this architecture has them."""
+    size = x.shape[-1]
+    angles = np.arange(x.shape[1])[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
+    even, odd = x[..., ::2], x[..., 1::2]
+    both = [even * np.cos(angles) - odd * np.sin(angles), even * np.sin(angles) + odd * np.cos(angles)]
+    made: Values = np.stack(both, axis=-1).reshape(x.shape).astype(np.float32)
+    return made
+
+
+def write_llama(path: Path, *, pooling: int | None = None, add_eos: bool | None = None) -> Llama:
+    random = np.random.default_rng(6)
+    square, wide = (N_EMBD, N_EMBD), (N_FF, N_EMBD)
+    names = {"token_embd": (len(PIECES), N_EMBD), "output_norm": (N_EMBD,)}
+    for layer in range(N_LAYER):
+        each = {"attn_norm": (N_EMBD,), "ffn_norm": (N_EMBD,), "ffn_gate": wide, "ffn_up": wide, "ffn_down": wide[::-1]}
+        each |= {"attn_q": square, "attn_k": square, "attn_v": square, "attn_output": square}
+        names |= {f"blk.{layer}.{name}": shape for name, shape in each.items()}
+    tensors = {
+        f"{name}.weight": (
+            1 + random.standard_normal(shape) * 0.1
+            if name.endswith("norm")
+            else random.standard_normal(shape) * 1.5 / np.sqrt(shape[-1])
+        ).astype(np.float32)
+        for name, shape in names.items()
+    }
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(N_LAYER)
+    writer.add_context_length(N_LONG)
+    writer.add_embedding_length(N_EMBD)
+    writer.add_feed_forward_length(N_FF)
+    writer.add_head_count(N_HEAD)
+    writer.add_rope_dimension_count(N_EMBD // N_HEAD)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(PIECES))
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(PIECES)
+    writer.add_token_scores([0.0] * 20 + [1.0] * 16)
+    kinds = [gguf.TokenType.UNKNOWN, *[gguf.TokenType.CONTROL] * 2, *[gguf.TokenType.NORMAL] * (len(PIECES) - 3)]
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(BOS)
+    writer.add_eos_token_id(EOS)
+    writer.add_add_bos_token(False)
+    if add_eos is not None:
+        writer.add_add_eos_token(add_eos)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return Llama(path, tensors)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Llama:
+    return write_llama(tmp_path_factory.mktemp("llama") / "llama.gguf")
+
+
+def lettered(n: int) -> str:
+    """A text of so many tokens, which does not repeat itself."""
+    return " ".join("abcdefghijklmnop"[at * at % 31 % 16] for at in range(n))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_a_decoder_computes_what_the_same_sums_give_in_numpy(llama: Llama, pooling: Pooling) -> None:
+    """Long texts, which are computed in pieces, among short ones."""
+    texts = ["a", lettered(700), "b c", lettered(1200), lettered(512), lettered(513), "p o n m"]
+    expected = np.stack([llama.vector(llama.tokens(text), pooling) for text in texts])
+    with EmbeddingModel.load(llama.path, pooling=pooling, n_tokens=None, n_threads=1) as model:
+        assert model.n_tokens == N_LONG
+        made = model.encode(texts, truncate=False)
+        again = model.encode(texts[::-1])
+    assert made.n_tokens == (1, 700, 2, 1200, 512, 513, 4)
+    assert same(made.vectors, expected) > 0.9999
+    assert same(again.vectors, expected[::-1]) > 0.9999
+    assert same(made.vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
+
+
+def test_an_encoder_reads_long_texts_at_once_when_they_come(tmp_path: Path) -> None:
+    bert = write_bert(tmp_path / "long.gguf", n_ctx=1500)
+    texts = ["a b", lettered(1100), "c", lettered(600)]
+    with EmbeddingModel.load(bert.path, n_tokens=None, n_threads=1) as model:
+        made = model.encode(texts, truncate=False)
+        assert same(model.embed(texts[:1]), made.vectors[:1]) > 0.9999
+        assert model.encode([lettered(2000)]).n_tokens == (model.n_tokens,) == (1500,)
+    expected = np.stack([bert.vector(bert.tokens(text), "mean") for text in texts])
+    assert same(made.vectors, expected) > 0.9999
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "ends"),
+    [
+        ({"pooling": 3}, None, True),
+        ({"pooling": 3, "add_eos": True}, None, True),
+        ({"pooling": 3, "add_eos": False}, None, False),
+        ({"pooling": 3}, "mean", False),
+        ({}, "last", False),
+    ],
+)
+def test_a_model_that_pools_the_last_token_gets_its_end_token(
+    tmp_path: Path, options: dict[str, Any], asked: Pooling | None, ends: bool
+) -> None:
+    made = write_llama(tmp_path / "made.gguf", **options)
+    tokens = [*made.tokens("a b c"), *([EOS] if ends else [])]
+    with EmbeddingModel.load(made.path, pooling=asked, n_tokens=64, n_threads=1) as model:
+        vectors = model.encode(["a b c", tokens, lettered(100)])
+    assert vectors.n_tokens == (len(tokens), len(tokens), 64)
+    assert same(vectors.vectors[:1], vectors.vectors[1:2]) > 0.9999
+    kept = [*made.tokens(lettered(64)[: 2 * 63 - 1]), EOS] if ends else made.tokens(lettered(64))
+    assert same(vectors.vectors[2:], made.vector(kept, model.pooling)[None]) > 0.9999
+
+
+# -- the embedded model ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

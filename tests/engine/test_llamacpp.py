@@ -2,6 +2,7 @@
 
 import codecs
 import logging
+import math
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -220,6 +222,48 @@ def test_a_bias_forces_and_forbids_tokens(weights: Weights, runtime: LlamaRuntim
 def test_ignoring_the_end_goes_on(weights: Weights, runtime: LlamaRuntime) -> None:
     made = generate(runtime, prompt(weights, "Hello!"), 100, Sampling(temperature=0, ignore_eos=True))
     assert len(made) == 100
+
+
+def log_softmax(logits: Sequence[float]) -> Any:
+    row = np.array(logits, np.float64)
+    return row - np.log(np.exp(row).sum())
+
+
+def test_scores_are_the_logarithms_of_probabilities(weights: Weights, runtime: LlamaRuntime) -> None:
+    append(runtime, prompt(weights, "Hello"))
+    expected, score = log_softmax(runtime.logits(0)), runtime.scorer(0, 5)
+    told = [score(token).logprob for token in range(weights.n_vocab)]
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+    assert sum(math.exp(logprob) for logprob in told) == pytest.approx(1)
+    assert [token for token, _ in score(0).top] == np.argsort(-expected)[:5].tolist()
+    assert score(0).top[0][1] == pytest.approx(expected.max())
+    assert runtime.scorer(0, 0)(7).top == ()
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=5, seed=1), Sampling(logit_bias=((7, 100.0),))])
+def test_scores_know_nothing_of_the_sampler(weights: Weights, runtime: LlamaRuntime, sampling: Sampling) -> None:
+    tokens = prompt(weights, "Hello")
+    append(runtime, tokens)
+    expected, score = log_softmax(runtime.logits(0)), runtime.scorer(0, 1)
+    drawn = runtime.sampler(sampling, tokens).sample(0)
+    assert score(drawn).logprob == pytest.approx(expected[drawn], abs=1e-5)
+
+
+def test_each_token_of_a_chunk_can_have_its_logits(weights: Weights) -> None:
+    """The same as if the text had come token by token, while other sequences are computed beside it."""
+    tokens = prompt(weights, "Why is the sky blue?")
+    with (
+        closing(LlamaRuntime(weights, ContextOptions(n_ctx=256, n_seq=2, n_threads=1))) as single,
+        closing(LlamaRuntime(weights, ContextOptions(n_ctx=256, n_seq=2, n_outputs=64, n_threads=1))) as runtime,
+    ):
+        other = Chunk(1, array("i", tokens[:3]), 0, logits=True)
+        assert runtime.decode([other, Chunk(0, array("i", tokens), 0, logits=False, each=True)]) == "ok"
+        for at, token in enumerate(tokens):
+            append(single, [token])
+            expected = single.scorer(0, 3)(7)
+            score = runtime.scorer(1, 3, behind=len(tokens) - 1 - at)(7)
+            assert score.logprob == pytest.approx(expected.logprob, abs=1e-2)
+            assert score.top[0][0] == expected.top[0][0]
 
 
 def test_an_interrupt_stops_a_prefill_without_python(weights: Weights) -> None:

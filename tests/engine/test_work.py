@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Span, Special
+from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
 from shepherd.engine.constraint import Constrainer
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.plan import kept_tokens
@@ -35,6 +36,7 @@ class Numbers:
 
     n_vocab = END + 1
     bos: int | None = None
+    fim: tuple[int, int, int] | None = None
     specials: tuple[Special, ...] = (Special(END, "<end>", control=True),)
 
     def tokenize(self, text: str) -> list[int]:
@@ -92,7 +94,26 @@ class Sent:
 
     @property
     def answer(self) -> list[int]:
-        return [step for step in self.steps if isinstance(step, int)]
+        tokens = (step.token if isinstance(step, Scored) else step for step in self.steps)
+        return [token for token in tokens if isinstance(token, int)]
+
+    def check_scores(self) -> None:
+        """As likely as the model had it with all that stands before: the logits are not those of another place."""
+        whole = [*self.job.tokens, *self.answer]
+        likely = [token == model(whole[:at]) for at, token in enumerate(whole)]
+        read = [step for step in self.steps if isinstance(step, Read)]
+        said = [step for step in self.steps if isinstance(step, Scored)]
+        n = len(self.job.tokens)
+        assert [(score.token, score.logprob > -0.2) for score in said] == list(zip(whole, likely, strict=True))[n:]
+        assert [type(step) for step in self.steps if isinstance(step, int)] == []
+        assert all(score.top[0][0] == model(whole[:at]) for at, score in enumerate(said, n))
+        assert len(read) <= self.job.score_prompt
+        assert len(read) == self.job.score_prompt or not said
+        for prompt in read:
+            assert math.isnan(prompt.scores[0].logprob)
+            scores = [(score.token, score.logprob > -0.2) for score in prompt.scores]
+            assert scores[1:] == list(zip(whole, likely, strict=True))[1:n]
+            assert not any(isinstance(step, Scored) for step in self.steps[: self.steps.index(prompt)])
 
 
 SYSTEMS = (tuple(range(1, 21)), tuple(range(2, 12)), ())
@@ -110,6 +131,7 @@ class Day:
             n_ctx=N_CTX,
             n_seq=6,
             n_batch=16,
+            n_outputs=6 + seed % 5,
             n_vocab=Numbers.n_vocab,
             memory=memory,
             pays_for_idle=seed % 3 == 0,
@@ -139,6 +161,8 @@ class Day:
             job = replace(job, grammar=THREE_PAIRS)
         if self.random.random() < 0.25:
             job = replace(job, background=True)
+        if self.random.random() < 0.25:
+            job = replace(job, scores=2, score_prompt=not job.spans)
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.sent.append(Sent(ticket, job))
         self.work.add(ticket)
@@ -254,6 +278,8 @@ class Day:
             expected, reason = alone(sent.job)
             if sent.job.on_full == "error":
                 assert sent.answer == expected[: len(sent.answer)]
+                if sent.job.scores is not None:
+                    sent.check_scores()
                 if sent.job.background and steps[-1] == Done("length"):
                     continue  # there was no more room beside the conversations
                 if steps[-1].reason != "cancelled":

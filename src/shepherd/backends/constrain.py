@@ -131,7 +131,7 @@ class Constraints:
         for number, tool in enumerate(request.tools):
             if tool.strict:
                 check_schema(tool.parameters, f"tools[{number}].function.parameters")
-        markup = markup_of(self._dialect)
+        markup = markup_of(self._dialect) if request.completion is None else Markup()  # a bare prompt has none
         if has_begun:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
         is_forced = request.tool_choice not in ("auto", "none")
@@ -237,6 +237,7 @@ def key_of(request: Request, thinks: bool, has_begun: bool) -> bytes:
     tools = [(tool.name, tool.strict, tool.parameters) for tool in request.tools]
     asked = (
         request.tool_choice, request.parallel_calls, tools, request.schema, thinks, has_begun,
+        request.completion is None,
         request.grammar and (request.grammar.kind, request.grammar.text), request.extra.get("constrained_by"),
     )  # fmt: skip
     return hashlib.blake2b(json.dumps(asked, default=repr).encode("utf-8", "replace"), digest_size=16).digest()

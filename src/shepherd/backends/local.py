@@ -1,6 +1,6 @@
 """Our own engine as a back end: messages to a prompt, the prompt to tokens, tokens to events.
 
-    Request ─ dialect.render ─▶ Prompt ─ Encoder ─▶ tokens, spans ─ Engine ─▶ steps
+    Request ─ dialect.render ─▶ Prompt ─ Encoder ─▶ tokens, spans ─ Engine ─▶ steps          (bare prompts: `bare`)
     steps ─ bytes ─ incremental UTF-8 ─ role stops ─ parser ─ client stops ─▶ events
 
 Everything here runs on the event loop; the engine thread sees token ids only. Text is held back, tokens never: a token
@@ -10,21 +10,22 @@ that ends inside a character is in the cache like any other (H1).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import chain
 
 from shepherd.backends.answer import Answer
+from shepherd.backends.bare import Bare, Echo, Verbatim, check_tokens, encode
 from shepherd.backends.constrain import Constraint, Constraints
-from shepherd.backends.history import Answers, Days
+from shepherd.backends.fingerprint import Watch
+from shepherd.backends.history import Answers, Days, Prompts, Tools
 from shepherd.backends.prompt import Encoded, Encoder
 from shepherd.backends.room import room_for
 from shepherd.backends.turns import cuts, is_input, spans
 from shepherd.core import Event, Finished, InvalidRequest, Message, OnFull, Request, Sampling
-from shepherd.dialects import Dialect, Prompt, Template, render
+from shepherd.dialects import Dialect, Piece, Prompt, Template, render
 from shepherd.dialects.prompt import end_of_answer
 from shepherd.dialects.replay import said
 from shepherd.engine.base import Job, Span, Step, Vocabulary
@@ -68,6 +69,8 @@ class Asked:
     prompt: Prompt
     encoded: Encoded
     spans: tuple[Span, ...]
+    bare: Bare | None = None
+    """For a completion: nothing was rendered."""
 
 
 class LocalBackend:
@@ -100,30 +103,23 @@ class LocalBackend:
         sources = template.source + (with_tools.source if with_tools else "")
         self._encoder = Encoder(vocabulary, " ".join((sources, *dialect.openers, *chain(*dialect.thoughts))))
         self._answers = Answers()
+        self._prompts = Prompts()
+        self._tools = Tools()
         self._days = Days()
         self._warned = False
-        self._fingerprint = b""
-        """Of the last request; see `fingerprint`."""
+        self._watch = Watch(engine.name)
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
         logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
+        request = self._tools.settled(request)
         asked = await self._ask(request)
         constraint = await self._constraint(request, asked.prompt.opened)
         job = replace(self._job(request, asked), grammar=constraint.lark, written=constraint.written)
         ticket = self.engine.submit(job)
-        self._notice_system(request)
-        reader = self._constraints.reader(request) if self._constraints else self.dialect
-        parser = reader.parser(tools=request.tools, opened=asked.prompt.opened)
-        role_stops, end_token = self._ends(asked.prompt)
-        answer = Answer(
-            parser,
-            self._vocabulary,
-            model=self.model,
-            stops=request.stop,
-            role_stops=role_stops,
-            end_token=end_token,
-        )
+        if asked.bare is None:
+            self._watch.notice(request)
+        answer = self._answer(request, asked)
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
@@ -138,6 +134,40 @@ class LocalBackend:
             if not answer.ended:
                 self._remember(request, asked, answer)
 
+    def _answer(self, request: Request, asked: Asked) -> Answer:
+        if asked.bare is not None:
+            return self._bare_answer(request, asked.bare)
+        reader = self._constraints.reader(request) if self._constraints else self.dialect
+        role_stops, end_token = self._ends(asked.prompt)
+        return Answer(
+            reader.parser(tools=request.tools, opened=asked.prompt.opened),
+            self._vocabulary,
+            model=self.model,
+            cache=self.engine.name,
+            stops=request.stop,
+            role_stops=role_stops,
+            end_token=end_token,
+            marks=self._encoder.protocol_ids,
+            trace=asked.prompt.text if request.trace else None,
+        )
+
+    def _bare_answer(self, request: Request, bare: Bare) -> Answer:
+        assert request.completion is not None
+        said, echo = request.completion.prompt, None
+        if request.completion.echo:
+            own = said if isinstance(said, str) else self._spell(bare.tokens[bare.start : bare.stop])
+            echo = Echo(own, bare.start, bare.stop)
+        return Answer(
+            Verbatim(),
+            self._vocabulary,
+            model=self.model,
+            cache=self.engine.name,
+            stops=request.stop,
+            trace=self._spell(bare.tokens) if request.trace else None,
+            echo=echo,
+            is_silent=request.max_tokens == 0,
+        )
+
     @property
     def n_ctx(self) -> int:
         """Tokens that one conversation can hold."""
@@ -147,13 +177,32 @@ class LocalBackend:
         """How many tokens plain text has, in about any place of a prompt. Any thread."""
         return len(self._vocabulary.tokenize(text))
 
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """The tokens of a text by itself. `special`: control tokens are recognised in it; `bos`: begun as a prompt is.
+
+        Any thread.
+        """
+        first = self._vocabulary.bos
+        head = [] if first is None else [first]
+        if not special:
+            return [*(head if bos else []), *self._vocabulary.tokenize(text)]
+        tokens = list(self._encoder.encode((Piece(text, None),)).tokens)
+        has_own = text.startswith(self._spell(head)) if head else False
+        return tokens if bos or has_own else tokens[len(head) :]
+
+    def detokenize(self, tokens: Sequence[int]) -> list[bytes]:
+        """The bytes of each token. Raises: `InvalidRequest`. Any thread."""
+        check_tokens(tokens, self._vocabulary, "tokens")
+        return [self._vocabulary.piece(token) for token in tokens]
+
     def forget(self) -> None:
-        """Drop what is remembered of answers; the cache is the engine's (`Engine.clear`)."""
+        """Drop what is remembered of conversations; the cache is the engine's (`Engine.clear`)."""
         self._answers.clear()
+        self._prompts.clear()
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
-        return len((await self._ask(request)).encoded.tokens)
+        return len((await self._ask(self._tools.settled(request))).encoded.tokens)
 
     def _events(self, answer: Answer, batch: list[Step]) -> Iterator[Event]:
         for step in batch:
@@ -172,6 +221,8 @@ class LocalBackend:
 
     def _remember(self, request: Request, asked: Asked, answer: Answer) -> None:
         """Keep what was written, so that the history it comes back in is the tokens that are in the cache (K7)."""
+        if asked.bare is not None:
+            return  # what goes on from it is tokenised as a whole
         self._encoder.remember(asked.encoded.tail, answer.tokens)
         written = self._encoder.spell(answer.tokens)
         if written is None or answer.message is None:
@@ -192,17 +243,25 @@ class LocalBackend:
         return await asyncio.to_thread(self._constraints.find, request, opened, thinks=thinks)
 
     async def _ask(self, request: Request) -> Asked:
-        if sum(len(message.text) for message in request.messages) < LARGE_CHARS:
+        said = request.completion
+        sizes = [len(m.text) for m in request.messages] if said is None else [len(said.prompt), len(said.suffix or "")]
+        if sum(sizes) < LARGE_CHARS:
             return self._encode(request)
         return await asyncio.to_thread(self._encode, request)
 
     def _encode(self, request: Request) -> Asked:
+        if request.completion is not None:
+            bare = encode(request.completion, self._vocabulary, model=self.model)
+            return Asked(Prompt((), ""), Encoded(bare.tokens, (), ""), (), bare)
         prompt = self._render(request)
         encoded = self._encoder.encode(prompt.pieces, cuts(prompt.stretches))
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, prompt.stretches, encoded.edges, n_ctx=self.engine.n_ctx)
         return Asked(prompt, encoded, found)
+
+    def _spell(self, tokens: Sequence[int]) -> str:
+        return b"".join(map(self._vocabulary.piece, tokens)).decode("utf-8", "replace")
 
     def _render(self, request: Request) -> Prompt:
         reasoning = request.reasoning
@@ -219,28 +278,39 @@ class LocalBackend:
                 "the chat template of %s knows no tools: the system message describes those of requests", self.model
             )
         today = template.clock()
-        return render(
+        day = self._days.day_of(request, today) if template.is_dated else None
+        prompt = render(
             template,
             self.dialect,
             request.messages,
             tools=tools,
             reasoning=reasoning,
             extra=extra,
-            now=self._days.day_of(request, today) if template.is_dated else today,
+            now=day or today,
             answers=self._answers.find(request.messages),
         )
+        return self._prompts.going_on(request, prompt, day)
 
     def _job(self, request: Request, asked: Asked) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""
         options, tokens = self._options, asked.encoded.tokens
         sampling = request.sampling.over(options.sampling)
-        for token, _ in sampling.logit_bias or ():
-            self._check_token(token)
-        wanted = request.max_tokens
+        check_tokens([token for token, _ in sampling.logit_bias or ()], self._vocabulary, "logit_bias")
+        wanted = request.max_tokens if request.max_tokens != 0 else 1
         if options.max_tokens is not None:
             wanted = min(wanted or options.max_tokens, options.max_tokens)
         on_full = request.on_full or options.on_full
-        job = Job(tokens, 1, sampling, asked.spans, on_full, session=request.session)
+        job = Job(
+            tokens,
+            1,
+            sampling,
+            asked.spans,
+            on_full,
+            scores=request.logprobs,
+            score_prompt=request.logprobs is not None and request.completion is not None and request.completion.echo,
+            background=request.background is True,
+            session=request.session,
+        )
         room = room_for(
             n_prompt=len(tokens),
             n_kept=kept_tokens(job),
@@ -257,24 +327,6 @@ class LocalBackend:
         )  # fmt: skip
         return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
 
-    def _notice_system(self, request: Request) -> None:
-        """Warn when the system prompt or the tools are not those of the request before: all of the prompt is new."""
-        seen = fingerprint(request)
-        if self._fingerprint not in (b"", seen):
-            logger.warning(
-                "the system prompt or the tools on cache %r are not those of the last request: "
-                "what was cached for that one does not serve this one",
-                self.engine.name,
-            )
-        self._fingerprint = seen
-
-    def _check_token(self, token: int) -> None:
-        if not 0 <= token < self._vocabulary.n_vocab:
-            raise InvalidRequest(
-                f"token {token} is outside this model's vocabulary (0 to {self._vocabulary.n_vocab - 1})",
-                field="logit_bias",
-            )
-
 
 def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:
     """Tokens of what stands before the conversation, system prompt and tools, and tokens of the last user message."""
@@ -282,14 +334,3 @@ def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, 
     users = [span for span in behind if is_input(messages[span.message])]
     n_system = behind[0].start if behind else max((span.stop for span in spans), default=0)
     return n_system, users[-1].stop - users[-1].start if users else 0
-
-
-def fingerprint(request: Request) -> bytes:
-    """A hash of the system prompt and the tools: what all turns of a conversation begin with."""
-    leading = takewhile(lambda message: message.role == "system", request.messages)
-    tools = () if request.tool_choice == "none" else request.tools
-    said = (
-        [message.text for message in leading],
-        [(tool.name, tool.description, dict(tool.parameters)) for tool in tools],
-    )
-    return hashlib.blake2b(repr(said).encode("utf-8", "replace"), digest_size=16).digest()

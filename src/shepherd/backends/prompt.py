@@ -55,7 +55,8 @@ class Encoder:
             s for s in vocabulary.specials if s.text and (s.control or (len(s.text.strip()) > 1 and s.text in markup))
         ]
         self._by_text = {special.text: special for special in protocol}
-        self._protocol_ids = frozenset(special.id for special in protocol)
+        self.protocol_ids = frozenset(special.id for special in protocol)
+        """Tokens that mean something to this model's protocol, whatever they spell."""
         longest_first = sorted(self._by_text, key=len, reverse=True)
         self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
@@ -102,7 +103,7 @@ class Encoder:
         text, tokens = tail, array("i", self._chunk(tail))
         raw = b""
         for token in generated:
-            if token in self._protocol_ids:
+            if token in self.protocol_ids:
                 self._keep(text, raw, tokens)
                 text, raw, tokens = "", b"", array("i")
             else:
@@ -120,7 +121,7 @@ class Encoder:
         try:
             for token in generated:
                 piece = self._vocabulary.piece(token)
-                if token in self._protocol_ids:
+                if token in self.protocol_ids:
                     pieces += (Piece(raw.decode("utf-8"), OWN), Piece(piece.decode("utf-8"), None))
                     raw = b""
                 else:

@@ -1,8 +1,9 @@
 """A conversation in the shape that one template can take.
 
 Messages become the OpenAI-shaped dicts that templates expect, every string marked with its origin. What a template
-lacks (`Caps`) is made up for by folding text into the messages that it does take; nothing is ever left out. Not here:
-how the lacks are found out (`template`).
+lacks (`Caps`) is made up for by folding text into the messages that it does take; nothing is ever left out. Folding
+looks back, never ahead: what is said later changes nothing of what stands before it, or the cache would be lost with
+every turn. Not here: how the lacks are found out (`template`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from shepherd.core import (
     BadCall,
     Image,
-    InvalidRequest,
     Message,
     Reasoning,
     Text,
@@ -26,7 +27,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects.base import TOOLS
-from shepherd.dialects.provenance import Arguments, Sourced, join, sourced
+from shepherd.dialects.provenance import Arguments, Sourced, as_sourced, join, plain, sourced, whole
 from shepherd.dialects.values import kinds_of
 
 Turn = dict[str, Any]
@@ -79,16 +80,13 @@ class Caps:
 
 
 def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[Turn]:
-    """The conversation for a template with these abilities. `preface` is said at the end of the first system message.
-
-    Raises: `InvalidRequest` for images.
-    """
+    """The conversation for a template with these abilities. `preface` is said where the first system message ends."""
     turns = [turn for index, message in enumerate(messages) for turn in turns_of(message, index, caps)]
     if preface:
         turns = prefaced(turns, preface)
     if not caps.later_systems:
         n_leading = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
-        turns = [*merged(turns[:n_leading]), *systems_folded(turns[n_leading:])]
+        turns = [*merged(turns[:n_leading]), *systems_folded(turns[n_leading:], later=True)]
     if not caps.system:
         turns = systems_folded(turns)
     if not caps.silent_answers:
@@ -123,8 +121,8 @@ def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
     calls: list[Turn] = []
     for part in message.parts:
         match part:
-            case Text():
-                content.append(told(part.text))
+            case Text() | Image():
+                content.append(told(seen(part, content[-1] if content else "")))
             case BadCall():
                 content.append(told(part.raw))
             case ToolCall() if caps.calls:
@@ -132,14 +130,12 @@ def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
             case ToolCall():
                 content.append(told(part.raw if part.raw is not None else spelled_call(part)))
             case ToolResult():
-                text = told("".join(seen(inner) for inner in part.parts))
+                text = told(accumulated(part.parts))
                 if caps.tool_role:
                     call_id = told(short_id(part.call_id) if caps.short_ids else part.call_id)
                     yield {"role": "tool", "tool_call_id": call_id, "name": told(part.name), "content": text}
                 else:
                     yield {"role": "user", "content": text}
-            case Image():
-                seen(part)
             case Reasoning():
                 pass
     if content or calls or not any(isinstance(part, ToolResult) for part in message.parts):
@@ -230,11 +226,35 @@ def spelled_call(call: ToolCall) -> str:
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
 
 
-def seen(part: Text | Image) -> str:
-    """The text of a part. Raises: `InvalidRequest` for an image."""
-    if isinstance(part, Image):
-        raise InvalidRequest("this model cannot see images; send text only", field="messages")
-    return part.text
+def seen(part: Text | Image, before: str) -> str:
+    """What a part is to a model that reads only, behind the text `before`: an image is a note on a line of its own."""
+    text = noted(part) if isinstance(part, Image) else part.text
+    parts_lines = isinstance(part, Image) or before.endswith(UNSEEN)
+    return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
+
+
+def accumulated(parts: Iterable[Text | Image]) -> str:
+    """What several parts are to such a model."""
+    whole = ""
+    for part in parts:
+        whole += seen(part, whole)
+    return whole
+
+
+UNSEEN = "; this model cannot see images]"
+
+
+def noted(image: Image) -> str:
+    """The note in the place of an image. Of a link only the host: the rest may hold a key, or be a page long."""
+    if image.data is not None:
+        size = len(image.data)
+        told = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
+        return f"[image: {image.media_type[:80] or 'of unknown type'}, {told}{UNSEEN}"
+    try:
+        host = urlsplit(image.url or "").hostname
+    except ValueError:
+        host = None
+    return f"[image: from {host[:80] if host else 'a link'}{UNSEEN}"
 
 
 def short_id(call_id: str) -> str:
@@ -315,21 +335,56 @@ def told_with_results(turns: Iterable[Turn]) -> list[Turn]:
     return told
 
 
-def systems_folded(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns without system messages: their text stands at the head of the next user message."""
+REMINDER = ("<system-reminder>", "</system-reminder>")
+"""What models are used to reading around an instruction that stands among what others say."""
+
+
+def systems_folded(turns: Iterable[Turn], *, later: bool = False) -> list[Turn]:
+    """The turns without system messages: their text stands at the head of the user message behind them, or is one.
+
+    `later`: they come in the middle of a conversation, and are told as reminders where they are: at the end of a user
+    message or a result before them, or else of a result behind them, for none may stand between it and its call.
+    """
     folded: list[Turn] = []
     waiting: list[str] = []
+
+    def add(*texts: str, to: Turn) -> None:
+        folded.append({**to, "content": paragraphs(texts)})
+
     for turn in turns:
         if turn["role"] == "system":
-            waiting.append(turn["content"])
-        elif turn["role"] == "user" and waiting:
-            folded.append({**turn, "content": paragraphs([*waiting, turn["content"]])})
-            waiting = []
-        else:
+            told = reminder(turn["content"]) if later else turn["content"]
+            if later and not told:
+                continue
+            if later and folded and not waiting and folded[-1]["role"] in {"user", "tool"}:
+                last = folded.pop()
+                add(last["content"], told, to=last)
+            else:
+                waiting.append(told)
+            continue
+        if not waiting:
             folded.append(turn)
+        elif turn["role"] == "user":
+            add(*waiting, turn["content"], to=turn)
+        elif turn["role"] == "tool":
+            add(turn["content"], *waiting, to=turn)
+        else:
+            add(*waiting, to={"role": "user"})
+            folded.append(turn)
+        waiting = []
     if waiting:
-        folded.append({"role": "user", "content": paragraphs(waiting)})
+        add(*waiting, to={"role": "user"})
     return folded
+
+
+def reminder(text: str) -> Sourced:
+    """The text as an instruction among what others say; one that is marked as such already stays as it is.
+
+    The marks are the message's own, as if its client had written them: where it ends must be seen in the prompt.
+    """
+    if not text or text.lstrip().startswith(REMINDER[0]):
+        return as_sourced(text)
+    return whole(f"{REMINDER[0]}\n{plain(text)}\n{REMINDER[1]}", text)
 
 
 def merged(turns: Iterable[Turn]) -> Iterator[Turn]:

@@ -46,6 +46,8 @@ class Frame:
         """Where in the markup between it and `before` a message ends, looking from `start` on; None for nowhere."""
         kind = kind_of(message)
         trailer = self.trailers.get("asked" if kind == "user" and before is not None and before.calls else kind)
+        if trailer is None and kind == "system":  # told as a reminder, in a turn of the user's
+            trailer = self.trailers.get("user")
         if trailer is None:
             return None
         if markup.startswith(trailer, start):
@@ -111,7 +113,7 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
             continue
         # Messages without any text have a header and a trailer all the same, in most templates.
         silent = [at for at in range(top + 1, origin) if at not in shown] if made else []
-        behind = [messages[at] for at in (*(stretch.message for stretch in made[-1:]), *silent)]
+        behind = [*(ending(stretch, messages) for stretch in made[-1:]), *(messages[at] for at in silent)]
         before = messages[origin] if origin < len(messages) else None
         ends = boundaries(gap, behind, before, frame, leading=bool(made) and made[-1].message < n_leading)
         if not made:
@@ -132,6 +134,13 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
             where[origin] = len(made) - 1
             top = max(top, origin)
     return tuple(made)
+
+
+def ending(stretch: Stretch, messages: Sequence[Message]) -> Message:
+    """The message that decides how a stretch ends: a reminder ends as the turn does in which it stands."""
+    own = messages[stretch.message]
+    turns = (messages[at] for at in reversed(stretch.others) if messages[at].role != "system")
+    return next(turns, own) if own.role == "system" else own
 
 
 def together(parts: Sequence[Stretch], origin: int, stop: int) -> Stretch:

@@ -66,7 +66,8 @@ def probed(run: Callable[..., str]) -> Caps:
         "parts": parts,
         "system": shows("probesystem", ask(system, user)),
         "later_systems": shows("probesystem probeanswer probelater", ask(system, user, answer, later, user))
-        and shows("probesystem probelater", ask(system, later, user)),
+        and shows("probesystem probelater", ask(system, later, user))
+        and begin_alike(ask(user, answer, later, user), ask(user, answer, user), up_to="probeanswer"),
         "repeats": ask(user, user) is not None and ask(user, answer, answer, user) is not None,
         "answer_first": ask(answer, user) is not None,
         "silent_answers": ask(user, silent, user) is not None,
@@ -123,6 +124,12 @@ def shows(words: str, text: str | None) -> bool:
     """Whether all the words come out, in this order."""
     found = [(text or "").find(word) for word in words.split()]
     return -1 not in found and found == sorted(found)
+
+
+def begin_alike(text: str | None, other: str | None, *, up_to: str) -> bool:
+    """Whether both begin with the same, up to that word: what comes later changes nothing before it."""
+    head, found, _ = (text or "").partition(up_to)
+    return bool(found) and (other or "").startswith(head + found)
 
 
 def asked(run: Callable[..., str], *turns: Turn, tools: Sequence[Turn] = (), **given: Any) -> str | None:

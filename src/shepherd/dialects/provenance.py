@@ -230,7 +230,7 @@ def whole(text: str, *sources: Any) -> Sourced:
     found = origins(sources)
     if not found or not text:
         return Sourced(text)
-    return Sourced(text, ((0, len(text), found.pop() if len(found) == 1 else TOOLS),))
+    return Sourced(text, ((0, len(text), min(found)),))  # request data of no message, if any, else the first of them
 
 
 def text_of(value: Any) -> str:

@@ -93,8 +93,7 @@ class Template:
         `now` is what the template takes for today, if it asks; `preface` what the system message says before all else
         of the request that is no message.
 
-        Raises: `InvalidRequest` when the template refuses the conversation or it holds images; `EngineError` when the
-        template fails on it.
+        Raises: `InvalidRequest` when the template refuses the conversation; `EngineError` when it fails on it.
         """
         told = switches(reasoning, self.caps.efforts)
         told |= {name: sourced(value, TOOLS) for name, value in extra.items() if name in self.variables}

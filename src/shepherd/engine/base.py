@@ -2,7 +2,7 @@
 
     caller (event loop)                      engine thread
     submit(Job) -> Ticket  ── mailbox ──▶    Ledger and Scheduler decide, Runtime acts
-    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* token* Done
+    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* Read? token* Done
 
 Only frozen values cross, in both directions. The engine knows token ids; text, messages and JSON stay above.
 
@@ -13,7 +13,7 @@ number; a *position* is where a token stands for the model (RoPE), which is not 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -60,6 +60,13 @@ class Job:
     came here (`constraint`)."""
     written: str = ""
     """What the prompt has written of that output already; the grammar has read it before the first token."""
+    scores: int | None = None
+    """How many alternatives are told with each token, which comes as `Scored` then; None = tokens only."""
+    score_prompt: bool = False
+    """Tell as much of the prompt's tokens (`Read`), for which all of it is computed anew. Needs `scores`, and no spans:
+    nothing of it may have left."""
+    background: bool = False
+    """A side task: it takes neither cells nor turns from a job that is none, and what it leaves behind goes first."""
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
 
@@ -91,8 +98,25 @@ class Done:
     """The end-of-generation token that the model chose, when `reason` is `end`."""
 
 
-Step = int | Admitted | Prefill | Evicted | Done
-"""A generated token id, or a notice. The end-of-generation token comes in `Done`, not as a token."""
+class Scored(NamedTuple):
+    """A token, and how likely it was before sampling parameters and grammars had their say."""
+
+    token: int
+    logprob: float
+    """Natural logarithm of its probability; nan for the first token of a prompt, before which there is nothing."""
+    top: tuple[tuple[int, float], ...] = ()
+    """The likeliest tokens in its place, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Every token of the prompt; before the first generated one, once."""
+
+    scores: tuple[Scored, ...]
+
+
+Step = int | Scored | Admitted | Prefill | Read | Evicted | Done
+"""A generated token, scored if that is wanted, or a notice. The end-of-generation token comes in `Done`, not here."""
 
 
 # -- the runtime's side --------------------------------------------------------------------------------------------
@@ -107,6 +131,8 @@ class Chunk(NamedTuple):
     """Of the first; those of the others follow without gaps. Must be one behind the sequence's highest position."""
     logits: bool
     """Whether the logits after the last token are wanted."""
+    each: bool = False
+    """Whether those after every token are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +240,8 @@ class Runtime(Protocol):
     """Sequences are numbered 0 to `n_seq` - 1."""
     n_batch: int
     """Tokens in one decode, at most."""
+    n_outputs: int
+    """Tokens of one decode whose logits can be wanted; at least `n_seq`."""
     memory: Memory
     pays_for_idle: bool
     """Whether a decode takes longer for every cell that holds a token, whoever it belongs to."""
@@ -233,6 +261,14 @@ class Runtime(Protocol):
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
         """A sampler for one job; `history` are the tokens that penalties look back on. `mask` stays the caller's."""
+        ...
+
+    def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
+        """Tells how likely any token is after the last of chunk number `chunk` of the last decode, or after the token
+        that stands `behind` tokens before that.
+
+        To be made before a token is drawn there, for that may overwrite the logits; good for ever.
+        """
         ...
 
     def apply(self, op: Op) -> bool:
@@ -284,6 +320,8 @@ class Vocabulary(Protocol):
     specials: tuple[Special, ...]
     bos: int | None
     """The token that every prompt begins with, or None when the vocabulary wants none."""
+    fim: tuple[int, int, int] | None
+    """The tokens before a prefix, before a suffix and before the middle between them; None: it cannot fill gaps."""
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of plain text: no BOS is added and no control token is recognised."""

@@ -120,7 +120,7 @@ class Engine:
         elif len(job.tokens) + job.max_tokens > self.n_ctx:
             raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
         n_waiting = len(self._work.waiting) + self._mailbox.qsize()
-        if n_waiting >= self.options.queue:
+        if n_waiting >= (self.options.queue // 2 if job.background else self.options.queue):
             wait_s = self._work.job_s * n_waiting / self.options.sequences
             raise RateLimited(
                 f"cache {self.name!r} is busy: {n_waiting} requests are waiting already; try again later",
@@ -150,6 +150,11 @@ class Engine:
     def used(self) -> int:
         """Cells that hold a token; for displays."""
         return self._stats.used
+
+    def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
+        """Wait until what was kept on disk is known, so that the first request finds its conversation; False when that
+        takes too long: it is found as soon as it is known."""
+        return self._work.pool.snapshots.flush(timeout_s)
 
     async def clear(self) -> None:
         """Forget every idle conversation, the saved ones too. Running jobs go on."""

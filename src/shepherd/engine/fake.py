@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Shift, Special
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift, Special
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -29,13 +29,18 @@ class FakeVocabulary:
     """One token per byte, and whatever control tokens are wanted; satisfies `Vocabulary`."""
 
     def __init__(
-        self, control: Sequence[str] = ("<|im_start|>", "<|im_end|>"), user_defined: Sequence[str] = ()
+        self,
+        control: Sequence[str] = ("<|im_start|>", "<|im_end|>"),
+        user_defined: Sequence[str] = (),
+        fim: tuple[str, str, str] | None = None,
     ) -> None:
+        """`fim` are three of the control tokens."""
         texts = [(text, True) for text in control] + [(text, False) for text in user_defined]
         self.specials = tuple(Special(BYTES + i, text, is_control) for i, (text, is_control) in enumerate(texts))
         self.ids: Mapping[str, int] = {special.text: special.id for special in self.specials}
         self.n_vocab = BYTES + len(self.specials)
         self.bos: int | None = None
+        self.fim = fim and (self.ids[fim[0]], self.ids[fim[1]], self.ids[fim[2]])
         self._user_defined = {special.text: special.id for special in self.specials if not special.control}
 
     def tokenize(self, text: str) -> list[int]:
@@ -104,6 +109,7 @@ class FakeRuntime:
     n_ctx: int = 4096
     n_seq: int = 8
     n_batch: int = 16
+    n_outputs: int = 8
     n_vocab: int = BYTES + 64
     """Logits that a mask sees."""
     memory: Memory = PLAIN
@@ -137,6 +143,7 @@ class FakeRuntime:
         assert not self.closed
         n = sum(len(chunk.tokens) for chunk in batch)
         assert 0 < n <= self.n_batch, f"{n} tokens in a batch of at most {self.n_batch}"
+        assert sum(len(chunk.tokens) if chunk.each else chunk.logits for chunk in batch) <= self.n_outputs
         ends = {seq: max(places, default=-1) for seq, places in self.places.items()}
         faults = self.faults
         for chunk in batch:
@@ -169,6 +176,15 @@ class FakeRuntime:
                 self.places[chunk.seq][at] = self._new_cell(token)
         self._last = tuple(chunk.seq for chunk in batch)
         return "ok"
+
+    def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
+        """What the made-up model says has nine tenths of the probability; all others share the rest."""
+        tokens = self.tokens(self._last[chunk])
+        likeliest = self.next_token(tokens[: len(tokens) - behind])
+        rest = math.log(0.1 / (self.n_vocab - 1))
+        order = [likeliest, *(token for token in range(min(n_top + 1, self.n_vocab)) if token != likeliest)]
+        top = tuple((token, math.log(0.9) if token == likeliest else rest) for token in order[:n_top])
+        return lambda token: Scored(token, math.log(0.9) if token == likeliest else rest, top)
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> FakeSampler:
         self.samplings.append(sampling)

@@ -279,6 +279,13 @@ class Pool:
                     self.drop(resident)
         return ledger.free >= n
 
+    def make_room_beside(self, plan: Plan, n: int) -> bool:
+        """Free `n` cells for the plan of a side task, at no conversation's cost; whether that was possible."""
+        source = plan.source
+        if source is not None and source.background and not source.live:
+            n -= source.n_resident_in(plan.length, len(source))  # what it is cut back by
+        return self.make_room(n, background=True, keep=source)
+
     def _has_ram_for(self, resident: Resident) -> bool:
         """Whether it can be kept in host memory without anything else leaving that."""
         if not self._token_bytes:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shepherd.core import RateLimited
 from shepherd.engine.ledger import Ledger, common_prefix
-from shepherd.engine.plan import Plan
 from shepherd.engine.task import Task
 
 
@@ -43,6 +42,11 @@ def read_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
     return first or prompts
 
 
+def are_sides(running: Iterable[Task]) -> bool:
+    """Whether no conversation is among them."""
+    return all(map(is_background, running))
+
+
 def is_background(task: Task) -> bool:
     return task.job.background
 
@@ -59,14 +63,6 @@ def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
         f"{free} are free); give such requests a cache of their own",
         backend=f"local:{cache}",
     )
-
-
-def spare(planned: Plan) -> int:
-    """Cells of a side task's own that become free when its sequence is cut back for the plan."""
-    source = planned.source
-    if source is None or source.live or not source.background:
-        return 0
-    return source.n_resident_in(planned.length, len(source))
 
 
 def in_common(task: Task, other: Task, ledger: Ledger) -> int:

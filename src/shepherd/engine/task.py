@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.engine.base import Job, TokenSampler
+from shepherd.engine.base import Job, Read, Runtime, Scored, TokenSampler
 from shepherd.engine.ledger import Resident
 from shepherd.engine.plan import Tail
 from shepherd.engine.stats import SequenceStats
@@ -32,6 +33,8 @@ class Task:
     tail: Tail | None = None
     """To be put behind the first of these ranges when that has been computed."""
     sampler: TokenSampler | None = None
+    read: list[Scored] = field(default_factory=list)
+    """How likely the prompt's tokens are, as far as it is computed; for jobs that want to know."""
     n_generated: int = 0
     admitted: bool = False
     """It has had its `Admitted` step; a task that was put aside is not admitted twice."""
@@ -64,6 +67,24 @@ class Task:
     def n_left(self) -> int:
         """Tokens that it may still generate."""
         return self.job.max_tokens - self.n_generated
+
+    @property
+    def reads(self) -> bool:
+        """How likely its prompt is has not been told yet, and is wanted."""
+        return self.job.score_prompt and not self.n_generated
+
+    def read_on(self, runtime: Runtime, chunk: int) -> None:
+        """Note how likely the next tokens of the prompt were, behind each of this chunk's; tell all at the end.
+
+        What is known already, because the prompt has begun anew meanwhile, stays.
+        """
+        tokens, stop = self.job.tokens, len(self.cells)
+        if not self.read:
+            self.read.append(Scored(tokens[0], math.nan))
+        for at in range(len(self.read), min(stop + 1, len(tokens))):
+            self.read.append(runtime.scorer(chunk, self.job.scores or 0, stop - at)(tokens[at]))
+        if not self.todo:
+            self.ticket.post(Read(tuple(self.read)))
 
     @property
     def n_todo(self) -> int:

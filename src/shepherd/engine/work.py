@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, Evicted
-from shepherd.engine import reasons
+from shepherd.engine import precedence, reasons
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Mask, Prefill, Remove, Runtime
 from shepherd.engine.constraint import Constrainer
-from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident, common_prefix
-from shepherd.engine.plan import Limits, Plan, leave, plan, remaining
+from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident
+from shepherd.engine.plan import Limits, Plan, checkpoints, leave, plan, remaining
 from shepherd.engine.pool import Pool, Refused, Tiers
 from shepherd.engine.scheduler import Demand, Pace, share
 from shepherd.engine.stats import CacheStats
@@ -152,14 +152,27 @@ class Work:
         """Start waiting jobs, in order of arrival, as long as there is room."""
         if any(task.phase == "closing" for task in self.running):
             return  # its last token is one decode away, and the next turn of that conversation needs it
-        for task in list(self.waiting):
-            if len(self.running) >= self._options.sequences or (task.alone and self.running):
+        for task in precedence.in_order(self.waiting):
+            has_turn = precedence.has_turn(task, self.running, self._options.sequences) or self._yields(task)
+            if not has_turn or (task.alone and self.running):
                 return
             verdict = self._start(task)
+            while verdict == "no room" and self._yields(task):
+                verdict = self._start(task)
             if verdict == "no room":
                 return  # nobody overtakes: a large prompt would wait for ever
             if verdict != "held up":
                 self.waiting.remove(task)
+
+    def _yields(self, task: Task) -> bool:
+        """Put a side task aside for `task`, if there is one; it goes on from what it has, unless that is needed."""
+        if (side := precedence.makes_way(task, self.running)) is None:
+            return False
+        logger.info("a background job on cache %r waits for a conversation", self._name)
+        self._settle(side.cells)
+        self._try_again(side)
+        self.tally.preemptions += 1
+        return True
 
     def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
         """Start one job if it can be."""
@@ -168,15 +181,16 @@ class Work:
             return "ended"
         job, pool, holes = task.job, self.pool, task.job.on_full == "evict"
         reserve = max(1, min(job.reserve, task.n_left))
-        promised = self._promised()
+        promised = precedence.promised(self.running)
         refused: list[Resident] = []
         while True:
             match = found = None
-            if len(refused) < MAX_REFUSED:
+            if len(refused) < MAX_REFUSED and not task.reads:
                 match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
-                found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
+                if not job.background:  # to bring one back could cost others their cells
+                    found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
             saved = match.saved if match else 0
-            if any(self._in_common(task, other) > saved + WORTH_WAITING for other in self.running):
+            if any(precedence.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in self.running):
                 return "held up"  # most of this prompt is being computed by another one right now
             if found is not None and found.saved > saved + WORTH_LOADING and found.key not in task.tried:
                 if found.in_ram:
@@ -203,8 +217,11 @@ class Work:
                 return "ended"
             if self.running and planned.n_cells + reserve + promised > self._n_ctx:
                 return "no room"
+            n_free = planned.n_new + reserve + promised
+            if job.background and not pool.make_room_beside(planned, n_free):
+                return self._has_no_room_beside(task, n_free)
             try:
-                resident = pool.carry_out(planned, planned.n_new + reserve + promised)
+                resident = pool.carry_out(planned, n_free, background=job.background)
             except Refused:
                 if planned.source is not None:
                     refused.append(planned.source)
@@ -212,6 +229,15 @@ class Work:
             reasons.tell_match(self._name, task.tokens, job, match, planned, show=self._show)
             self._begin(task, resident, planned, time.perf_counter() - begun)
             return "started"
+
+    def _has_no_room_beside(self, task: Task, needed: int) -> Literal["ended", "no room"]:
+        """A side task would need cells of conversations: it waits for those that run, not for those that idle."""
+        if self.running:
+            return "no room"
+        if not task.admitted:
+            task.ticket.fail(precedence.refusal(self._name, needed=needed, free=self._ledger.free))
+        self._finish(task, Done("length") if task.admitted else None)  # what it has said stands
+        return "ended"
 
     def _fetch(self, task: Task, key: str) -> bool:
         """Have a snapshot read from disk; False when that has been in vain too often."""
@@ -221,22 +247,10 @@ class Work:
             self.pool.snapshots.fetch(key)
         return times < MAX_FETCHES
 
-    def _promised(self) -> int:
-        """Cells that running jobs still need for their prompts and reserves."""
-        return sum(
-            task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in self.running
-        )
-
-    def _in_common(self, task: Task, other: Task) -> int:
-        """Tokens that the prompt of a running job will soon have in common with this one."""
-        if other.phase != "prefill" or not self._ledger.memory.share:
-            return 0
-        return 0 if any(other.cells.gaps()) else common_prefix(task.tokens, other.tokens)
-
     def _begin(self, task: Task, resident: Resident, planned: Plan, seconds: float) -> None:
-        task.resident = resident
+        task.resident, resident.background = resident, task.job.background
         resident.spans, resident.session, resident.n_prompt = task.job.spans, task.job.session, len(task.job.tokens)
-        task.compute(planned.todo, self._checkpoints(task, planned))
+        task.compute(planned.todo, checkpoints(self._ledger.memory, task.job, planned))
         task.tail = planned.tail if resident.id in self.pool.parked else None
         task.phase = "prefill"
         task.n_done, task.n_new, task.n_cached = 0, planned.n_new, planned.n_cached
@@ -252,14 +266,6 @@ class Work:
         self._post.add(task.ticket)
         self._post.flush()
         self.pool.tidy()
-
-    def _checkpoints(self, task: Task, planned: Plan) -> list[int]:
-        """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""
-        if not self._ledger.memory.checkpoint or not task.job.spans:
-            return []
-        spans = task.job.spans
-        first = next((span.start for span in spans if not span.keep), spans[-1].start)
-        return [at for at in (first, spans[-1].start, spans[-1].stop) if at > planned.length]
 
     def _evicted(self, task: Task, leaving: Sequence[Leaving], n_kept: int, seconds: float) -> None:
         messages, tokens = sum(turn.messages for turn in leaving), sum(turn.tokens for turn in leaving)
@@ -317,17 +323,18 @@ class Work:
                 owners.append(task)
         n_answers = len(batch)
         budget = self._pace.budget(n_prompts=len(prompts), n_running=n_answers)
-        budget = min(budget, self._runtime.n_batch - n_answers)
-        budget = min(budget, self._ledger.free - n_answers)
-        demands = [Demand(seq, task.n_todo) for seq, task in prompts.items()]
+        budget = min(budget, self._runtime.n_batch - n_answers, self._ledger.free - n_answers)
+        demands = [Demand(seq, task.n_todo) for seq, task in precedence.read_first(prompts).items()]
+        n_spare = self._runtime.n_outputs - len(self.running)
         for seq, n in share(demands, budget).items():
             task = prompts[seq]
             resident = task.cells
             start, stop = task.todo[0]
-            stop = min(stop, start + n)
+            stop = min(stop, start + (min(n, n_spare + 1) if task.reads else n))
+            n_spare -= stop - start - 1 if task.reads else 0
             if start > len(resident):
                 self._ledger.skip(resident, task.tokens[len(resident) : start])
-            batch.append(Chunk(seq, task.tokens[start:stop], resident.end, stop == len(task.tokens)))
+            batch.append(Chunk(seq, task.tokens[start:stop], resident.end, stop == len(task.tokens), task.reads))
             owners.append(task)
         return batch, owners
 
@@ -342,6 +349,8 @@ class Work:
             if task.phase == "prefill":
                 n_prompt += n
                 self._prefilled(task, resident, n)
+                if chunk.each:
+                    task.read_on(self._runtime, index)
             else:
                 n_answers += 1
             if task.phase == "closing":
@@ -383,6 +392,7 @@ class Work:
                 # It stays with the task until that is over, wherever it is computed: its grammar has seen each token.
                 task.sampler = self._runtime.sampler(job.sampling, job.tokens, self._mask(job))
                 task.first_s = time.perf_counter()
+            score = None if job.scores is None else self._runtime.scorer(index, job.scores)
             token = task.sampler.sample(index)
         except EngineError as error:  # of this job alone: what has been computed is right
             logger.warning("a job failed on cache %r: %s", self._name, error)
@@ -398,7 +408,7 @@ class Work:
             return
         task.n_generated += 1
         self.tally.generated_tokens += 1
-        task.ticket.post(token)
+        task.ticket.post(token if score is None else score(token))
         if task.n_left == 0:
             self._end(task, Done("length"))
         else:
@@ -417,9 +427,11 @@ class Work:
         """Make sure that the next decode has a cell for every running job. False: somebody's todo has changed."""
         while self.running:
             n = len(self.running)
-            if self._ledger.free >= n or self.pool.make_room(n):
+            if self._ledger.free >= n or self.pool.make_room(
+                n, background=all(map(precedence.is_background, self.running))
+            ):
                 return True
-            youngest = self.running[-1]
+            youngest = precedence.weakest(self.running)
             if youngest.phase == "closing":
                 self._retire(youngest)
             elif n == 1:
@@ -511,9 +523,9 @@ class Work:
             resident = task.cells
             held = self._runtime.held(chunk.seq)[1] + 1
             n = max(0, min(held - chunk.position, len(chunk.tokens)))
-            if n == len(chunk.tokens) and chunk.logits:
+            if lost := n if chunk.each else n == len(chunk.tokens) and chunk.logits:
                 # Its logits are gone with the abort: the last token is computed again.
-                n -= 1
+                n -= lost
                 if not self._runtime.apply(Remove(chunk.seq, chunk.position + n)):
                     self._recover(EngineError("a decode was interrupted by a job that had ended"))
                     return
@@ -530,7 +542,7 @@ class Work:
         if idle:
             return
         if len(self.running) > 1:
-            self._put_aside(self.running[-1])
+            self._put_aside(precedence.weakest(self.running))
             return
         n = sum(len(chunk.tokens) for chunk in batch)
         self._recover(EngineError(f"the KV cache has no room for {n} tokens at position {batch[0].position}"))
@@ -564,12 +576,15 @@ class Work:
         self._finish(task)
         if resident is None:
             return
+        self._settle(resident)
+        self.tally.retired(task, resident)
+        self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
+
+    def _settle(self, resident: Resident) -> None:
         try:
             self.pool.settle(resident)
         except LedgerError as error:
             logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
-        self.tally.retired(task, resident)
-        self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
 
     def _finish(self, task: Task, done: Done | None = None) -> None:
         """Let go of a job that runs no more."""

@@ -25,7 +25,7 @@ class Batch:
         first, size = self._ids.buffer_info()[0], self._ids.itemsize
         self._id_at = [first + size * seq for seq in range(n_seq)]
         self._seqs = array("q", [first]) * n_batch
-        self._zeros = bytes(n_batch)
+        self._zeros, self._ones = bytes(n_batch), b"\x01" * n_batch
         self._n_batch = n_batch
         self.struct = C.llama_batch()
         for name, values in (
@@ -43,7 +43,7 @@ class Batch:
         tokens, positions, flags, seqs = self._tokens, self._positions, self._flags, self._seqs
         outputs = []
         at = 0
-        for seq, chunk, position, logits in chunks:
+        for seq, chunk, position, logits, each in chunks:
             assert seq >= 0
             n = len(chunk)
             assert n > 0
@@ -53,14 +53,14 @@ class Batch:
                 tokens[at] = chunk[0]
                 positions[at] = position
                 seqs[at] = self._id_at[seq]
-                flags[at] = logits
+                flags[at] = logits or each
             else:
                 tokens[at:end] = chunk
                 positions[at:end] = array("i", range(position, position + n))
                 seqs[at:end] = array("q", (self._id_at[seq],)) * n
-                ctypes.memmove(flags.buffer_info()[0] + at, self._zeros, n)
-                flags[end - 1] = logits
-            outputs.append(end - 1 if logits else -1)
+                ctypes.memmove(flags.buffer_info()[0] + at, self._ones if each else self._zeros, n)
+                flags[end - 1] = logits or each
+            outputs.append(end - 1 if logits or each else -1)
             at = end
         self.struct.n_tokens = at
         self.outputs[:] = outputs  # the same list: samplers look into it

@@ -24,7 +24,7 @@ from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import gate
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Shift
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
 from shepherd.engine.llamacpp.sampler import LlamaSampler
@@ -52,7 +52,7 @@ class ContextOptions:
     n_ubatch: int | None = None
     """Tokens computed at once; 512 by default."""
     n_outputs: int | None = None
-    """Chunks of one decode whose logits can be wanted; one per sequence by default. Each costs memory for a row of
+    """Tokens of one decode whose logits can be wanted; one per sequence by default. Each costs memory for a row of
     logits, twice."""
     n_threads: int | None = None
     flash_attention: bool | None = None
@@ -88,7 +88,7 @@ class LlamaRuntime:
         self._weights = weights
         self._options = options
         self._interrupt = _Interrupt()
-        self._n_outputs = max(options.n_outputs or 0, options.n_seq)
+        self.n_outputs = max(options.n_outputs or 0, options.n_seq)
         self._context = C.llama_init_from_model(weights.handle, self._params(options))
         if not self._context:
             raise EngineError(
@@ -126,7 +126,7 @@ class LlamaRuntime:
         params.n_batch = min(options.n_batch or n_ubatch, options.n_ctx)
         params.n_ubatch = min(n_ubatch, params.n_batch)
         params.n_seq_max = options.n_seq
-        params.n_outputs_max = self._n_outputs
+        params.n_outputs_max = self.n_outputs
         params.kv_unified = True
         params.swa_full = options.swa_full
         params.n_threads = params.n_threads_batch = options.n_threads or default_threads(self._weights.n_params)
@@ -157,7 +157,7 @@ class LlamaRuntime:
         filled.fill(batch)
         outputs = filled.outputs
         assert outputs
-        assert len(outputs) - outputs.count(-1) <= self._n_outputs
+        assert sum(len(c.tokens) if c.each else c.logits for c in batch) <= self.n_outputs
         assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
         code: int = C.llama_decode(self._context, filled.struct)
         if code == 0:
@@ -177,15 +177,26 @@ class LlamaRuntime:
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
 
+    def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
+        from shepherd.engine.llamacpp.scorer import scorer  # noqa: PLC0415 - few ask, and NumPy takes long to import
+
+        address = QUICK.logits(self._context, self._output(chunk) - behind)
+        return scorer(address, self._weights.n_vocab, n_top)
+
     def logits(self, chunk: int) -> array[float]:
         """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests, tools, benches.
 
         Raises: `EngineError` when they were not wanted.
         """
+        row = QUICK.logits(self._context, self._output(chunk))
+        return array("f", ctypes.string_at(row, 4 * self._weights.n_vocab))
+
+    def _output(self, chunk: int) -> int:
+        """Which token of the last decode is the last of a chunk. Raises: `EngineError` where its logits are not."""
         output = self._batch.outputs[chunk]
         if output < 0:
             raise EngineError(f"chunk {chunk} of the last decode has no logits")
-        return array("f", ctypes.string_at(QUICK.logits(self._context, output), 4 * self._weights.n_vocab))
+        return output
 
     def is_end(self, token: int) -> bool:
         return token in self._weights.end_tokens

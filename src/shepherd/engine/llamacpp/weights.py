@@ -40,6 +40,7 @@ class Weights:
         self._has_text = bool(C.llama_vocab_type(self.vocab))  # without, most questions abort the process
         bos: int = C.llama_vocab_bos(self.vocab)
         self.bos = bos if C.llama_vocab_get_add_bos(self.vocab) and bos >= 0 else None
+        self.fim = self._find_fim()
         self.bos_text = self._text_of(bos)
         self.eos_text = self._text_of(C.llama_vocab_eos(self.vocab))
         self.specials = self._find_specials()
@@ -183,6 +184,11 @@ class Weights:
         return (
             self._read_piece(token).decode("utf-8", "replace") if self._has_text and 0 <= token < self.n_vocab else ""
         )
+
+    def _find_fim(self) -> tuple[int, int, int] | None:
+        """As the file says it, or else by the names that the families give these tokens: the library knows them."""
+        before, behind, middle = (getattr(C, f"llama_vocab_fim_{name}")(self.vocab) for name in ("pre", "suf", "mid"))
+        return (before, behind, middle) if self._has_text and min(before, behind, middle) >= 0 else None
 
     def _find_specials(self) -> tuple[Special, ...]:
         vocab, attribute = self.vocab, C.llama_vocab_get_attr

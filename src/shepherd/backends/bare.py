@@ -1,0 +1,83 @@
+"""Bare prompts: a text to go on with, a gap to fill, or tokens as they are. No messages, no template, no markup.
+
+    prompt            [BOS] p p p p ▸
+    prompt, suffix    [BOS] <pre> p p p p <suf> s s s <mid> ▸
+
+The order of the second is that of the models with such tokens: prefix, suffix, then the middle is written. Nothing in a
+client's text becomes a control token; whoever wants some sends tokens, which `/tokenize` makes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.core import Completion, Event, InvalidRequest, TextDelta
+from shepherd.engine.base import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A bare prompt in tokens."""
+
+    tokens: array[int]
+    start: int
+    stop: int
+    """Which of the tokens are the client's prompt: neither BOS, nor a suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompt, to be said again before the answer."""
+
+    text: str
+    start: int
+    stop: int
+    """Which of the job's prompt tokens spell it."""
+
+
+class Verbatim:
+    """The parser of what follows a bare prompt: all of it is text; satisfies `Parser`."""
+
+    def feed(self, text: str) -> list[Event]:
+        return [TextDelta(text)]
+
+    def close(self, *, truncated: bool = False) -> list[Event]:
+        return []
+
+
+def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> Bare:
+    """The tokens of a prompt. Raises: `InvalidRequest` for what this model cannot read, or cannot do."""
+    if isinstance(completion.prompt, str):
+        prompt = vocabulary.tokenize(completion.prompt)
+        head = [] if vocabulary.bos is None else [vocabulary.bos]
+    else:
+        prompt, head = list(completion.prompt), []  # whoever sends tokens has thought of the first one
+        check_tokens(prompt, vocabulary, "prompt")
+    tail: list[int] = []
+    if completion.suffix is not None:
+        if vocabulary.fim is None:
+            raise InvalidRequest(
+                f"model {model!r} cannot fill gaps, for its vocabulary has no tokens for that; "
+                "leave suffix out, or use a coder model",
+                field="suffix",
+            )
+        before, behind, middle = vocabulary.fim
+        head, tail = [*head, before], [behind, *vocabulary.tokenize(completion.suffix), middle]
+    tokens = array("i", [*head, *prompt, *tail])
+    if not tokens:
+        raise InvalidRequest(
+            f"prompt is empty, and model {model!r} has no token to begin with; send at least one character",
+            field="prompt",
+        )
+    return Bare(tokens, len(head), len(head) + len(prompt))
+
+
+def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> None:
+    """Raises: `InvalidRequest` that names `field`, if something is no token of the vocabulary."""
+    for token in tokens:
+        if not 0 <= token < vocabulary.n_vocab:
+            raise InvalidRequest(
+                f"token {token} is outside this model's vocabulary (0 to {vocabulary.n_vocab - 1})", field=field
+            )
