@@ -337,7 +337,7 @@ BROKEN: dict[str, tuple[bytes | dict[str, Any], str | None]] = {
     "top_p above one": ({"messages": HELLO, "top_p": 1.5}, "top_p"),
     "no tokens at all": ({"messages": HELLO, "max_tokens": 0}, "max_tokens"),
     "an empty stop string": ({"messages": HELLO, "stop": [""]}, "stop"),
-    "several answers": ({"messages": HELLO, "n": 2}, "n"),
+    "a hundred answers": ({"messages": HELLO, "n": 100}, "n"),
     "a tool without a name": ({"messages": HELLO, "tools": [{"type": "function", "function": {}}]}, "tools[0]"),
     "a bias beyond the vocabulary": ({"messages": HELLO, "logit_bias": {"99999": 1}}, "logit_bias"),
     "a format unheard of": ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format"),

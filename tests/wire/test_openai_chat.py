@@ -32,6 +32,7 @@ from shepherd.core import (
     StopReason,
     Text,
     TextDelta,
+    TokenScore,
     ToolCall,
     UnknownModel,
     Usage,
@@ -133,6 +134,7 @@ def test_a_whole_reply_is_a_chat_completion() -> None:
                     "content": "Look:",
                     "refusal": None,
                     "reasoning_content": "Hm.",
+                    "reasoning": "Hm.",
                     "tool_calls": [
                         {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
                     ],
@@ -292,3 +294,139 @@ def test_of_an_unexpected_exception_nothing_is_told() -> None:
     assert status == 500
     assert "secret" not in json.dumps(body)
     assert body["error"]["type"] == "server_error"
+
+
+# ---- several choices, scores, and calls of other kinds
+
+
+def score(piece: bytes, logprob: float, *others: tuple[bytes, float]) -> TokenScore:
+    return TokenScore(7, piece, logprob, tuple((8, *other) for other in others))
+
+
+def test_each_choice_has_its_own_role_and_reason_and_the_end_comes_once() -> None:
+    encoder = openai_chat.encoder(ChatOptions(True, n=2), id="chatcmpl-1", created=17, model="m")
+    usages = Usage(input=5, cache_read=1, output=2), Usage(cache_read=6, output=3)
+    told: list[tuple[int, Event]] = [
+        (0, Started("m")),
+        (0, TextDelta("a")),
+        (1, Started("m")),
+        (1, CallEnded(ToolCall("", "look", "{}"))),
+        (0, Finished("length", usages[0])),
+        (1, Finished("tool_calls", usages[1])),
+    ]
+    *chunks, done, _ = b"".join(encoder.encode(event, choice) for choice, event in told).decode().split("\n\n")
+    bodies = [json.loads(chunk.removeprefix("data: ")) for chunk in chunks]
+    assert done == "data: [DONE]"
+    assert [body["usage"] for body in bodies[:-1]] == [None] * (len(bodies) - 1)
+    assert (bodies[-1]["choices"], bodies[-1]["usage"]["prompt_tokens"]) == ([], 6)
+    assert (bodies[-1]["usage"]["completion_tokens"], bodies[-1]["usage"]["total_tokens"]) == (5, 11)
+    choices = [body["choices"][0] for body in bodies[:-1]]
+    for index, reason in ((0, "length"), (1, "tool_calls")):
+        own = [choice for choice in choices if choice["index"] == index]
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert [choice["finish_reason"] for choice in own] == [None] * (len(own) - 1) + [reason]
+
+
+def test_several_replies_are_several_choices_of_one_prompt() -> None:
+    replies = [
+        Reply(Message.assistant(text), "end", Usage(input=5, cache_read=at, output=2), "m")
+        for at, text in enumerate("ab")
+    ]
+    whole = openai_chat.encoder(ChatOptions(n=2), id="chatcmpl-1", created=17, model="m").encode_replies(replies)
+    assert [(choice["index"], choice["message"]["content"]) for choice in whole["choices"]] == [(0, "a"), (1, "b")]
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (5, 4)
+
+
+def test_calls_of_different_choices_have_different_ids() -> None:
+    reply = Reply(Message("assistant", (ToolCall("", "look", "{}"),)), "tool_calls", Usage(), "m")
+    whole = openai_chat.encoder(ChatOptions(n=2), id="chatcmpl-1", created=17, model="m").encode_replies([reply] * 2)
+    ids = [choice["message"]["tool_calls"][0]["id"] for choice in whole["choices"]]
+    assert len(set(ids)) == 2
+
+
+def test_scores_stand_beside_the_text_that_they_are_of() -> None:
+    scores = (score(b"Hi", -0.5, (b"Hi", -0.5), (b"Ho", -1.25)), score(b"\xe2", float("-inf")))
+    events: list[Event] = [
+        Started("m"),
+        TextDelta("Hi", scores[:1]),
+        TextDelta(" "),
+        TextDelta("€", scores[1:]),
+        Finished("end"),
+    ]
+    encoder = openai_chat.encoder(ChatOptions(logprobs=True), id="chatcmpl-1", created=17, model="m")
+    text = b"".join(map(encoder.encode, events)).decode()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in text.split("\n\n")[:-2]]
+    told = [chunk["choices"][0].get("logprobs") for chunk in chunks]
+    first = {
+        "token": "Hi",
+        "logprob": -0.5,
+        "bytes": [72, 105],
+        "top_logprobs": [
+            {"token": "Hi", "logprob": -0.5, "bytes": [72, 105]},
+            {"token": "Ho", "logprob": -1.25, "bytes": [72, 111]},
+        ],
+    }
+    second = {"token": "\ufffd", "logprob": -9999.0, "bytes": [0xE2], "top_logprobs": []}
+    assert told == [
+        None,
+        {"content": [first], "refusal": None},
+        None,
+        {"content": [second], "refusal": None},
+        None,
+    ]
+    reply = fold(events)
+    whole = openai_chat.encoder(ChatOptions(logprobs=True), id="chatcmpl-1", created=17, model="m").encode_replies(
+        [reply]
+    )
+    assert whole["choices"][0]["logprobs"] == {"content": [first, second], "refusal": None}
+
+
+def test_scores_are_not_told_of_a_note_that_was_held_back() -> None:
+    events: list[Event] = [
+        Started("m"),
+        CallStarted("c", ""),
+        CallEnded(BadCall("x", "no name", "c")),
+        TextDelta("a", (score(b"a", -1),)),
+    ]
+    encoder = openai_chat.encoder(ChatOptions(logprobs=True), id="chatcmpl-1", created=17, model="m")
+    chunks = b"".join(map(encoder.encode, events)).decode().split("\n\n")[1:-1]
+    told = [json.loads(chunk.removeprefix("data: "))["choices"][0] for chunk in chunks]
+    assert [("logprobs" in choice, choice["delta"]["content"]) for choice in told] == [
+        (False, "[invalid tool call: no name]"),
+        (True, "a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [('{"input": "a\\n\\"b"}', 'a\n"b'), ("{broken", "{broken"), ('{"other": 1}', '{"other": 1}'), ('["x"]', '["x"]')],
+)
+def test_a_call_of_any_text_is_told_as_text(arguments: str, text: str) -> None:
+    options = ChatOptions(custom=frozenset({"patch"}))
+    reply = Reply(Message("assistant", (ToolCall("c", "patch", arguments),)), "tool_calls", Usage(), "m")
+    whole = openai_chat.encoder(options, id="chatcmpl-1", created=17, model="m").encode_replies([reply])
+    assert whole["choices"][0]["message"]["tool_calls"] == [
+        {"id": "c", "type": "custom", "custom": {"name": "patch", "input": text}}
+    ]
+    encoder = openai_chat.encoder(options, id="chatcmpl-1", created=17, model="m")
+    chunks = b"".join(map(encoder.encode, replay(reply.message))).decode().split("\n\n")[1:3]
+    deltas = [json.loads(chunk.removeprefix("data: "))["choices"][0]["delta"] for chunk in chunks]
+    assert [delta["tool_calls"][0]["custom"] for delta in deltas] == [{"name": "patch", "input": ""}, {"input": text}]
+
+
+def test_a_call_goes_back_in_the_old_way_if_functions_were_offered() -> None:
+    options = ChatOptions(is_legacy=True)
+    reply = Reply(Message("assistant", (ToolCall("c", "look", '{"a": 1}'),)), "tool_calls", Usage(), "m")
+    whole = openai_chat.encoder(options, id="chatcmpl-1", created=17, model="m").encode_replies([reply])
+    (choice,) = whole["choices"]
+    assert choice["finish_reason"] == "function_call"
+    assert choice["message"]["function_call"] == {"name": "look", "arguments": '{"a": 1}'}
+    assert "tool_calls" not in choice["message"]
+
+
+def test_thoughts_have_two_names_or_none() -> None:
+    message = Message("assistant", (Reasoning("Hm."), Text("Yes.")))
+    for options, told in ((ChatOptions(), "Hm."), (ChatOptions(hides_reasoning=True), None)):
+        encoder = openai_chat.encoder(options, id="chatcmpl-1", created=17, model="m")
+        said = encoder.encode_replies([Reply(message, "end", Usage(), "m")])["choices"][0]["message"]
+        assert (said.get("reasoning_content"), said.get("reasoning"), said["content"]) == (told, told, "Yes.")

@@ -1,5 +1,8 @@
 """Requests in OpenAI's chat protocol: what is understood, what is refused and how."""
 
+import base64
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +162,18 @@ def test_the_newer_name_of_max_tokens_wins(fields: Json, max_tokens: int | None)
         ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, "off"),
         ({"chat_template_kwargs": {"enable_thinking": True}}, None),
         ({"enable_thinking": False}, "off"),
+        ({"reasoning_effort": "max"}, "high"),
+        ({"reasoning": {"effort": "low", "exclude": True}}, "low"),
+        ({"reasoning": {"effort": "low"}, "reasoning_effort": "high"}, "high"),
+        ({"reasoning": {"enabled": False}, "reasoning_effort": "high"}, "off"),
+        ({"reasoning": {"enabled": True}}, "medium"),
+        ({"reasoning": {"max_tokens": 2000}}, None),
+        ({"thinking": False}, "off"),
+        ({"thinking": True, "reasoning_effort": "high"}, "high"),
+        ({"thinking": {"type": "disabled"}}, "off"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "medium"),
+        ({"thinking": {"type": "adaptive"}}, None),
+        ({"thinking": {}}, None),
     ],
 )
 def test_reasoning_has_one_level(fields: Json, level: str | None) -> None:
@@ -285,7 +300,8 @@ def test_null_is_absent_everywhere() -> None:
         "repetition_penalty", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "max_tokens",
         "max_completion_tokens", "stop", "n", "response_format", "logprobs", "reasoning_effort",
         "chat_template_kwargs", "user", "prompt_cache_key", "parallel_tool_calls", "functions", "function_call",
-        "dry_sequence_breakers", "mirostat", "ignore_eos",
+        "dry_sequence_breakers", "mirostat", "ignore_eos", "top_logprobs", "reasoning", "thinking", "modalities",
+        "prediction", "store", "metadata", "service_tier", "audio",
     ]  # fmt: skip
     message = {"role": "user", "content": "Hello", "name": None, "tool_calls": None}
     decoded = decode_request({"model": None, "messages": [message]} | dict.fromkeys(names))
@@ -295,8 +311,163 @@ def test_null_is_absent_everywhere() -> None:
 
 def test_unknown_fields_are_ignored() -> None:
     plain = request_of()
+    ignored: Json = {
+        "store": True, "metadata": {"a": 1}, "service_tier": "auto", "n": 1, "prediction": {"type": "content"},
+        "modalities": ["text"], "audio": {"voice": "x"}, "verbosity": "low", "logprobs": False,
+        "top_logprobs": 0, "stream_options": {"include_obfuscation": False}, "web_search_options": {}, "n_probs": 0,
+    }  # fmt: skip
     message = {**USER, "cache_control": {"type": "ephemeral"}}
-    assert request_of(messages=[message], store=True, metadata={"a": 1}, service_tier="auto", n=1) == plain
+    assert request_of(messages=[message], **ignored) == plain
+
+
+def test_each_choice_is_a_request_with_a_seed_of_its_own() -> None:
+    body: Json = {"messages": [USER], "n": 3}
+    assert decode_request(body).requests == (request_of(model=None),) * 3
+    assert [request.sampling.seed for request in decode_request({**body, "seed": 7}).requests] == [7, 8, 9]
+    assert decode_request(body).options == ChatOptions(n=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20), ({"logprobs": None}, None), ({}, None)],
+)
+def test_logprobs_are_wanted_or_not(fields: Json, logprobs: int | None) -> None:
+    assert request_of(**fields).logprobs == logprobs
+    assert decode_request({"messages": [USER], **fields}).options.logprobs == (logprobs is not None)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_thoughts_come_back_under_any_name(name: str) -> None:
+    (message,) = request_of(messages=[{"role": "assistant", "content": "Yes.", name: "Hm."}]).messages
+    assert message.parts == (Reasoning("Hm."), Text("Yes."))
+
+
+def test_files_of_text_are_text_and_others_a_note() -> None:
+    def file(content: bytes, kind: str, name: str) -> Json:
+        data = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+        return {"type": "file", "file": {"filename": name, "file_data": data}}
+
+    parts = [
+        file("Grüße".encode(), "text/plain", "a.txt"),
+        file(b"%PDF-1.4" + bytes(34_000), "application/pdf", "b.pdf"),
+        file(b"%PDF-1.4 all of it is text", "application/pdf", "c.pdf"),
+        file(b"\x89PNG", "image/png", "d.png"),
+        {"type": "input_file", "filename": "e.md", "file_data": base64.b64encode(b"# E").decode()},
+    ]
+    assert request_of(messages=[{"role": "user", "content": parts}]).messages[0].parts == (
+        Text("[document: a.txt]\nGrüße"),
+        Text("[document: b.pdf, application/pdf, 34 kB; it cannot be read here]"),
+        Text("[document: c.pdf, application/pdf, 1 kB; it cannot be read here]"),
+        Image("image/png", b"\x89PNG"),
+        Text("[document: e.md]\n# E"),
+    )
+
+
+PATCH = {"type": "custom", "custom": {"name": "patch", "description": "Edits.", "format": {"type": "text"}}}
+
+
+def test_a_tool_of_any_text_is_a_function_of_one() -> None:
+    grammar = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}
+    flat = {"type": "custom", "name": "run", "format": grammar}
+    history = [
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "patch", "input": 'a"'}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+    ]
+    chosen = {"type": "custom", "custom": {"name": "run"}}
+    body = {"messages": [USER, *history], "tools": [PATCH, flat, TOOL], "tool_choice": chosen}
+    decoded = decode_request(body)
+    request = decoded.request
+    assert decoded.options.custom == {"patch", "run"}
+    assert request.tool_choice == ("named", "run")
+    assert [tool.name for tool in request.tools] == ["patch", "run", "look"]
+    patch, run, _ = request.tools
+    assert (patch.description, patch.parameters["required"]) == ("Edits.", ["input"])
+    assert "a+" in run.description
+    assert request.messages[1].calls == (ToolCall("c", "patch", '{"input": "a\\""}'),)
+    assert request.messages[2].parts == (ToolResult("c", (Text("done"),), "patch"),)
+
+
+def test_functions_are_tools_in_the_old_way() -> None:
+    function = {"name": "look", "parameters": {"type": "object"}}
+    history = [
+        {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
+        {"role": "function", "name": "look", "content": "one"},
+        {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": BIG}},
+        {"role": "function", "name": "look", "content": "two"},
+        {"role": "function", "name": "jump", "content": "nobody asked"},
+    ]
+    decoded = decode_request({"messages": [USER, *history], "functions": [function], "function_call": {"name": "look"}})
+    request = decoded.request
+    assert request.tools == (ToolSpec("look", parameters={"type": "object"}),)
+    assert (request.tool_choice, request.parallel_calls) == (("named", "look"), False)
+    assert decoded.options.is_legacy
+    calls = [call for message in request.messages for call in message.calls]
+    results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+    assert len({call.id for call in calls}) == 2
+    assert [result.call_id for result in results] == [calls[0].id, calls[1].id, "jump"]
+
+
+def test_parts_in_the_way_of_anthropic_are_understood() -> None:
+    """Cursor sends them to models with such names."""
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "Look.", "cache_control": {"type": "ephemeral"}}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}},
+                {"type": "tool_use", "id": "c2", "name": "look", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "a cat"}]},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "nothing", "is_error": True},
+                {"type": "image", "source": source},
+                {"type": "text", "text": "And now?"},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c9"}]},
+    ]
+    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
+    request = request_of(messages=history, tools=[tool])
+    assert request.tools == (ToolSpec("look", "Looks.", {"type": "object"}),)
+    assert request.messages[1:] == (
+        Message(
+            "assistant",
+            (
+                Reasoning("Hm.", "s"),
+                Text("I look."),
+                ToolCall("c1", "look", '{"at": 1}'),
+                ToolCall("c2", "look", "{}"),
+            ),
+        ),
+        Message("tool", (ToolResult("c1", (Text("a cat"),), "look"),)),
+        Message("tool", (ToolResult("c2", (Text("nothing"),), "look", is_error=True),)),
+        Message("user", (Image("image/png", b"\x89PNG"), Text("And now?"))),
+        Message("tool", (ToolResult("c9", ()),)),
+    )
+
+
+@pytest.mark.parametrize("key", ["tools", "functions"])
+def test_tools_may_be_written_without_their_wrapper(key: str) -> None:
+    described: Json = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
+    request = request_of(**{key: [{**described, **({"type": "function"} if key == "tools" else {})}]})
+    assert request.tools == (ToolSpec("look", "Looks.", {"type": "object"}),)
+
+
+def test_the_body_of_a_responses_request_is_understood() -> None:
+    """Cursor sends these here, and reads the answer as chat."""
+    asked: Json = {"model": "m", "input": "Hello", "stream": True, "stream_options": {"include_usage": True}}
+    decoded = decode_request(asked)
+    assert decoded.request.messages == (Message.user("Hello"),)
+    assert (decoded.stream, decoded.options) == (True, ChatOptions(include_usage=True))
 
 
 def test_stream_options_reach_the_encoder() -> None:
@@ -335,27 +506,34 @@ def call(**fields: object) -> Json:
     [
         ({"model": 4}, "model", "a string, not 4"),
         ({"messages": None}, "messages", "missing"),
-        ({"messages": None, "input": "Hi"}, "messages", "/v1/responses"),
         ({"messages": []}, "messages", "empty"),
         ({"messages": "Hi"}, "messages", 'an array, not "Hi"'),
         ({"messages": ["Hi"]}, "messages[0]", 'an object, not "Hi"'),
         ({"messages": [USER, {"content": "x"}]}, "messages[1].role", "missing"),
         ({"messages": [{"role": "robot"}]}, "messages[0].role", '"robot"; the roles are system'),
-        ({"messages": [{"role": "function"}]}, "messages[0].role", "role tool"),
+        ({"messages": [{"role": "function"}]}, "messages[0].name", "names the function"),
         ({"messages": [{"role": "user", "content": 42}]}, "messages[0].content", "not 42"),
         ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "not an object"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "missing"),
         (
-            {"messages": [{"role": "assistant", "function_call": {"name": "x"}}]},
-            "messages[0].function_call",
-            "tool_calls",
+            {"messages": [{"role": "assistant", "function_call": {"arguments": "{}"}}]},
+            "messages[0].function_call.name",
+            "missing",
         ),
         ({"messages": [{"role": "assistant", "reasoning_content": 1}]}, "messages[0].reasoning_content", "a string"),
         (user("Hi"), "messages[0].content[0]", "an object"),
         (user({"text": "x"}), "messages[0].content[0].type", "missing"),
         (user({"type": "text"}), "messages[0].content[0].text", "missing"),
         (user({"type": "text", "text": 3}), "messages[0].content[0].text", "a string"),
-        (user({"type": "input_audio"}), "messages[0].content[0].type", '"input_audio", which is not supported'),
+        (user({"type": "input_audio"}), "messages[0].content[0].type", '"input_audio", and no model here can hear'),
+        (user({"type": "video_url"}), "messages[0].content[0].type", '"video_url", which is not supported'),
+        (
+            user({"type": "file", "file": {"file_id": "f"}}),
+            "messages[0].content[0].file.file_data",
+            "no files are kept",
+        ),
+        (user({"type": "file", "file": {}}), "messages[0].content[0].file.file_data", "missing; send"),
+        (user({"type": "file", "file": {"file_data": "@"}}), "messages[0].content[0].file.file_data", "base64"),
         (image(None), IMAGE, "missing"),
         (image("file:///etc/passwd"), IMAGE, "http"),
         (image("data:image/png;base64,@@@@"), IMAGE, "base64"),
@@ -369,7 +547,8 @@ def call(**fields: object) -> Json:
             "not supported here",
         ),
         (call(), "messages[0].tool_calls[0].function", "missing"),
-        (call(type="custom"), "messages[0].tool_calls[0].type", '"custom"'),
+        (call(type="custom"), "messages[0].tool_calls[0].custom", "missing"),
+        (call(type="shell"), "messages[0].tool_calls[0].type", '"shell"'),
         (call(function={"arguments": "{}"}), "messages[0].tool_calls[0].function.name", "missing"),
         (call(id=None, function={"name": "x"}), "messages[0].tool_calls[0].id", "missing"),
         (call(function={"name": "x", "arguments": 3}), "messages[0].tool_calls[0].function.arguments", "not 3"),
@@ -378,11 +557,20 @@ def call(**fields: object) -> Json:
         ({"tools": [{"type": "function"}]}, "tools[0].function", "missing"),
         ({"tools": [{"function": {"name": ""}}]}, "tools[0].function.name", "empty"),
         ({"tools": [{"function": {"name": "a", "parameters": []}}]}, "tools[0].function.parameters", "an object"),
-        ({"functions": [{"name": "a"}]}, "functions", "send tools"),
+        ({"functions": [{"name": "a"}], "tools": [TOOL]}, "functions", "send tools"),
+        ({"functions": [{"name": 1}]}, "functions[0].name", "a string"),
+        (
+            {"functions": [{"name": "a"}], "function_call": {"name": "b"}},
+            "function_call.name",
+            "not among the tools (a)",
+        ),
+        ({"tools": [{"type": "custom"}]}, "tools[0].custom", "missing"),
+        ({"tools": [{"type": "custom", "custom": {"name": "a", "format": 1}}]}, "tools[0].custom.format", "an object"),
         ({"tool_choice": "required"}, "tool_choice", "no tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", '"auto"'),
         ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools", "missing"),
-        ({"tool_choice": {"type": "custom"}}, "tool_choice", '"auto"'),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice.custom", "missing"),
+        ({"tool_choice": {"type": "robot"}}, "tool_choice", '"auto"'),
         ({"tools": [TOOL], **allowed(tools=[])}, "tool_choice.allowed_tools.tools", "no tool"),
         ({"tools": [TOOL], **allowed(mode="never", tools=[TOOL])}, "tool_choice.allowed_tools.mode", '"never"'),
         (
@@ -426,9 +614,17 @@ def call(**fields: object) -> Json:
         ({"stream": "yes"}, "stream", "true or false"),
         ({"stream_options": []}, "stream_options", "an object"),
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage", "true or false"),
-        ({"n": 2}, "n", "send n requests"),
-        ({"n": 0}, "n", "only one choice"),
-        ({"logprobs": True}, "logprobs", "not available yet"),
+        ({"n": 17}, "n", "from 1 to 16, not 17"),
+        ({"n": 0}, "n", "from 1 to 16, not 0"),
+        ({"n": "2"}, "n", "an integer"),
+        ({"logprobs": 5}, "logprobs", "true or false, not 5"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20, not 21"),
+        ({"top_logprobs": 2}, "top_logprobs", "send logprobs: true"),
+        ({"modalities": ["text", "audio"]}, "modalities", '"audio"; models here say "text" only'),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "one of none, minimal"),
+        ({"reasoning": "high"}, "reasoning", "an object"),
+        ({"thinking": "on"}, "thinking", "true or false"),
+        ({"thinking": {"type": 1}}, "thinking.type", "a string"),
         ({"response_format": {"type": "xml"}}, "response_format.type", '"text", "json_object" or "json_schema"'),
         ({"response_format": {}}, "response_format.type", "missing"),
         ({"response_format": "json"}, "response_format", "an object"),
@@ -483,12 +679,16 @@ NAMES = st.sampled_from(
         "reasoning_content", "refusal", "seed", "temperature", "logit_bias", "max_tokens", "response_format",
         "stream", "stream_options", "include_usage", "chat_template_kwargs", "enable_thinking", "user",
         "json_schema", "schema", "strict", "guided_json", "guided_choice", "guided_regex", "structured_outputs",
-        "json", "regex", "choice", "grammar", "allowed_tools", "mode", "parallel_tool_calls",
+        "json", "regex", "choice", "grammar", "allowed_tools", "mode", "parallel_tool_calls", "functions",
+        "function_call", "custom", "input", "format", "definition", "thinking", "reasoning", "effort", "enabled",
+        "tool_use_id", "source", "input_schema",
+        "logprobs", "top_logprobs", "modalities", "file", "file_data", "filename", "file_id",
     ]
 )  # fmt: skip
 WORDS = st.sampled_from(
     ["user", "assistant", "tool", "system", "text", "image_url", "function", "refusal", "required", "json_object",
-     "json_schema", "allowed_tools", "{}", "[1",
+     "json_schema", "allowed_tools", "{}", "[1", "custom", "file", "input_audio", "tool_use",
+     "tool_result", "thinking", "image", "enabled",
      "data:image/png;base64,AAAA", "data:,", "data:image/png;base64,A", "high"]
 )  # fmt: skip
 LIKELY = st.recursive(
@@ -512,3 +712,25 @@ def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None
     except InvalidRequest as error:
         found = error
     assert isinstance(found, Request) or (found.status == 400 and found.field is not None)
+
+
+# ---- what clients really send
+
+
+def test_recorded_conversations_of_opencode_are_understood(conformance: Path) -> None:
+    folder = conformance / "clients" / "opencode"
+    if not folder.is_dir():
+        pytest.skip(f"no recordings at {folder}")
+    bodies: list[Json] = [json.loads(file.read_text())["body"] for file in sorted(folder.glob("*.json"))]
+    assert bodies
+    for body in bodies:
+        decoded = decode_request(body)
+        request = decoded.request
+        assert len(request.messages) == len(body["messages"])
+        assert [tool.name for tool in request.tools] == [tool["function"]["name"] for tool in body.get("tools", ())]
+        assert decoded.stream == body.get("stream", False)
+        sent = [call["id"] for message in body["messages"] for call in message.get("tool_calls") or ()]
+        assert [call.id for message in request.messages for call in message.calls] == sent
+        results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+        assert {result.call_id for result in results} <= set(sent)
+        assert all(result.name for result in results), "each result knows whose it is"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _STRING_OR_PARTS = {
-    "description": "Text, or an array of parts: text, image_url.",
+    "description": "Text, or an array of parts: text, image_url, file.",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
 }
 
@@ -56,8 +56,13 @@ CHAT_BODY: Mapping[str, Any] = {
         "repetition_penalty": _number("Greater than 0; 1 = off."),
         "frequency_penalty": _number("-2 to 2."),
         "presence_penalty": _number("-2 to 2."),
-        "seed": {"type": "integer"},
-        "reasoning_effort": {"enum": ["none", "minimal", "low", "medium", "high"]},
+        "seed": {"type": "integer", "description": "Of several choices, that of the first."},
+        "n": {"type": "integer", "minimum": 1, "maximum": 16, "default": 1, "description": "Choices."},
+        "logprobs": {"type": "boolean", "default": False, "description": "How likely each token of the text was."},
+        "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "description": "Needs logprobs."},
+        "logit_bias": {"type": "object", "description": "-100 to 100 by token id."},
+        "response_format": {"type": "object", "description": "text, json_object, or json_schema."},
+        "reasoning_effort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max"]},
     },
     "example": {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100},
 }

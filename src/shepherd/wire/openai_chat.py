@@ -1,4 +1,4 @@
-"""The server half of OpenAI's chat protocol, `POST /v1/chat/completions`: a body to a request, events to chunks.
+"""The server half of OpenAI's chat protocol, `POST /v1/chat/completions`: a body to requests, events to chunks.
 
 The whole reply is the fold of the same deltas that a stream carries, so that both say the same. A tool call goes out
 when it has ended and parsed: half a call, which nobody can take back, would otherwise reach the client whenever the
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
+from typing import Any
 
 from shepherd.core import (
     BadCall,
@@ -25,17 +26,23 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
+    TokenScore,
     ToolCall,
+    Usage,
     replay,
 )
-from shepherd.wire.base import Decoded, Fields, Json, wrong
+from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai_format import decode_format
-from shepherd.wire.openai_messages import decode_messages, decode_tool_choice, decode_tools
-from shepherd.wire.openai_shapes import encode_error, encode_usage
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
+from shepherd.wire.openai_messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
+from shepherd.wire.openai_shapes import encode_error, encode_usage, joined, logprob_of
+from shepherd.wire.responses import decode_hybrid
+from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
+
+MAX_CHOICES = 16
+MAX_TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,14 @@ class ChatOptions:
 
     include_usage: bool = False
     """Send the token counts in a chunk of their own before the end of a stream."""
+    n: int = 1
+    """Choices."""
+    logprobs: bool = False
+    custom: frozenset[str] = frozenset()
+    """Tools that take any text: their calls are written in another way."""
+    is_legacy: bool = False
+    """The tools came as `functions`: the call goes back as `function_call`."""
+    hides_reasoning: bool = False
 
 
 # ---- the request
@@ -52,7 +67,10 @@ class ChatOptions:
 def decode_request(body: Json) -> Decoded[ChatOptions]:
     """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
     fields = Fields(body)
-    _refuse_what_is_missing(fields)
+    if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
+        request, stream = decode_hybrid(body)
+        return Decoded((request,), stream, ChatOptions(_wants_usage(fields)))
+    _refuse_what_cannot_be_said(fields)
     model = fields.find_string("model") or ""  # none = whatever the routes give to nobody in particular
     messages = decode_messages(fields)
     tools, choice = decode_tool_choice(fields, decode_tools(fields))
@@ -61,6 +79,9 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
     extra: Json = {} if template_arguments is None else {"chat_template_kwargs": template_arguments.body}
     if form.path:
         extra["constrained_by"] = form.path
+    reasoning = fields.find_object("reasoning") or Fields({}, "reasoning")
+    is_legacy = fields.has("functions")
+    logprobs = _decode_logprobs(fields)
     request = Request(
         model=model,
         messages=messages,
@@ -69,26 +90,47 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         sampling=decode_sampling(fields),
         max_tokens=decode_max_tokens(fields, "max_completion_tokens", "max_tokens"),
         stop=decode_stop(fields),
-        reasoning=_decode_reasoning(fields, template_arguments),
+        reasoning=_decode_reasoning(fields, reasoning, template_arguments),
         schema=form.schema,
         grammar=form.grammar,
-        parallel_calls=fields.find_boolean("parallel_tool_calls"),
+        parallel_calls=False if is_legacy else fields.find_boolean("parallel_tool_calls"),
+        logprobs=logprobs,
         session=_decode_session(fields),
         user=fields.find_string("user") or None,
         extra=extra,
     )
-    stream_options = fields.find_object("stream_options")
-    include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
-    return Decoded((request,), fields.find_boolean("stream") is True, ChatOptions(include_usage))
+    n = fields.find_integer("n", Range(1, MAX_CHOICES)) or 1
+    options = ChatOptions(
+        include_usage=_wants_usage(fields),
+        n=n,
+        logprobs=logprobs is not None,
+        custom=custom_tools(fields),
+        is_legacy=is_legacy,
+        hides_reasoning=reasoning.find_boolean("exclude") is True,
+    )
+    return Decoded(repeated(request, n), fields.find_boolean("stream") is True, options)
 
 
-def _refuse_what_is_missing(fields: Fields) -> None:
-    """Refuse what would change the answer and cannot be done yet: ignoring it would be a silent lie."""
-    n = fields.find_integer("n")
-    if n not in (None, 1):
-        raise InvalidRequest(f"n is {n}; only one choice can be generated at a time: send n requests", field="n")
+def _refuse_what_cannot_be_said(fields: Fields) -> None:
+    for kind in fields.find_strings("modalities") or ():
+        if kind != "text":
+            raise InvalidRequest(f'modalities holds {shown(kind)}; models here say "text" only', field="modalities")
+
+
+def _wants_usage(fields: Fields) -> bool:
+    options = fields.find_object("stream_options")
+    return options is not None and options.find_boolean("include_usage") is True
+
+
+def _decode_logprobs(fields: Fields) -> int | None:
+    """How many alternatives to each token are wanted; `None` = no logprobs at all."""
+    n_top = fields.find_integer("top_logprobs", Range(0, MAX_TOP_LOGPROBS))
     if fields.find_boolean("logprobs"):
-        raise InvalidRequest("logprobs are not available yet; leave the field out", field="logprobs")
+        return n_top or 0
+    if n_top:
+        raise InvalidRequest("top_logprobs tells of logprobs, which are not asked for; send logprobs: true",
+                             field="top_logprobs")  # fmt: skip
+    return None
 
 
 _EFFORTS: dict[str, ReasoningLevel] = {
@@ -98,19 +140,38 @@ _EFFORTS: dict[str, ReasoningLevel] = {
     "medium": "medium",
     "high": "high",
     "xhigh": "high",
+    "max": "high",
 }
 
 
-def _decode_reasoning(fields: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
-    effort = fields.find_string("reasoning_effort")
+def _decode_reasoning(fields: Fields, reasoning: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
+    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
+    efforts = [_decode_effort(place, key) for place, key in ((fields, "reasoning_effort"), (reasoning, "effort"))]
+    switches = [
+        template_arguments and template_arguments.find_boolean("enable_thinking"),
+        fields.find_boolean("enable_thinking"),
+        reasoning.find_boolean("enabled"),
+        _decode_thinking(fields),
+    ]
+    if False in switches:  # the most explicit word wins
+        return "off"
+    said = next((effort for effort in efforts if effort is not None), None)
+    return "medium" if said is None and True in switches[2:] else said
+
+
+def _decode_effort(fields: Fields, key: str) -> ReasoningLevel | None:
+    effort = fields.find_string(key)
     if effort is not None and effort not in _EFFORTS:
-        raise wrong("reasoning_effort", f"one of {', '.join(_EFFORTS)}", effort)
-    # Qwen's switch, as vLLM and llama-server take it; the most explicit word wins.
-    if template_arguments is not None and template_arguments.find_boolean("enable_thinking") is False:
-        return "off"
-    if fields.find_boolean("enable_thinking") is False:
-        return "off"
+        raise wrong(fields.at(key), f"one of {', '.join(_EFFORTS)}", effort)
     return None if effort is None else _EFFORTS[effort]
+
+
+def _decode_thinking(fields: Fields) -> bool | None:
+    """`thinking`, as a switch or as an object with a type."""
+    if not isinstance(fields.find_any("thinking"), dict):
+        return fields.find_boolean("thinking")
+    kind = fields.get_object("thinking").find_string("type")
+    return {"enabled": True, "disabled": False}.get(kind or "")
 
 
 def _decode_session(fields: Fields) -> str | None:
@@ -127,7 +188,7 @@ def encoder(options: ChatOptions, *, id: str, created: int, model: str) -> Encod
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
+    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
 
     media_type = MEDIA_TYPE
     ping = PING
@@ -137,20 +198,26 @@ class Encoder:
         self._id = id
         self._created = created
         self._model = model
-        self._head = b""
-        self._tail = b'},"finish_reason":null}]' + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
-        self._deltas = _Deltas(id)
+        self._heads = [b""] * options.n
+        """Of the chunks of each choice."""
+        self._tail = b',"finish_reason":null}]' + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
+        self._deltas = [_Deltas(id, options, choice) for choice in range(options.n)]
+        self._usages: dict[int, Usage] = {}
+        """Of the choices that have ended."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
         """The chunks that tell of `event`; none for notices, and for a call that has not ended."""
-        if type(event) is TextDelta and not self._deltas.holds:
+        deltas = self._deltas[choice]
+        if type(event) is TextDelta and not event.scores and not deltas.holds:
             # Once per token: everything but the text is a constant.
-            return self._head + b'"content":' + quote(event.text).encode("ascii") + self._tail
+            return self._heads[choice] + b'"content":' + quote(event.text).encode("ascii") + b"}" + self._tail
         if isinstance(event, Started):
-            self._begin(event)
-        chunks = [self._chunk(delta) for delta in self._deltas.feed(event)]
+            self._begin(event, choice)
+        told = list(deltas.feed(event))
+        scores = event.scores if isinstance(event, TextDelta) else ()
+        chunks = [self._chunk(choice, delta, scores if delta is told[-1] else ()) for delta in told]
         if isinstance(event, Finished):
-            chunks.append(self._last_chunk(event))
+            chunks.append(self._last_chunk(event, choice))
         return b"".join(chunks)
 
     def encode_failure(self, error: Exception) -> bytes:
@@ -159,23 +226,29 @@ class Encoder:
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """The `chat.completion` object."""
-        (reply,) = replies
-        deltas = _Deltas(self._id)
-        events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
-        message = _folded(delta for event in events for delta in deltas.feed(event))
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": deltas.finish_reason(reply.reason)}
         return {
             "id": self._id,
             "object": "chat.completion",
             "created": self._created,
-            "model": self._model or reply.model,
-            "choices": [choice],
-            "usage": encode_usage(reply.usage),
+            "model": self._model or replies[0].model,
+            "choices": [self._choice(at, reply) for at, reply in enumerate(replies)],
+            "usage": encode_usage(joined([reply.usage for reply in replies], self._options.n)),
         }
 
-    def _begin(self, started: Started) -> None:
+    def _choice(self, index: int, reply: Reply) -> Json:
+        deltas = self._deltas[index]
+        events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
+        message = _folded(delta for event in events for delta in deltas.feed(event))
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": _encode_scores(reply.scores) if self._options.logprobs else None,
+            "finish_reason": deltas.finish_reason(reply.reason),
+        }
+
+    def _begin(self, started: Started, choice: int) -> None:
         self._model = self._model or started.model
-        self._head = self._common_head() + b'"choices":[{"index":0,"delta":{'
+        self._heads[choice] = self._common_head() + f'"choices":[{{"index":{choice},"delta":{{'.encode("ascii")
 
     def _common_head(self) -> bytes:
         return (
@@ -183,23 +256,28 @@ class Encoder:
             f'"model":{quote(self._model)},'
         ).encode("ascii")
 
-    def _chunk(self, delta: Json) -> bytes:
-        return self._head + _compact(delta)[1:-1] + self._tail  # the braces are in the head and in the tail
+    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore] = ()) -> bytes:
+        logprobs = b',"logprobs":' + _compact(_encode_scores(scores)) if scores else b""
+        return self._heads[choice] + _compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
 
-    def _last_chunk(self, finished: Finished) -> bytes:
-        reason = quote(self._deltas.finish_reason(finished.reason)).encode("ascii")
-        last = self._head + self._tail.replace(b"null", reason, 1)
+    def _last_chunk(self, finished: Finished, choice: int) -> bytes:
+        reason = quote(self._deltas[choice].finish_reason(finished.reason)).encode("ascii")
+        last = self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1)
+        self._usages[choice] = finished.usage
+        if len(self._usages) < self._options.n:
+            return last
         if self._options.include_usage:
-            usage = _compact(encode_usage(finished.usage))
-            last += self._common_head() + b'"choices":[],"usage":' + usage + b"}\n\n"
+            usage = joined([self._usages[at] for at in range(self._options.n)], self._options.n)
+            last += self._common_head() + b'"choices":[],"usage":' + _compact(encode_usage(usage)) + b"}\n\n"
         return last + DONE
 
 
 class _Deltas:
     """Turns events into `delta` objects: the one place that decides what of an answer a client sees."""
 
-    def __init__(self, id: str) -> None:
-        self._id = id.rpartition("-")[2]
+    def __init__(self, id: str, options: ChatOptions, choice: int) -> None:
+        self._id = id.rpartition("-")[2] + (f"_{choice}" if choice else "")
+        self._options = options
         self._n_calls = 0
         self._held: BadCall | None = None
 
@@ -217,8 +295,9 @@ class _Deltas:
                 yield {"content": event.text}
             case ReasoningDelta():
                 yield from self._release()
-                if event.text:
-                    yield {"reasoning_content": event.text}
+                if event.text and not self._options.hides_reasoning:
+                    # Some clients look for one name, some for the other, none for both.
+                    yield {"reasoning_content": event.text, "reasoning": event.text}
             case CallEnded(call=ToolCall() as call):
                 yield from self._release()
                 yield from self._call(call.id, call.name, call.arguments)
@@ -235,7 +314,8 @@ class _Deltas:
     def finish_reason(self, reason: StopReason) -> str:
         # A client looks for calls only behind this word, bad calls included; and must find some behind it.
         if reason in ("end", "stop", "tool_calls"):
-            return "tool_calls" if self._n_calls else "stop"
+            called = "function_call" if self._options.is_legacy else "tool_calls"
+            return called if self._n_calls else "stop"
         return _FINISH_REASONS[reason]
 
     def _release(self) -> Iterator[Json]:
@@ -250,9 +330,15 @@ class _Deltas:
     def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
         index = self._n_calls
         self._n_calls += 1
-        function = {"name": name, "arguments": ""}
-        yield _call_delta(index, {"id": id or f"call_{self._id}_{index}", "type": "function", "function": function})
-        yield _call_delta(index, {"function": {"arguments": arguments}})
+        if self._options.is_legacy and index == 0:
+            yield {"function_call": {"name": name, "arguments": ""}}
+            yield {"function_call": {"arguments": arguments}}
+            return
+        kind, key = ("custom", "input") if name in self._options.custom else ("function", "arguments")
+        text = arguments if kind == "function" else _free_text(arguments)
+        id = id or f"call_{self._id}_{index}"
+        yield _call_delta(index, {"id": id, "type": kind, kind: {"name": name, key: ""}})
+        yield _call_delta(index, {kind: {key: text}})
 
 
 _FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "content_filter", "cancelled": "stop"}
@@ -260,25 +346,54 @@ _FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "conte
 
 def _folded(deltas: Iterable[Json]) -> Json:
     """The message that the deltas spell."""
-    content, reasoning, calls = "", "", list[Json]()
+    message: Json = {"role": "assistant", "content": "", "refusal": None}
+    calls: list[Json] = []
     for delta in deltas:
-        content += delta.get("content", "")
-        reasoning += delta.get("reasoning_content", "")
+        for key in ("content", "reasoning_content", "reasoning"):
+            if key in delta:
+                message[key] = message.get(key, "") + delta[key]
         for call in delta.get("tool_calls", ()):
             if "id" in call:
-                calls.append({key: call[key] for key in ("id", "type", "function")})
+                calls.append({key: value for key, value in call.items() if key != "index"})
             else:
-                calls[-1]["function"]["arguments"] += call["function"]["arguments"]
-    message: Json = {"role": "assistant", "content": content, "refusal": None}
-    if reasoning:
-        message["reasoning_content"] = reasoning
-    if calls:
-        message["tool_calls"] = calls
-    return message
+                _extend(calls[-1], call)
+        if "function_call" in delta:
+            _extend(message, {"function_call": delta["function_call"]})
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _extend(call: Json, delta: Json) -> None:
+    """Put the texts of a delta behind those of what it adds to."""
+    for kind in ("function", "custom", "function_call"):
+        for key, text in delta.get(kind, {}).items():
+            inside = call.setdefault(kind, {})
+            inside[key] = inside.get(key, "") + text
 
 
 def _call_delta(index: int, call: Json) -> Json:
     return {"tool_calls": [{"index": index, **call}]}
+
+
+def _free_text(arguments: str) -> str:
+    """The text that a tool of any text is called with; what is no such call, as it is."""
+    try:
+        said: Any = json.loads(arguments)
+    except ValueError:
+        return arguments
+    text = said.get(FREE_INPUT) if isinstance(said, dict) else None
+    return text if isinstance(text, str) else arguments
+
+
+def _encode_scores(scores: Iterable[TokenScore]) -> Json:
+    content = [
+        _encode_score(score.piece, score.logprob) | {"top_logprobs": [_encode_score(*top[1:]) for top in score.top]}
+        for score in scores
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _encode_score(piece: bytes, logprob: float) -> Json:
+    return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
 
 
 def _compact(body: Json) -> bytes:

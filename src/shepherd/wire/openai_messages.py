@@ -6,11 +6,9 @@ for a conversation must not be stuck for ever behind one bad call. What the *cli
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from collections.abc import Callable, Collection, Iterator
-from urllib.parse import unquote, unquote_to_bytes
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from shepherd.core import (
     Image,
@@ -25,79 +23,101 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.parts import decode_document, decode_image_url
 
 
 def decode_messages(body: Fields) -> tuple[Message, ...]:
     """The conversation. Raises: `InvalidRequest`."""
     if not body.has("messages"):
-        hint = "; this is the body of a Responses request: send it to /v1/responses" if body.has("input") else ""
-        raise InvalidRequest(f"messages is missing{hint}", field="messages")
+        raise InvalidRequest("messages is missing", field="messages")
     names: dict[str, str] = {}
     messages = []
     for message in body.objects("messages"):
         role = message.get_string("role")
         decode = _ROLES.get(role)
         if decode is None:
-            hint = "; send the result of a call with role tool and its tool_call_id" if role == "function" else ""
             raise InvalidRequest(
-                f"{message.at('role')} is {shown(role)}; the roles are {', '.join(_ROLES)}{hint}",
-                field=message.at("role"),
+                f"{message.at('role')} is {shown(role)}; the roles are {', '.join(_ROLES)}", field=message.at("role")
             )
-        decoded = decode(message, names)
-        names.update((call.id, call.name) for call in decoded.calls)
-        messages.append(decoded)
+        for decoded in decode(message, names):
+            names.update((call.id, call.name) for call in decoded.calls)
+            messages.append(decoded)
     if not messages:
         raise InvalidRequest("messages is empty; send at least one message", field="messages")
     return tuple(messages)
 
 
-def _decode_system(message: Fields, names: dict[str, str]) -> Message:
-    return Message("system", _decode_content(message, images=False))
+def _decode_system(message: Fields, names: Names) -> Iterator[Message]:
+    yield Message("system", _decode_content(message, _TEXTS))
 
 
-def _decode_user(message: Fields, names: dict[str, str]) -> Message:
-    return Message("user", _decode_content(message, images=True))
+def _decode_user(message: Fields, names: Names) -> Iterator[Message]:
+    """Results of calls may stand among what a user says, in Anthropic's way: here they are messages of their own."""
+    parts = _decode_content(message, _FROM_USERS)
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    for result in results:
+        yield Message("tool", (replace(result, name=names.get(result.call_id, "")),))
+    said = tuple(part for part in parts if not isinstance(part, ToolResult))
+    if said or not results:
+        yield Message("user", said)
 
 
-def _decode_assistant(message: Fields, names: dict[str, str]) -> Message:
-    if message.has("function_call"):
-        raise InvalidRequest(
-            f"{message.at('function_call')} is no longer supported; send tool_calls", field=message.at("function_call")
-        )
+def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
     parts: list[Part] = []
-    # `reasoning` is the name that OpenRouter and newer vLLM use.
-    thoughts = message.find_string("reasoning_content") or message.find_string("reasoning")
-    if thoughts:
-        parts.append(Reasoning(thoughts))
-    said = _decode_content(message, images=False)
+    # `reasoning` is the name that OpenRouter and newer vLLM use, `thinking` is Ollama's.
+    thoughts = (message.find_string(key) for key in ("reasoning_content", "reasoning", "thinking"))
+    if thought := next(filter(None, thoughts), None):
+        parts.append(Reasoning(thought))
+    said = _decode_content(message, _FROM_MODELS)
     refusal = message.find_string("refusal")
     parts += said or ((Text(refusal),) if refusal else ())
     parts += [_decode_call(call) for call in message.objects("tool_calls")]
-    return Message("assistant", tuple(parts))
+    if (call := message.find_object("function_call")) is not None:
+        parts.append(_decode_function_call(call, f"function_{len(names)}"))  # they had no ids then
+    yield Message("assistant", tuple(parts))
 
 
-def _decode_tool(message: Fields, names: dict[str, str]) -> Message:
+def _decode_tool(message: Fields, names: Names) -> Iterator[Message]:
     call_id = message.get_string("tool_call_id", "a message with role tool names the call that it answers")
     name = message.find_string("name") or names.get(call_id, "")
-    return Message("tool", (ToolResult(call_id, _decode_content(message, images=True), name),))
+    yield Message("tool", (ToolResult(call_id, _seen(message), name),))
 
 
-_ROLES: dict[str, Callable[[Fields, dict[str, str]], Message]] = {
+def _decode_function(message: Fields, names: Names) -> Iterator[Message]:
+    """A result in the old way: it answers the last call of that name."""
+    name = message.get_string("name", "a message with role function names the function that it answers for")
+    call_id = next((id for id, called in reversed(names.items()) if called == name), name)
+    yield Message("tool", (ToolResult(call_id, _seen(message), name),))
+
+
+Names = dict[str, str]
+"""Of the tools, by the ids of their calls."""
+
+_ROLES: dict[str, Callable[[Fields, Names], Iterator[Message]]] = {
     "system": _decode_system,
     "developer": _decode_system,
     "user": _decode_user,
     "assistant": _decode_assistant,
     "tool": _decode_tool,
+    "function": _decode_function,
 }
 
 
 def _decode_call(call: Fields) -> ToolCall:
-    kind = call.find_string("type") or "function"
-    if kind != "function":
-        raise InvalidRequest(
-            f"{call.at('type')} is {shown(kind)}; only function calls exist here", field=call.at("type")
-        )
-    function = call.get_object("function")
+    match kind := call.find_string("type") or "function":
+        case "function":
+            return _decode_function_call(call.get_object("function"), call.get_string("id"))
+        case "custom":
+            custom = call.get_object("custom")
+            arguments = json.dumps({FREE_INPUT: custom.find_string("input") or ""}, ensure_ascii=False)
+            return ToolCall(call.get_string("id"), custom.get_string("name"), arguments)
+        case _:
+            raise InvalidRequest(
+                f"{call.at('type')} is {shown(kind)}; calls are of type function or custom", field=call.at("type")
+            )
+
+
+def _decode_function_call(function: Fields, id: str) -> ToolCall:
     arguments = function.find_any("arguments")
     if arguments is None:
         arguments = "{}"
@@ -105,10 +125,15 @@ def _decode_call(call: Fields) -> ToolCall:
         arguments = json.dumps(arguments, ensure_ascii=False)
     elif not isinstance(arguments, str):
         raise wrong(function.at("arguments"), "a string of JSON", arguments)
-    return ToolCall(call.get_string("id"), function.get_string("name"), arguments)
+    return ToolCall(id, function.get_string("name"), arguments)
 
 
-def _decode_content(message: Fields, *, images: bool) -> tuple[Text | Image, ...]:
+Read = Callable[[Fields], Part | None]
+"""From a part of a content to what it says, if it says anything."""
+
+
+def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part, ...]:
+    """A string, or an array of parts of these types."""
     content = message.find_any("content")
     if content is None or content == "":
         return ()
@@ -116,30 +141,33 @@ def _decode_content(message: Fields, *, images: bool) -> tuple[Text | Image, ...
         return (Text(content),)
     if not isinstance(content, list):
         raise wrong(message.at("content"), "a string or an array of parts", content)
-    return tuple(_decode_parts(message, images))
+    found = (_reader_of(part, readers)(part) for part in message.objects("content"))
+    return tuple(part for part in found if part is not None)
 
 
-def _decode_parts(message: Fields, images: bool) -> Iterator[Text | Image]:
-    for part in message.objects("content"):
-        kind = part.get_string("type")
-        if (key := _TEXT_PARTS.get(kind)) is not None:
-            text = part.find_string(key)
-            if text is None:
-                raise InvalidRequest(f"{part.at(key)} is missing", field=part.at(key))
-            if text:
-                yield Text(text)
-        elif images and kind in _IMAGE_PARTS:
-            yield _decode_image(part)
-        else:
-            allowed = (*_TEXT_PARTS, *(_IMAGE_PARTS if images else ()))
-            raise InvalidRequest(
-                f"{part.at('type')} is {shown(kind)}, which is not supported here; supported: {', '.join(allowed)}",
-                field=part.at("type"),
-            )
+def _reader_of(part: Fields, readers: Mapping[str, Read]) -> Read:
+    kind = part.get_string("type")
+    if kind not in readers:
+        told = "which is not supported here" if "audio" not in kind else "and no model here can hear"
+        raise InvalidRequest(
+            f"{part.at('type')} is {shown(kind)}, {told}; supported: {', '.join(readers)}", field=part.at("type")
+        )
+    return readers[kind]
 
 
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_IMAGE_PARTS = ("image_url", "input_image")
+def _seen(message: Fields) -> tuple[Text | Image, ...]:
+    """What a tool has brought."""
+    return tuple(part for part in _decode_content(message, _SEEN) if isinstance(part, Text | Image))
+
+
+def _text(key: str) -> Read:
+    def read(part: Fields) -> Text | None:
+        text = part.find_string(key)
+        if text is None:
+            raise InvalidRequest(f"{part.at(key)} is missing", field=part.at(key))
+        return Text(text) if text else None
+
+    return read
 
 
 def _decode_image(part: Fields) -> Image:
@@ -149,49 +177,101 @@ def _decode_image(part: Fields) -> Image:
         path, url = image.at("url"), image.get_string("url")
     else:
         url = part.get_string("image_url")
-    scheme = url.split(":", 1)[0].lower()
-    if scheme == "data":
-        return _decode_data_url(url, path)
-    if scheme not in ("http", "https"):
-        # A `file:` URL would let a client read the disk of the server.
-        raise InvalidRequest(f"{path} must be a data:, http: or https: URL, not {shown(url)}", field=path)
-    return Image(url=url)
+    return decode_image_url(url, path)
 
 
-def _decode_data_url(url: str, path: str) -> Image:
-    head, comma, payload = url.partition(",")
-    media_type, *parameters = head[len("data:") :].lower().split(";")
-    if not comma or not media_type.startswith("image/"):
-        raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
-    if "base64" in (parameter.strip() for parameter in parameters):
-        try:
-            text = (unquote(payload) if "%" in payload else payload).strip().rstrip("=")
-            content = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
-    else:
-        content = unquote_to_bytes(payload)
-    if not content:
-        raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
-    return Image(media_type, content)
+def _decode_source(part: Fields) -> Image:
+    """Anthropic's image."""
+    source = part.get_object("source")
+    if source.has("url"):
+        return decode_image_url(source.get_string("url"), source.at("url"))
+    media_type = source.find_string("media_type") or "image/png"
+    return decode_image_url(f"data:{media_type};base64,{source.get_string('data')}", source.at("data"))
+
+
+def _decode_thought(part: Fields) -> Reasoning | None:
+    """Anthropic's thinking."""
+    text = part.find_string("thinking") or part.find_string("text")
+    return Reasoning(text, part.find_string("signature")) if text else None
+
+
+def _decode_use(part: Fields) -> ToolCall:
+    """Anthropic's call."""
+    arguments = part.find_object("input")
+    text = "{}" if arguments is None else json.dumps(arguments.body, ensure_ascii=False)
+    return ToolCall(part.get_string("id"), part.get_string("name"), text)
+
+
+def _decode_result(part: Fields) -> ToolResult:
+    """Anthropic's result."""
+    return ToolResult(part.get_string("tool_use_id"), _seen(part), is_error=part.find_boolean("is_error") is True)
+
+
+_TEXTS: Mapping[str, Read] = {
+    "text": _text("text"),
+    "input_text": _text("text"),
+    "output_text": _text("text"),
+    "refusal": _text("refusal"),
+}
+_SEEN: Mapping[str, Read] = {
+    **_TEXTS,
+    "image_url": _decode_image,
+    "input_image": _decode_image,
+    "image": _decode_source,
+    "file": decode_document,
+    "input_file": decode_document,
+}
+_FROM_USERS: Mapping[str, Read] = {**_SEEN, "tool_result": _decode_result}
+_FROM_MODELS: Mapping[str, Read] = {
+    **_TEXTS,
+    "thinking": _decode_thought,
+    "reasoning": _decode_thought,
+    "tool_use": _decode_use,
+}
+"""Cursor writes parts in the way of Anthropic where a model's name sounds like that."""
+
+
+FREE_INPUT = "input"
+"""The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
 
 
 def decode_tools(body: Fields) -> tuple[ToolSpec, ...]:
     """The tools that the client offers. Raises: `InvalidRequest`."""
-    for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
-        if body.find_any(old):
-            raise InvalidRequest(f"{old} is no longer supported; send {new}", field=old)
-    return tuple(_decode_tool_spec(tool) for tool in body.objects("tools"))
+    if body.has("functions") and body.has("tools"):
+        raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
+    return (
+        *(_decode_tool_spec(tool) for tool in body.objects("tools")),
+        *(_decode_function_spec(function) for function in body.objects("functions")),
+    )
+
+
+def custom_tools(body: Fields) -> frozenset[str]:
+    """The names of the tools that take any text; `body` has been through `decode_tools`."""
+    tools = (tool for tool in body.objects("tools") if tool.find_string("type") == "custom")
+    return frozenset(_inside(tool, "custom").get_string("name") for tool in tools)
 
 
 def _decode_tool_spec(tool: Fields) -> ToolSpec:
-    kind = tool.find_string("type") or "function"
-    if kind != "function":
-        raise InvalidRequest(
-            f"{tool.at('type')} is {shown(kind)}; only tools of type function can be offered", field=tool.at("type")
-        )
-    function = tool.get_object("function")
-    parameters = function.find_object("parameters")
+    match kind := tool.find_string("type") or "function":
+        case "function":
+            return _decode_function_spec(_inside(tool, "function"))
+        case "custom":
+            return _decode_custom_spec(_inside(tool, "custom"))
+        case _:
+            raise InvalidRequest(
+                f"{tool.at('type')} is {shown(kind)}; only tools of type function and custom can be offered: "
+                "the client runs them",
+                field=tool.at("type"),
+            )
+
+
+def _inside(tool: Fields, key: str) -> Fields:
+    """What describes a tool or names one: OpenAI wraps it, many clients do not."""
+    return tool if tool.has("name") and not tool.has(key) else tool.get_object(key)
+
+
+def _decode_function_spec(function: Fields) -> ToolSpec:
+    parameters = function.find_object("parameters") or function.find_object("input_schema")
     return ToolSpec(
         name=function.get_string("name"),
         description=function.find_string("description") or "",
@@ -200,10 +280,22 @@ def _decode_tool_spec(tool: Fields) -> ToolSpec:
     )
 
 
+def _decode_custom_spec(custom: Fields) -> ToolSpec:
+    """A function of one text. A grammar of that text is told to the model, which is not held to it."""
+    description = custom.find_string("description") or ""
+    form = custom.find_object("format")
+    grammar = form and (form.find_object("grammar") or form)
+    if grammar is not None and (definition := grammar.find_string("definition")):
+        description += f"\n\nThe input follows this grammar ({grammar.find_string('syntax') or 'lark'}):\n{definition}"
+    text = {"type": "string", "description": "All of it, as it is: no JSON inside."}
+    parameters = {"type": "object", "properties": {FREE_INPUT: text}, "required": [FREE_INPUT]}
+    return ToolSpec(custom.get_string("name"), description.strip(), parameters)
+
+
 def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     """The tools that may be called, and whether and which of them must be. Raises: `InvalidRequest`."""
-    choice = body.find_any("tool_choice")
-    path = body.at("tool_choice")
+    key = "tool_choice" if body.has("tool_choice") or not body.has("function_call") else "function_call"
+    choice, path = body.find_any(key), body.at(key)
     match choice:
         case None | "auto":
             return tools, "auto"
@@ -213,7 +305,9 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
             if not tools:
                 raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
             return tools, "required"
-        case {"type": "function"}:
+        case {"type": "function" | "custom"}:
+            return tools, ("named", _decode_chosen(Fields(choice, path), tools))
+        case {"name": _} if key == "function_call":
             return tools, ("named", _decode_chosen(Fields(choice, path), tools))
         case {"type": "allowed_tools"}:
             return _decode_allowed(Fields(choice, path).get_object("allowed_tools"), tools)
@@ -223,7 +317,7 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
 
 def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
     """The name of one of the tools."""
-    function = choice.get_object("function")
+    function = _inside(choice, "custom" if choice.find_string("type") == "custom" else "function")
     name = function.get_string("name")
     names = [tool.name for tool in tools]
     if name not in names:

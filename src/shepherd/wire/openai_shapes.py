@@ -5,9 +5,13 @@ Nothing here decides what is an error; it only says it the way OpenAI's clients 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from shepherd.core import ContextFull, InvalidRequest, ShepherdError, UnknownModel, Usage
 from shepherd.wire.base import Json
 
+LEAST_LOGPROB = -9999.0
 UNEXPECTED = "the server made an error while answering; its log holds the details"
 
 
@@ -46,6 +50,23 @@ def encode_usage(usage: Usage) -> Json:
         "prompt_tokens_details": {"cached_tokens": usage.cache_read},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+
+
+def joined(usages: Sequence[Usage], n: int) -> Usage:
+    """Of all choices together, `n` to each prompt, one after the other: a prompt counts once."""
+    prompts = usages[::n]
+    return Usage(
+        input=sum(usage.input for usage in prompts),
+        cache_read=sum(usage.cache_read for usage in prompts),
+        cache_write=sum(usage.cache_write for usage in prompts),
+        output=sum(usage.output for usage in usages),
+        reasoning=sum(usage.reasoning for usage in usages),
+    )
+
+
+def logprob_of(value: float) -> float | None:
+    """A logarithm that JSON can hold: no number where nothing is known, OpenAI's least one for what cannot be."""
+    return None if math.isnan(value) else max(value, LEAST_LOGPROB)
 
 
 def encode_model(id: str, *, created: int, n_ctx: int) -> Json:

@@ -6,10 +6,10 @@ value the first in the table wins. Used by every protocol of the OpenAI family.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shepherd.core import InvalidRequest, Sampling
+from shepherd.core import InvalidRequest, Request, Sampling
 from shepherd.wire.base import ANY, INT32_MAX, Fields, Range, check_number, wrong
 
 _UNIT = Range(0, 1)
@@ -117,13 +117,21 @@ def decode_stop(body: Fields, key: str = "stop", *, limit: int = 16) -> tuple[st
     return stops
 
 
-def decode_max_tokens(body: Fields, *keys: str) -> int | None:
+def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
     """The limit of generated tokens: the first of `keys` that is said; -1 is llama.cpp's word for none."""
     found = []
     for key in keys:
         value = body.find_integer(key)
-        if value is not None and value < 1 and value != -1:
-            raise wrong(body.at(key), "an integer of at least 1 (or -1 for no limit)", value)
+        if value is not None and value < least and value != -1:
+            raise wrong(body.at(key), f"an integer of at least {least} (or -1 for no limit)", value)
         found.append(value)
     said = next((value for value in found if value is not None), None)
     return None if said == -1 else said
+
+
+def repeated(request: Request, n: int) -> tuple[Request, ...]:
+    """`n` requests for as many choices. Of one seed they get one each, or all of them would say the same."""
+    seed = request.sampling.seed
+    if seed is None:
+        return (request,) * n
+    return tuple(replace(request, sampling=replace(request.sampling, seed=seed + at)) for at in range(n))

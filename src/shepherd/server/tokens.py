@@ -1,0 +1,28 @@
+"""What a text is in tokens, and the other way round: the answers of the rows `/tokenize` and `/detokenize`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shepherd.wire import tokens
+from shepherd.wire.base import Json
+
+if TYPE_CHECKING:
+    from shepherd.server.service import Service
+
+
+async def answer_tokenize(service: Service, body: Json, path: str) -> Json:
+    """Raises: `ShepherdError`."""
+    asked = tokens.decode_tokenize(body)
+    found = await service.tokenize(asked.model, asked.text, special=asked.special, bos=asked.bos, endpoint=path)
+    wants_text = asked.pieces or asked.strings
+    pieces = await service.detokenize(asked.model, found, endpoint=path) if wants_text else []
+    cards = [card for card in service.models() if card.kind == "chat"]
+    n_ctx = next((card.n_ctx for card in cards if card.id == asked.model), cards[0].n_ctx if cards else 0)
+    return tokens.encode_tokens(asked, found, pieces, n_ctx=n_ctx)
+
+
+async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
+    """Raises: `ShepherdError`."""
+    model, found = tokens.decode_detokenize(body)
+    return tokens.encode_text(await service.detokenize(model, found, endpoint=path))

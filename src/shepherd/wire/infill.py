@@ -1,0 +1,118 @@
+"""The server half of llama-server's `POST /infill`: editors send what stands around the cursor, and get what fits in.
+
+    {"input_prefix": "def f(", "input_suffix": "): pass"} ─▶ {"content": "x", "stop": true, ...}
+
+llama.vim, llama.vscode and Continue speak it. What other files say (`input_extra`) stands before the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.core import (
+    Completion,
+    Event,
+    Finished,
+    InvalidRequest,
+    Reply,
+    Request,
+    Started,
+    StopReason,
+    TextDelta,
+    Usage,
+)
+from shepherd.wire.base import Decoded, Fields, Json
+from shepherd.wire.openai_completions import encode_error
+from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
+from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
+
+__all__ = ["Encoder", "InfillOptions", "decode_request", "encode_error", "encoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class InfillOptions:
+    """There are none."""
+
+
+def decode_request(body: Json) -> Decoded[InfillOptions]:
+    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    fields = Fields(body)
+    if not fields.has("input_prefix") and not fields.has("input_suffix"):
+        raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")
+    others = [_decode_other(other) for other in fields.objects("input_extra")]
+    # `prompt` is what has been typed since the editor cut the prefix off at the line.
+    before = [*others, fields.find_string("input_prefix") or "", fields.find_string("prompt") or ""]
+    request = Request(
+        model=fields.find_string("model") or "",
+        completion=Completion("".join(before), fields.find_string("input_suffix") or ""),
+        sampling=decode_sampling(fields),
+        max_tokens=decode_max_tokens(fields, "n_predict", "max_tokens", least=0),
+        stop=decode_stop(fields),
+        archive=False,  # no turn of any conversation
+        recall=False,
+    )
+    return Decoded((request,), fields.find_boolean("stream") is True, InfillOptions())
+
+
+def _decode_other(other: Fields) -> str:
+    name, text = other.find_string("filename"), other.find_string("text") or ""
+    return f"--- {name or 'snippet'} ---\n{text}\n\n"
+
+
+def encoder(options: InfillOptions, *, id: str, created: int, model: str) -> Encoder:
+    """A new encoder for one answer."""
+    return Encoder(model)
+
+
+class Encoder:
+    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
+
+    media_type = MEDIA_TYPE
+    ping = PING
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def encode(self, event: Event, choice: int = 0) -> bytes:
+        """The chunk that tells of `event`; none for what is no text."""
+        match event:
+            case TextDelta(text):
+                return encode_event({"index": 0, "content": text, "tokens": [], "stop": False})
+            case Started(model):
+                self._model = self._model or model
+                return b""
+            case Finished(reason, usage, stop):
+                return encode_event(self._whole("", reason, usage, stop))
+            case _:
+                return b""
+
+    def encode_failure(self, error: Exception) -> bytes:
+        """An error in the middle."""
+        return encode_event(encode_error(error)[1])
+
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+        """The whole answer."""
+        (reply,) = replies
+        self._model = self._model or reply.model
+        return self._whole(reply.message.text, reply.reason, reply.usage, reply.stop)
+
+    def _whole(self, text: str, reason: StopReason, usage: Usage, stop: str | None) -> Json:
+        n_new = usage.prompt - usage.cache_read
+        return {
+            "index": 0,
+            "content": text,
+            "tokens": [],
+            "stop": True,
+            "model": self._model,
+            "tokens_predicted": usage.output,
+            "tokens_evaluated": usage.prompt,
+            "tokens_cached": usage.cache_read,
+            "truncated": False,
+            "stop_type": _STOP_TYPES.get(reason, "eos"),
+            "stopping_word": stop or "",
+            "timings": {"prompt_n": n_new, "cache_n": usage.cache_read, "predicted_n": usage.output},
+        }
+
+
+_STOP_TYPES: dict[StopReason, str] = {"length": "limit", "stop": "word"}

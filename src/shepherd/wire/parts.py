@@ -1,0 +1,75 @@
+"""Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
+
+A document of text becomes its text. Any other becomes a note that says what it was: the model is told, nothing is lost
+in silence, and one odd attachment does not end a conversation for good.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import unquote, unquote_to_bytes
+
+from shepherd.core import Image, InvalidRequest, Text
+from shepherd.wire.base import Fields, shown
+
+
+def decode_image_url(url: str, path: str) -> Image:
+    """The image of a data:, http: or https: URL; `path` names the field. Raises: `InvalidRequest`."""
+    scheme = url.split(":", 1)[0].lower()
+    if scheme == "data":
+        return _decode_data_url(url, path)
+    if scheme not in ("http", "https"):
+        # A `file:` URL would let a client read the disk of the server.
+        raise InvalidRequest(f"{path} must be a data:, http: or https: URL, not {shown(url)}", field=path)
+    return Image(url=url)
+
+
+def _decode_data_url(url: str, path: str) -> Image:
+    head, comma, payload = url.partition(",")
+    media_type, *parameters = head[len("data:") :].lower().split(";")
+    if not comma or not media_type.startswith("image/"):
+        raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
+    if "base64" in (parameter.strip() for parameter in parameters):
+        content = decode_base64(payload, path)
+    else:
+        content = unquote_to_bytes(payload)
+    if not content:
+        raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
+    return Image(media_type, content)
+
+
+def decode_base64(payload: str, path: str) -> bytes:
+    """Bytes, padded or not. Raises: `InvalidRequest`."""
+    try:
+        text = (unquote(payload) if "%" in payload else payload).strip().rstrip("=")
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
+
+
+def decode_document(part: Fields) -> Text | Image:
+    """A `file` part of chat completions, an `input_file` of Responses. Raises: `InvalidRequest`."""
+    document = part.find_object("file") or part
+    name = document.find_string("filename") or "unnamed"
+    data, path = document.find_string("file_data"), document.at("file_data")
+    if data is None:
+        where = document.find_string("file_url")
+        if where is None:
+            hint = ": no files are kept here, so file_id cannot be resolved" if document.has("file_id") else ""
+            raise InvalidRequest(f"{path} is missing{hint}; send the file's content in base64", field=path)
+        return Text(f"[document: {name}, {where}; only its address was sent, so it cannot be read here]")
+    head, comma, payload = data.partition(",")
+    media_type = head[len("data:") :].split(";")[0] if comma else ""
+    content = decode_base64(payload if comma else data, path)
+    if media_type.startswith("image/") and content:
+        return Image(media_type, content)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text and not text.startswith("%PDF-"):
+        return Text(f"[document: {name}]\n{text}")
+    size = f"{max(1, round(len(content) / 1000))} kB"
+    facts = ", ".join(fact for fact in (name, media_type, size) if fact)
+    return Text(f"[document: {facts}; it cannot be read here]")
