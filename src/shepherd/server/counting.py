@@ -1,0 +1,24 @@
+"""How many tokens a request would have, without answering it: the same decoding, the same template, no generation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from shepherd.wire.base import Codec, Json
+
+if TYPE_CHECKING:
+    from shepherd.server.service import Service
+
+
+def counting(codec: Codec[Any], endpoint: str) -> Callable[[Service, Json, str], Awaitable[Json]]:
+    """Answers a query with `input_tokens`: those of the prompt that `codec` reads in the body.
+
+    `endpoint` is the path where the same body would be answered: a route of that path chooses the model here, too.
+    """
+
+    async def count(service: Service, body: Json, path: str) -> Json:
+        request = codec.decode_request(body).request
+        return {"input_tokens": await service.count(request, endpoint=endpoint)}
+
+    return count

@@ -1,0 +1,142 @@
+"""The server half of Anthropic's protocol, `POST /v1/messages`: a body to a request, events to content blocks.
+
+Tolerant where the protocol grows: unknown fields, betas, block types and kinds of thinking are never an error. Strict
+where a client says something that is understood: a wrong type is a 400 that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+from shepherd.core import ReasoningLevel, Request
+from shepherd.wire.anthropic_answer import Display, Encoder, MessageOptions
+from shepherd.wire.anthropic_blocks import decode_conversation
+from shepherd.wire.anthropic_shapes import UnknownThread, encode_error
+from shepherd.wire.anthropic_tools import decode_tool_choice, decode_tools
+from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
+from shepherd.wire.sampling import decode_sampling, decode_stop
+
+__all__ = ["Encoder", "MessageOptions", "decode_request", "encode_error", "encoder"]
+
+logger = logging.getLogger(__name__)
+
+MAX_STOPS = 256
+"""Each is looked for in every piece of the output, hence a limit; Anthropic's own is higher than any client's need."""
+
+
+def decode_request(body: Json) -> Decoded[MessageOptions]:
+    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    fields = Fields(body)
+    _refuse_to_go_on(fields)
+    offer = decode_tools(fields)
+    choice, parallel = decode_tool_choice(fields, offer)
+    schema = _decode_schema(fields)
+    thinking = fields.find_object("thinking")
+    # The protocol demands it, but no answer is better for being refused; 0 = only read the prompt, for the cache.
+    max_tokens = fields.find_integer("max_tokens", Range(low=0))
+    request = Request(
+        model=fields.find_string("model") or "",  # none = whatever the routes give to nobody in particular
+        messages=decode_conversation(fields),
+        tools=offer.tools,
+        tool_choice=choice,
+        sampling=decode_sampling(fields),
+        max_tokens=max_tokens if max_tokens is None else max(max_tokens, 1),
+        stop=decode_stop(fields, "stop_sequences", limit=MAX_STOPS),
+        reasoning=_decode_reasoning(fields, thinking),
+        schema=None if schema is None else schema.body,
+        parallel_calls=parallel,
+        session=_decode_session(fields),
+        extra={} if schema is None else {"constrained_by": schema.path},
+    )
+    options = MessageOptions(_decode_display(thinking), silent=max_tokens == 0)
+    return Decoded((request,), fields.find_boolean("stream") is True, options)
+
+
+def _refuse_to_go_on(body: Fields) -> None:
+    """Refuse a body that holds the new messages of a thread alone: without the others it would be another question."""
+    thread = body.find_object("thread")
+    if thread is not None and thread.find_any("type") == "continue":
+        raise UnknownThread
+
+
+def encoder(options: MessageOptions, *, id: str, created: int, model: str) -> Encoder:
+    """A new encoder for one answer. The protocol tells no time."""
+    return Encoder(options, id=id, model=model)
+
+
+# ---- how much it thinks, and what is seen of that
+
+_EFFORTS: dict[str, ReasoningLevel] = {
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+_BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medium"))
+"""Tokens below which a budget means a level; clients ask for 1,024 at least and commonly for 32,000."""
+
+
+def _thinks(thinking: Fields | None) -> bool:
+    """Every kind but `disabled` asks for thoughts, those that are not known here, too."""
+    return thinking is not None and thinking.get_string("type") != "disabled"
+
+
+def _decode_reasoning(body: Fields, thinking: Fields | None) -> ReasoningLevel | None:
+    config = body.find_object("output_config")
+    effort = config.find_string("effort") if config is not None else None
+    if effort is not None and effort not in _EFFORTS:
+        logger.info("ignored an effort that is not known here")
+    if thinking is None or not _thinks(thinking):
+        # Nobody would see it, and the client's `max_tokens` are meant for the answer.
+        return "off"
+    if effort in _EFFORTS:
+        return _EFFORTS[effort]
+    budget = thinking.find_integer("budget_tokens", Range(low=0))
+    if budget is None:
+        return None
+    return next((level for limit, level in _BUDGETS if budget < limit), "high")
+
+
+def _decode_display(thinking: Fields | None) -> Display:
+    if thinking is None or not _thinks(thinking):
+        return "hidden"
+    return "signed" if thinking.find_string("display") == "omitted" else "shown"
+
+
+# ---- the form of the answer, and whose it is
+
+
+def _decode_schema(body: Fields) -> Fields | None:
+    """The JSON Schema that the answer must satisfy; `output_format` is where an older beta had it."""
+    config = body.find_object("output_config")
+    form = (config and config.find_object("format")) or body.find_object("output_format")
+    if form is None:
+        return None
+    if (kind := form.get_string("type")) != "json_schema":
+        raise wrong(form.at("type"), '"json_schema"', kind)
+    return form.get_object("schema")
+
+
+_SESSION_IN_ID = re.compile(r"_session_([\w-]{8,})\Z")
+
+
+def _decode_session(body: Fields) -> str | None:
+    """The session that Claude Code writes into the id of its user; the rest of that is an account, and nobody's memory.
+
+    It is an object as the text of JSON, or ends in `_session_ID` in older versions.
+    """
+    metadata = body.find_object("metadata")
+    said = metadata.find_string("user_id") if metadata is not None else None
+    if not said:
+        return None
+    if found := _SESSION_IN_ID.search(said):
+        return found[1]
+    try:
+        named = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    session = named.get("session_id") if isinstance(named, dict) else None
+    return session if isinstance(session, str) and session else None

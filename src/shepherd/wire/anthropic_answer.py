@@ -1,0 +1,304 @@
+"""The answer in Anthropic's protocol: events to content blocks, streamed or whole.
+
+    message_start ( content_block_start content_block_delta* content_block_stop )* message_delta message_stop
+
+Blocks are numbered from 0 and one is open at a time. A block ends as soon as another begins, so that a client can show
+a thought as finished while the answer goes on. The whole reply is the fold of the same blocks that a stream carries, so
+that both say the same. A tool call goes out when it has ended and parsed: half a call, which nobody can take back,
+would otherwise reach the client whenever the tokens run out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, Literal, NoReturn
+
+from shepherd.core import (
+    BadCall,
+    CallEnded,
+    Event,
+    Finished,
+    ReasoningDelta,
+    Reply,
+    Started,
+    StopReason,
+    TextDelta,
+    ToolCall,
+    replay,
+)
+from shepherd.wire.anthropic_shapes import encode_error, encode_usage
+from shepherd.wire.base import MAX_DEPTH, Json
+from shepherd.wire.sse import MEDIA_TYPE, encode_event
+
+PING = encode_event({"type": "ping"}, "ping")
+
+INVALID = "INVALID_JSON"
+"""The one member of the input of a call that did not parse: its text, which the client's own check then refuses."""
+
+DEPTH = MAX_DEPTH // 2
+"""Levels of the input of a call. A conversation with deeper ones could never come back: its bodies would be refused."""
+
+Display = Literal["shown", "signed", "hidden"]
+"""What is seen of a thought: all of it, that there was one, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """How the answer is to be written."""
+
+    thinking: Display = "hidden"
+    silent: bool = False
+    """Say nothing: only the prompt was to be computed."""
+
+
+class Encoder:
+    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
+
+    media_type = MEDIA_TYPE
+    ping = PING
+
+    def __init__(self, options: MessageOptions, *, id: str, model: str) -> None:
+        self._id = id
+        self._model = model
+        self._blocks = _Blocks(options, id)
+        self._text_head = b""
+        """Of a text delta in the open block."""
+
+    def encode(self, event: Event, choice: int = 0) -> bytes:
+        """The records that tell of `event`; none for notices, and for a call that has not ended."""
+        if type(event) is TextDelta and self._blocks.takes_text:
+            # Once per token: everything but the text is a constant.
+            return self._text_head + quote(event.text).encode("ascii") + b"}}\n\n"
+        if isinstance(event, Started):
+            return _record({"type": "message_start", "message": self._message(event)})
+        records = [_record(body) for body in self._blocks.feed(event)]
+        if isinstance(event, Finished):
+            records += [_record(self._last_delta(event)), _record({"type": "message_stop"})]
+        self._text_head = (
+            f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._blocks.index},'
+            '"delta":{"type":"text_delta","text":'
+        ).encode("ascii")
+        return b"".join(records)
+
+    def encode_failure(self, error: Exception) -> bytes:
+        """An error in the middle: clients raise at its event, whatever has come before."""
+        return _record(encode_error(error)[1])
+
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+        """The `message` object."""
+        (reply,) = replies
+        events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
+        content = _folded(body for event in events for body in self._blocks.feed(event))
+        return {
+            **self._message(Started(reply.model, usage=reply.usage)),
+            "content": content,
+            **self._ending(reply.reason, reply.stop),
+        }
+
+    def _message(self, started: Started) -> Json:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model or started.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": encode_usage(started.usage),
+        }
+
+    def _last_delta(self, finished: Finished) -> Json:
+        delta = self._ending(finished.reason, finished.stop)
+        return {"type": "message_delta", "delta": delta, "usage": encode_usage(finished.usage)}
+
+    def _ending(self, reason: StopReason, stop: str | None) -> Json:
+        """Why it ended. That the context was full cannot be told from the client's own limit here (C9)."""
+        if reason == "filtered":
+            told = "refusal"
+        elif self._blocks.n_calls:
+            told = "tool_use"  # whatever came after it: agents look for calls behind this word only, and stop otherwise
+        elif reason == "length":
+            told = "max_tokens"
+        elif reason == "stop" and stop is not None:
+            return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+        else:
+            told = "end_turn"
+        return {"stop_reason": told, "stop_sequence": None}
+
+
+class _Blocks:
+    """Turns events into the records of content blocks: the one place that decides what of an answer a client sees."""
+
+    def __init__(self, options: MessageOptions, id: str) -> None:
+        self.index = -1
+        """Of the last block that has begun."""
+        self.n_calls = 0
+        self._options = options
+        self._id = id.rpartition("_")[2]
+        self._open: Literal["text", "thinking"] | None = None
+        self._held: BadCall | None = None
+        """Waits for the next event: only the end tells whether it was cut off or wrong."""
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether text goes on in the open block."""
+        return self._open == "text" and self._held is None
+
+    def feed(self, event: Event) -> Iterator[Json]:
+        match event:
+            case CallEnded(call=call) if not self._options.silent:
+                yield from self._release()
+                if isinstance(call, ToolCall):
+                    yield from self._call(call.id, call.name, object_text(call.arguments))
+                else:
+                    self._held = call
+            case TextDelta() if not self._options.silent:
+                yield from self._release()
+                yield from self._say(event.text)
+            case ReasoningDelta() if not self._options.silent:
+                yield from self._release()
+                yield from self._think(event)
+            case Finished():
+                if event.reason == "length":
+                    self._held = None  # cut off in the middle: neither markup nor `{}` would be true
+                yield from self._release()
+                if self.index < 0:
+                    yield from self._begin({"type": "text", "text": ""})  # empty content breaks clients (H19)
+                    yield self._stopped()
+                yield from self._end()
+            case _:
+                pass  # notices, and the pieces of a call
+
+    def _say(self, text: str) -> Iterator[Json]:
+        if self._open != "text":
+            yield from self._begin({"type": "text", "text": ""})
+            self._open = "text"
+        yield self._delta("text", text=text)
+
+    def _think(self, event: ReasoningDelta) -> Iterator[Json]:
+        if self._options.thinking == "hidden":
+            return
+        if event.redacted:
+            yield from self._begin({"type": "redacted_thinking", "data": event.signature or ""})
+            yield self._stopped()
+        elif event.text or event.signature:
+            if self._open != "thinking":
+                yield from self._begin({"type": "thinking", "thinking": "", "signature": ""})
+                self._open = "thinking"
+            if event.text and self._options.thinking == "shown":
+                yield self._delta("thinking", thinking=event.text)
+            if event.signature:
+                yield from self._end(event.signature)
+
+    def _release(self) -> Iterator[Json]:
+        call, self._held = self._held, None
+        if call is None:
+            return
+        if call.name:
+            yield from self._call(call.id, call.name, json.dumps({INVALID: call.raw}))
+        else:
+            yield from self._say(f"[invalid tool call: {call.error}]")
+
+    def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
+        id = id or f"toolu_{self._id}_{self.n_calls}"
+        self.n_calls += 1
+        yield from self._begin({"type": "tool_use", "id": id, "name": name, "input": {}})
+        yield self._delta("input_json", partial_json=arguments)
+        yield self._stopped()
+
+    def _begin(self, block: Json) -> Iterator[Json]:
+        yield from self._end()
+        self.index += 1
+        yield {"type": "content_block_start", "index": self.index, "content_block": block}
+
+    def _end(self, signature: str | None = None) -> Iterator[Json]:
+        """End the block that is open, if one is. Every thought is signed: clients send back none that is not."""
+        if self._open == "thinking":
+            yield self._delta("signature", signature=signature or self._signature())
+        if self._open is not None:
+            yield self._stopped()
+
+    def _stopped(self) -> Json:
+        self._open = None
+        return {"type": "content_block_stop", "index": self.index}
+
+    def _delta(self, kind: str, **said: str) -> Json:
+        return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **said}}
+
+    def _signature(self) -> str:
+        """Ours, for thoughts of a back end that signs none: opaque to clients, and proof of nothing."""
+        return base64.b64encode(f"shepherd/{self._id}/{self.index}".encode("utf-8", "replace")).decode("ascii")
+
+
+def object_text(arguments: str) -> str:
+    """The arguments as the text of a JSON object that every client can read; as they are, wherever that is one."""
+    try:
+        value = _JSON.decode(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or (arguments.count("{") + arguments.count("[") > DEPTH and _depth(value) > DEPTH):
+        return json.dumps({INVALID: arguments})
+    return arguments if _ODD.search(arguments) is None else json.dumps(_whole_characters(value))
+
+
+def _depth(value: Any) -> int:
+    """How many arrays and objects stand within each other."""
+    level, n_levels = [value], 0
+    while level := [node for node in level if isinstance(node, dict | list)]:
+        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node)]
+        n_levels += 1
+    return n_levels
+
+
+def _whole_characters(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_whole_characters(key): _whole_characters(child) for key, child in value.items()}
+        case list():
+            return [_whole_characters(child) for child in value]
+        case _:
+            return value
+
+
+def _folded(records: Iterable[Json]) -> list[Json]:
+    """The content that the records of blocks spell."""
+    content: list[Json] = []
+    for record in records:
+        match record:
+            case {"content_block": block}:
+                content.append(dict(block))
+            case {"delta": {"type": "input_json_delta", "partial_json": text}}:
+                content[-1]["input"] = _JSON.decode(text)
+            case {"delta": dict() as delta}:
+                content[-1].update({key: content[-1][key] + piece for key, piece in delta.items() if key != "type"})
+    return content
+
+
+def _record(body: Json) -> bytes:
+    return encode_event(body, body["type"])
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) < 4300 else text  # Python converts no longer ones
+
+
+def _float(text: str) -> float | str:
+    return number if math.isfinite(number := float(text)) else text
+
+
+_JSON = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
+"""A number that JSON has and Python has not stays text."""
+_ODD = re.compile(r"\\u[dD][89a-fA-F]|[0-9]{300}|[eE]\+?[0-9]{3}")
+"""What may be JSON that clients raise at, Anthropic's own among them: half a character, and numbers beyond theirs."""

@@ -1,0 +1,181 @@
+"""The tools as Anthropic's protocol offers them, and which of them must be called.
+
+Three kinds come in one array. Custom tools are offered to the model as they are. Some typed tools are run by the client
+although their schema is the vendor's (`bash_…`, `text_editor_…`, `memory_…`): they are offered under the name that the
+client gives, with a schema that says the same. The others would be run by the vendor's servers (`web_search_…`), which
+are not here: they are left out, with a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
+from shepherd.wire.base import Fields, Json, shown, wrong
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that the model can be given, and the names of those that were left out."""
+
+    tools: tuple[ToolSpec, ...] = ()
+    left_out: frozenset[str] = field(default_factory=frozenset)
+
+
+def decode_tools(body: Fields) -> Offer:
+    """The tools that the client offers, those of the conversation last. Raises: `InvalidRequest`."""
+    tools: dict[str, ToolSpec] = {}
+    left_out = set()
+    for tool in (*body.objects("tools"), *_added(body)):
+        spec = _decode_tool(tool)
+        if spec is not None:
+            tools.setdefault(spec.name, spec)
+        else:
+            left_out.add(tool.find_string("name") or "")
+            logger.info("left out a tool of type %s, which is not run here", shown(tool.find_any("type")))
+    return Offer(tuple(tools.values()), frozenset(left_out))
+
+
+def _added(body: Fields) -> Iterator[Fields]:
+    """The tools that the conversation itself defines. They go behind the others: what is cached stays in front."""
+    for message in body.objects("messages"):
+        if not isinstance(message.find_any("content"), list):
+            continue
+        for block in message.objects("content"):
+            if block.find_any("type") == "tool_addition" and (tool := block.find_object("tool")) is not None:
+                definition = tool.find_object("definition")
+                if definition is not None:
+                    yield definition
+
+
+def _decode_tool(tool: Fields) -> ToolSpec | None:
+    """None for a tool that only its vendor can run."""
+    kind = tool.find_string("type") or "custom"
+    strict = tool.find_boolean("strict") is True
+    if kind == "custom" or tool.has("input_schema"):
+        schema = tool.find_object("input_schema")
+        description = tool.find_string("description") or ""
+        return ToolSpec(tool.get_string("name"), description, {} if schema is None else schema.body, strict)
+    known = next((spec for beginning, spec in _RUN_BY_CLIENTS if kind.startswith(beginning)), None)
+    return known and ToolSpec(tool.find_string("name") or known.name, known.description, known.parameters, strict)
+
+
+def decode_tool_choice(body: Fields, offer: Offer) -> tuple[ToolChoice, bool | None]:
+    """Whether and which tool must be called, and whether several may be. Raises: `InvalidRequest`."""
+    choice = body.find_object("tool_choice")
+    if choice is None:
+        return "auto", None
+    parallel = False if choice.find_boolean("disable_parallel_tool_use") else None
+    match kind := choice.get_string("type"):
+        case "auto" | "none":
+            return kind, parallel
+        case "any" if offer.tools:
+            return "required", parallel
+        case "any":
+            raise InvalidRequest(
+                f'{choice.at("type")} is "any" but no tool is offered that can be called here; send tools',
+                field=choice.path,
+            )
+        case "tool":
+            return ("named", _chosen(choice, offer)), parallel
+        case _:
+            raise wrong(choice.at("type"), '"auto", "any", "tool" or "none"', kind)
+
+
+def _chosen(choice: Fields, offer: Offer) -> str:
+    """The name of one of the tools."""
+    name, path = choice.get_string("name"), choice.at("name")
+    if name in offer.left_out:
+        # To answer without it would be to invent what it finds.
+        raise InvalidRequest(f"{path} is {shown(name)}, a tool that only its vendor's servers can run", field=path)
+    names = [tool.name for tool in offer.tools]
+    if name not in names:
+        known = ", ".join(names) or "none"
+        raise InvalidRequest(f"{path} is {shown(name)}, which is not among the tools ({known})", field=path)
+    return name
+
+
+# ---- what the vendor has defined and the client runs
+
+
+def _object(required: tuple[str, ...], **properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _string(text: str) -> Json:
+    return {"type": "string", "description": text}
+
+
+def _commands(*names: str) -> Json:
+    return {"type": "string", "enum": list(names), "description": "What to do."}
+
+
+_VIEW_RANGE: Json = {
+    "type": "array",
+    "items": {"type": "integer"},
+    "description": "For view: the first and the last line, counted from 1; -1 is the end of the file.",
+}
+_EDITS: Json = {
+    "path": _string("The file or folder: an absolute path."),
+    "view_range": _VIEW_RANGE,
+    "file_text": _string("For create: the whole text of the new file."),
+    "old_str": _string("For str_replace: the text to be replaced; it must be in the file exactly once."),
+    "insert_line": {"type": "integer", "description": "For insert: the line behind which to insert; 0 is the top."},
+}
+_INSERT_TEXT = _string("For insert: the text to insert.")
+_EDITING = "Shows, creates and changes text files."
+_BASH = ToolSpec(
+    "bash",
+    "Runs commands in a shell that keeps its state from one call to the next.",
+    _object(
+        (),
+        command=_string("The command to run."),
+        restart={"type": "boolean", "description": "True: start the shell anew in place of running a command."},
+    ),
+)
+_OLD_EDITOR = ToolSpec(
+    "str_replace_editor",
+    _EDITING,
+    _object(
+        ("command", "path"),
+        command=_commands("view", "create", "str_replace", "insert", "undo_edit"),
+        **_EDITS,
+        new_str=_string("For str_replace and insert: the new text."),
+    ),
+)
+_EDITOR = ToolSpec(
+    "str_replace_based_edit_tool",
+    _EDITING,
+    _object(
+        ("command", "path"),
+        command=_commands("view", "create", "str_replace", "insert"),
+        **_EDITS,
+        new_str=_string("For str_replace: the new text."),
+        insert_text=_INSERT_TEXT,
+    ),
+)
+_MEMORY = ToolSpec(
+    "memory",
+    "Keeps notes in files below /memories, which are there again in later conversations. Look there before you begin.",
+    _object(
+        ("command",),
+        command=_commands("view", "create", "str_replace", "insert", "delete", "rename"),
+        **{**_EDITS, "path": _string("The file or folder, such as /memories/notes.md; all commands but rename.")},
+        new_str=_string("For str_replace: the new text."),
+        insert_text=_INSERT_TEXT,
+        old_path=_string("For rename: what it is called now."),
+        new_path=_string("For rename: what it will be called."),
+    ),
+)
+_RUN_BY_CLIENTS: tuple[tuple[str, ToolSpec], ...] = (
+    ("bash_20", _BASH),
+    ("text_editor_2024", _OLD_EDITOR),
+    ("text_editor_20250124", _OLD_EDITOR),
+    ("text_editor_20", _EDITOR),
+    ("memory_20", _MEMORY),
+)
+"""By the beginning of the type, behind which the vendor writes a date; the first that fits."""
