@@ -1,0 +1,213 @@
+"""The tools of a Responses body, and the names by which the client and the model know each of them.
+
+    the client's                          the model's
+    function look                   ⇄     look
+    namespace docs { find, … }      ⇄     docs__find, …
+    custom patch, a free text       ⇄     patch with one argument, `input`
+    web_search, computer, …               none: nothing here could run them
+
+A model calls functions with JSON, whatever the client calls them; every call goes back in the client's own words.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
+from shepherd.wire.base import Fields, Json, shown, wrong
+
+logger = logging.getLogger(__name__)
+
+INPUT = "input"
+"""The one argument of what takes a free text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """How the client knows a tool."""
+
+    name: str
+    namespace: str | None = None
+    is_free: bool = False
+    """It takes a text, not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What is offered."""
+
+    specs: tuple[ToolSpec, ...] = ()
+    """As the model sees them."""
+    owns: Mapping[str, Own] = field(default_factory=dict)
+    """By the names of `specs`."""
+    names: Mapping[tuple[str | None, str], str] = field(default_factory=dict)
+    """The names of `specs`, by the client's namespace and name."""
+
+    def own(self, name: str) -> Own:
+        """What the client calls the tool that the model calls `name`."""
+        return self.owns.get(name) or Own(name)
+
+    def name_of(self, name: str, namespace: str | None = None) -> str:
+        """What the model calls a tool of the client, one that is no longer offered included."""
+        return self.names.get((namespace, name)) or joined(name, namespace)
+
+
+NO_TOOLS = Toolbox()
+
+
+def joined(name: str, namespace: str | None) -> str:
+    """One name of two, spelled as Codex spells them together itself."""
+    return name if namespace is None else f"{namespace.rstrip('_')}__{name.lstrip('_')}"
+
+
+def decode_tools(offers: Iterable[Fields]) -> Toolbox:
+    """Everything that can be called. Of two offers with one name the later one is meant. Raises: `InvalidRequest`."""
+    found: dict[tuple[str | None, str], tuple[Own, ToolSpec]] = {}
+    for offer in offers:
+        for own, spec in _read(offer):
+            found[own.namespace, own.name] = own, spec
+    specs: list[ToolSpec] = []
+    owns: dict[str, Own] = {}
+    names: dict[tuple[str | None, str], str] = {}
+    for place, (own, spec) in found.items():
+        name, number = spec.name, 2
+        while name in owns:  # a function docs__find beside the find of docs
+            name, number = f"{spec.name}_{number}", number + 1
+        owns[name], names[place] = own, name
+        specs.append(ToolSpec(name, spec.description, spec.parameters, spec.strict))
+    return Toolbox(tuple(specs), owns, names)
+
+
+def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[Own, ToolSpec]]:
+    kind = offer.find_string("type") or "function"
+    if kind == "namespace" and namespace is None:
+        name = offer.get_string("name")
+        for inner in offer.objects("tools"):
+            yield from _read(inner, name)
+    elif kind in ("function", "custom"):
+        # Cursor sends the shape of chat completions, too: the same, one level deeper.
+        tool = offer if offer.has("name") else offer.find_object(kind) or offer
+        own = Own(tool.get_string("name"), namespace, is_free=kind == "custom")
+        description = tool.find_string("description") or ""
+        name = joined(own.name, namespace)
+        if own.is_free:
+            yield own, ToolSpec(name, _with_format(description, tool.find_object("format")), _FREE)
+        else:
+            parameters = tool.find_object("parameters") or tool.find_object("input_schema")
+            strict = tool.find_boolean("strict") is True
+            yield own, ToolSpec(name, description, {} if parameters is None else parameters.body, strict)
+    else:
+        logger.info("a tool of type %s is left out: nothing here can run it", shown(kind))
+
+
+_FREE: Json = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string", "description": "The whole input, as plain text."}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}
+
+
+def _with_format(description: str, form: Fields | None) -> str:
+    """The description of a free text, and what the text must look like."""
+    if form is None or form.find_string("type") != "grammar":
+        return description
+    grammar = form.find_object("grammar") or form
+    syntax = grammar.find_string("syntax") or "lark"
+    # Descriptions say "this is free-form, send no JSON", which is true of no call that a model makes here.
+    rule = f"Put the text into the argument `{INPUT}`. It must match this grammar ({syntax}):"
+    return f"{description}\n\n{rule}\n{grammar.find_string('definition') or ''}".lstrip()
+
+
+def free_arguments(text: str) -> str:
+    """The arguments of a call that the client knows as free text."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)
+
+
+def free_text(arguments: str) -> str:
+    """The text in such arguments; all of them where the model has written something else."""
+    try:
+        text = json.loads(arguments)[INPUT]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return arguments
+    return text if isinstance(text, str) else arguments
+
+
+# ---- the choice
+
+
+def decode_tool_choice(body: Fields, box: Toolbox) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+    """The tools that may be called, and whether and which of them must be. Raises: `InvalidRequest`."""
+    choice, path = body.find_any("tool_choice"), body.at("tool_choice")
+    match choice:
+        case None | "auto":
+            return box.specs, "auto"
+        case "none":
+            return box.specs, "none"
+        case "required":
+            return box.specs, _required(body, box.specs)
+        case {"type": "function" | "custom" as kind}:
+            return box.specs, ("named", _chosen(Fields(choice, path), kind, box))
+        case {"type": "allowed_tools"}:
+            said = Fields(choice, path)
+            return _allowed(body, said.find_object("allowed_tools") or said, box)
+        case {"type": str() as kind}:
+            logger.info("a tool_choice of type %s is left out: nothing here can run it", shown(kind))
+            return box.specs, "auto"
+        case _:
+            raise wrong(path, '"auto", "none", "required" or {"type": "function", "name": …}', choice)
+
+
+def _required(body: Fields, left: tuple[ToolSpec, ...]) -> ToolChoice:
+    """`required`, unless all that was offered cannot be run here: nobody could keep to that."""
+    if left:
+        return "required"
+    if body.find_array("tools"):
+        logger.info("no tool is left that could be required")
+        return "auto"
+    path = body.at("tool_choice")
+    raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
+
+
+def _chosen(choice: Fields, kind: str, box: Toolbox) -> str:
+    """The model's name of the tool that the client names."""
+    inner = choice if choice.has("name") else choice.find_object(kind) or choice
+    name, namespace = inner.get_string("name"), inner.find_string("namespace")
+    if (known := box.names.get((namespace, name))) is not None:
+        return known
+    if namespace is None:
+        if name in box.owns:
+            return name
+        inside = [flat for (_, inner_name), flat in box.names.items() if inner_name == name]
+        if len(inside) == 1:
+            return inside[0]
+    names = ", ".join(spec.name for spec in box.specs) or "none"
+    raise InvalidRequest(
+        f"{inner.at('name')} is {shown(name)}, which is not among the tools ({names})", field=inner.at("name")
+    )
+
+
+def _allowed(body: Fields, allowed: Fields, box: Toolbox) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+    """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
+    mode = allowed.find_string("mode") or "auto"
+    if mode not in ("auto", "required"):
+        raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
+    if not allowed.find_array("tools"):
+        raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
+    names: set[str] = set()
+    for tool in allowed.objects("tools"):
+        match tool.find_string("type"):
+            case None | "function":
+                names.add(_chosen(tool, "function", box))
+            case "custom":
+                names.add(_chosen(tool, "custom", box))
+            case "namespace":
+                namespace = tool.get_string("name")
+                names.update(flat for flat, own in box.owns.items() if own.namespace == namespace)
+            case kind:
+                logger.info("an allowed tool of type %s is left out: nothing here can run it", shown(kind))
+    left = tuple(spec for spec in box.specs if spec.name in names)
+    return left, _required(body, left) if mode == "required" else "auto"
