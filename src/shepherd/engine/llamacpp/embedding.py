@@ -1,12 +1,14 @@
 """Texts to vectors, with any GGUF: a model made for it (BERT and its kin), or a decoder whose states are averaged.
 
-Several texts are computed at once, each as a sequence of its own, and nothing is kept from one batch to the next. Not
+Several texts are computed at once, each as a sequence of its own, and nothing is kept from one group to the next. Not
 here: what a text is embedded for (some models want a prefix for that), and where vectors are kept.
 
 Facts about llama.h that shape this file:
 - A model without a memory is computed by `llama_encode`, any other one by `llama_decode`; the wrong one is refused.
-- Attention to both sides needs a whole batch in one piece of `n_ubatch`; pooling by the mean or the first token needs a
-  whole text in one, else what comes back is of the last piece alone. So context, batch and piece have one size.
+- Attention to both sides needs a whole batch in one piece of `n_ubatch`: there context, batch and piece have one size,
+  which grows with the texts that come. A decoder that looks back only may get a text piece by piece, and must: for
+  every token of a batch the library keeps a row of logits as long as the vocabulary.
+- What comes back for a sequence is pooled over the last piece alone; the pieces of a text are put together here.
 - A batch that is no multiple of the number of sequences aborts the process when the context is made.
 - A position beyond those that were trained aborts the process where positions are a table: texts are cut before.
 - Where the file does not say how to pool, llama.cpp does not pool, and there is no vector of a text.
@@ -26,7 +28,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.core import EngineError
+from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import C, because, devices, started
@@ -36,8 +38,14 @@ from shepherd.engine.llamacpp.weights import Weights
 Pooling = Literal["mean", "cls", "last"]
 Vectors = npt.NDArray[np.float32]
 
+Input = str | Sequence[int]
+"""A text, or the tokens themselves: nothing is put around those."""
+
 N_TOKENS = 512
-"""What is read of a text, and room to compute it."""
+"""What is read of a text unless more is asked for, and the room that there is from the start."""
+_MOST_BACK, _MOST_AROUND = 32768, 8192
+"""What is read at most, by models that look back only, and by those that look to both sides: what those compute takes
+memory by the square of it."""
 _N_TOGETHER = 256
 """What short texts are computed together on a CPU: from 128 on they take no less time each, and whoever has just a
 question waits for all of it."""
@@ -46,7 +54,7 @@ _LEAST = 8
 _AUTO = -1
 """`LLAMA_FLASH_ATTN_TYPE_AUTO`."""
 _CHARS_PER_TOKEN = 64
-"""More than any real text has: what lies behind the limit times this is not even looked at."""
+"""More than any real text has: of one that is cut, what lies behind the limit times this is not even looked at."""
 _POOLING: dict[Pooling, int] = {"mean": 1, "cls": 2, "last": 3}
 """llama.cpp's numbers of the ways to pool."""
 _RANK = 4
@@ -55,14 +63,14 @@ _RANK = 4
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What became of some texts."""
+    """What became of some inputs."""
 
     vectors: Vectors
-    """[n_texts, dim], rows of length 1."""
+    """[n_inputs, dim], rows of length 1."""
     n_tokens: tuple[int, ...]
-    """Of each text, as many as were read."""
+    """Of each input, as many as were read."""
     cut: tuple[int, ...]
-    """Indices of the texts that were longer than the model reads: their vectors are those of their beginnings."""
+    """Indices of the inputs that were longer than the model reads: their vectors are those of their beginnings."""
 
 
 class Turns:
@@ -100,13 +108,14 @@ class EmbeddingModel:
         weights: Weights,
         *,
         pooling: Pooling | None = None,
-        n_tokens: int = N_TOKENS,
+        n_tokens: int | None = N_TOKENS,
         n_threads: int | None = None,
     ) -> None:
         """Over weights that stay the caller's and must outlive this.
 
-        `pooling`: None = as the file says, else the mean. `n_tokens`: the most that is read of a text, and computed at
-        once; less where the model was trained on less.
+        `pooling`: None = as the file says, else the mean. `n_tokens`: the most that is read of a text, less where the
+        model was trained on less; None = all that it was trained on, within reason. Memory is taken for it when a text
+        of that length comes.
 
         Raises: `EngineError` for a model that cannot make vectors.
         """
@@ -114,7 +123,8 @@ class EmbeddingModel:
         weights.tokenize("")  # refuses a model without texts
         if C.llama_model_has_encoder(weights.handle) and C.llama_model_has_decoder(weights.handle):
             raise EngineError(f"{file} is an encoder with a decoder; choose a model that makes vectors of texts")
-        self.pooling: Pooling = pooling or _pooling_of(weights)
+        said = _pooling_of(weights)
+        self.pooling: Pooling = pooling or said or "mean"
         if self.pooling not in _POOLING:
             raise EngineError(f"pooling {self.pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
         self.dim = int(C.llama_model_n_embd_out(weights.handle))
@@ -123,24 +133,21 @@ class EmbeddingModel:
         self._weights = weights
         self._owned: Weights | None = None
         self._lock = Turns()
-        n_tokens = max(n_tokens, _LEAST)
-        self.n_tokens = min(n_tokens, int(C.llama_model_n_ctx_train(weights.handle)))
+        self._n_threads = n_threads or default_threads(weights.n_params)
+        n_first = N_TOKENS if n_tokens is None else min(max(n_tokens, _LEAST), N_TOKENS)
+        self._room: _Room | None = _Room(weights, self.pooling, n_first, n_first, self._n_threads)
+        self._looks_back = self._room.has_memory and _is_causal(weights)
+        """Whether a token sees only what stands before it, so that a text can be computed piece by piece."""
+        if n_tokens is None:
+            n_tokens = _MOST_BACK if self._looks_back else _MOST_AROUND
+        self.n_tokens = min(max(n_tokens, _LEAST), int(C.llama_model_n_ctx_train(weights.handle)))
         """The most that is read of a text, special tokens included."""
-        log = started()
-        log.errors.clear()
-        # A recurrent state costs memory for every sequence, used or not.
-        self._n_seq = 1 if weights.is_recurrent else min(_N_SEQ, n_tokens)
-        self._n_batch = -(-n_tokens // self._n_seq) * self._n_seq
-        self._context = C.llama_init_from_model(weights.handle, self._params(n_threads))
-        if not self._context:
-            raise EngineError(f"no context for vectors can be made for {file}{because(log)}; try fewer tokens")
-        self._memory = C.llama_get_memory(self._context)
-        is_decoder = self._memory and C.llama_model_has_decoder(weights.handle)
-        self._compute = C.llama_decode if is_decoder else C.llama_encode
-        self._n_together = self._n_batch if devices() else min(self._n_batch, _N_TOGETHER)
-        self._batch = Batch(self._n_batch, self._n_seq)
-        self._closing = {int(C.llama_vocab_sep(weights.vocab)), int(C.llama_vocab_eos(weights.vocab))}
+        self._eos = int(C.llama_vocab_eos(weights.vocab))
+        self._closing = {int(C.llama_vocab_sep(weights.vocab)), self._eos}
         """Tokens that end a text, a cut one, too: `last` pools nothing else, and encoders were trained with it."""
+        is_silent = weights.metadata("tokenizer.ggml.add_eos_token") is None
+        self._adds_end = said == self.pooling == "last" and is_silent and self._eos >= 0
+        """Whether it was trained to look at an end token which its file forgets to ask for."""
 
     @classmethod
     def load(
@@ -148,7 +155,7 @@ class EmbeddingModel:
         path: Path,
         *,
         pooling: Pooling | None = None,
-        n_tokens: int = N_TOKENS,
+        n_tokens: int | None = N_TOKENS,
         n_threads: int | None = None,
         gpu_layers: int | None = None,
         use_extra_bufts: bool = True,
@@ -168,9 +175,9 @@ class EmbeddingModel:
 
     def close(self) -> None:
         with self._lock:
-            if self._context:
-                C.llama_free(self._context)
-                self._context = None
+            if self._room:
+                self._room.close()
+                self._room = None
             if self._owned:
                 self._owned.close()
 
@@ -184,48 +191,147 @@ class EmbeddingModel:
         """[len(texts), dim], rows of length 1. Raises: `EngineError`."""
         return self.encode(texts).vectors
 
-    def encode(self, texts: Sequence[str]) -> Embedded:
-        """The vectors of the texts, and what was read of each. Raises: `EngineError`."""
-        read = [self._tokens(text) for text in texts]
-        vectors = np.empty((len(texts), self.dim), np.float32)
-        for indices in self._packed([len(tokens) for tokens, _ in read]):
-            with self._lock:
-                vectors[indices] = self._computed([read[index][0] for index in indices])
+    def encode(self, inputs: Sequence[Input], *, truncate: bool = True, dimensions: int | None = None) -> Embedded:
+        """The vectors of the inputs, and what was read of each.
+
+        `truncate`: read the beginning of what is too long, in place of refusing it. `dimensions`: the first so many of
+        each vector, made one long again (for models that were trained to be cut); None = all.
+
+        Raises: `InvalidRequest` that names the input; `EngineError`.
+        """
+        if dimensions is not None and not 1 <= dimensions <= self.dim:
+            message = f"dimensions is {dimensions}; {self._weights.path.name} makes vectors of {self.dim}: ask for 1 to"
+            raise InvalidRequest(f"{message} {self.dim}", field="dimensions")
+        read = [self._read(given, f"input[{index}]", truncate) for index, given in enumerate(inputs)]
+        vectors = np.empty((len(inputs), self.dim), np.float32)
+        tokens = [one.tokens for one in read]
+        longest = max(map(len, tokens), default=0)
+        with self._lock:
+            room = self._room_for(longest)
+        for indices in room.packed([len(one) for one in tokens]):
+            with self._lock:  # by now there may be a wider room, where the same groups fit
+                vectors[indices] = self._room_for(longest).vectors([tokens[index] for index in indices])
+        vectors = self._of_length_one(vectors)
+        if dimensions is not None and dimensions < self.dim:
+            vectors = self._of_length_one(vectors[:, :dimensions])
+        return Embedded(
+            vectors=vectors,
+            n_tokens=tuple(map(len, tokens)),
+            cut=tuple(index for index, one in enumerate(read) if one.is_cut),
+        )
+
+    def _of_length_one(self, vectors: Vectors) -> Vectors:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths) & (lengths > 0)).all():
             raise EngineError(f"{self._weights.path.name} computes no numbers for some text; try another file of it")
-        return Embedded(
-            vectors=vectors / lengths,
-            n_tokens=tuple(len(tokens) for tokens, _ in read),
-            cut=tuple(index for index, (_, is_cut) in enumerate(read) if is_cut),
-        )
+        made: Vectors = vectors / lengths
+        return made
 
-    def _tokens(self, text: str) -> tuple[array[int], bool]:
-        """At least one token, at most `n_tokens`, and whether that is less than the text has."""
+    def _room_for(self, n_tokens: int) -> _Room:
+        """A room where a text of so many tokens fits. The lock is held."""
+        if self._room is None:
+            raise EngineError(f"{self._weights.path.name} has been closed")
+        if n_tokens > self._room.n_tokens:
+            wider = min(self.n_tokens, 1 << (n_tokens - 1).bit_length())
+            n_piece = N_TOKENS if self._looks_back else wider
+            made = _Room(self._weights, self.pooling, wider, n_piece, self._n_threads)
+            self._room.close()
+            self._room = made
+        return self._room
+
+    def _read(self, given: Input, path: str, truncate: bool) -> _Read:
+        """At least one token, at most `n_tokens`."""
         limit = self.n_tokens
-        raw = text[: limit * _CHARS_PER_TOKEN].encode("utf-8", "replace")
+        is_long = isinstance(given, str) and len(given) > limit * _CHARS_PER_TOKEN and truncate
+        if isinstance(given, str):
+            tokens = self._tokens(given[: limit * _CHARS_PER_TOKEN] if is_long else given)
+        else:
+            tokens = array("i", self._checked(given, path))
+        if not tokens:  # an empty text, and a model that puts nothing around it
+            return _Read(array("i", [max(0, self._eos)]), is_cut=False)
+        if (n := len(tokens)) <= limit:
+            return _Read(tokens, is_cut=is_long)
+        if not truncate:
+            raise InvalidRequest(
+                f"{path} has {n} tokens; {self._weights.path.name} reads at most {limit}: shorten it, cut it into "
+                "several inputs, or send truncate true to have its beginning read",
+                field=path,
+            )
+        closing = tokens[-1:] if tokens[-1] in self._closing else tokens[:0]
+        return _Read(tokens[: limit - len(closing)] + closing, is_cut=True)
+
+    def _checked(self, tokens: Sequence[int], path: str) -> Sequence[int]:
+        n_vocab = self._weights.n_vocab
+        for index, token in enumerate(tokens):
+            if not 0 <= token < n_vocab:
+                message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
+                raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
+        return tokens
+
+    def _tokens(self, text: str) -> array[int]:
+        """As the model wants them, with the special tokens around the text; none is read in it."""
+        raw = text.encode("utf-8", "replace")
         room = len(raw) + 8
         buffer = (ctypes.c_int32 * room)()
-        # Special tokens are put around the text, and none is read in it.
         n: int = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, room, True, False)
         if n < 0:
             buffer = (ctypes.c_int32 * -n)()
             n = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, -n, True, False)
-        if n == 0:  # an empty text, and a model that puts nothing around it
-            return array("i", [max(0, int(C.llama_vocab_eos(self._weights.vocab)))]), False
         tokens = array("i", buffer[:n])
-        is_cut = n > limit or len(text) > limit * _CHARS_PER_TOKEN
-        if n > limit:
-            closing = tokens[-1:] if tokens[-1] in self._closing else tokens[:0]
-            tokens = tokens[: limit - len(closing)] + closing
-        return tokens, is_cut
+        if self._adds_end and (not n or tokens[-1] != self._eos):
+            tokens.append(self._eos)
+        return tokens
 
-    def _packed(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """The texts by index, in groups that fit into a batch; the longest first, so that like goes with like."""
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read of one input."""
+
+    tokens: array[int]
+    is_cut: bool
+
+
+class _Room:
+    """Where vectors are computed: a context, which takes memory for texts of up to `n_tokens`. For one thread."""
+
+    def __init__(self, weights: Weights, pooling: Pooling, n_tokens: int, n_piece: int, n_threads: int) -> None:
+        """`n_piece`: how many tokens are computed at once.
+
+        Raises: `EngineError` when there is no memory for it.
+        """
+        log = started()
+        log.errors.clear()
+        self._weights = weights
+        self._pooling = pooling
+        # A recurrent state costs memory for every sequence, used or not.
+        self._n_seq = 1 if weights.is_recurrent else min(_N_SEQ, n_piece)
+        self.n_tokens = -(-n_tokens // self._n_seq) * self._n_seq
+        self._n_piece = -(-n_piece // self._n_seq) * self._n_seq
+        self._context = C.llama_init_from_model(weights.handle, self._params(n_threads))
+        if not self._context:
+            raise EngineError(
+                f"no context for vectors of texts of {n_tokens} tokens can be made for {weights.path.name}"
+                f"{because(log)}; try fewer tokens"
+            )
+        self._memory = C.llama_get_memory(self._context)
+        self.has_memory = bool(self._memory and C.llama_model_has_decoder(weights.handle))
+        self._compute = C.llama_decode if self.has_memory else C.llama_encode
+        self._batch = Batch(self._n_piece, self._n_seq)
+
+    def close(self) -> None:
+        C.llama_free(self._context)
+        self._context = None
+
+    def packed(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """The texts by index, in groups that can be computed together; the longest first, so that like goes with like.
+
+        A text that is longer than a piece is a group of its own.
+        """
+        n_together = self._n_piece if devices() else min(self._n_piece, _N_TOGETHER)
         group: list[int] = []
         used = 0
         for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-            if group and (used + lengths[index] > self._n_together or len(group) == self._n_seq):
+            if group and (used + lengths[index] > n_together or len(group) == self._n_seq):
                 yield group
                 group, used = [], 0
             group.append(index)
@@ -233,30 +339,56 @@ class EmbeddingModel:
         if group:
             yield group
 
-    def _computed(self, texts: Sequence[array[int]]) -> Vectors:
-        if not self._context:
-            raise EngineError(f"{self._weights.path.name} has been closed")
+    def vectors(self, texts: Sequence[array[int]]) -> Vectors:
+        """[len(texts), dim], of any length: of one long text, or of several that fit into one piece.
+
+        Raises: `EngineError`.
+        """
         if self._memory:
             C.llama_memory_clear(self._memory, False)
-        self._batch.fill([Chunk(seq, tokens, 0, logits=True) for seq, tokens in enumerate(texts)])
+        longest = max(map(len, texts))
+        pieces = []
+        for start in range(0, longest, self._n_piece):
+            chunks = [
+                Chunk(seq, tokens[start : start + self._n_piece], start, logits=True)
+                for seq, tokens in enumerate(texts)
+            ]
+            pieces.append(self._pooled(chunks))
+        return self._joined(pieces, longest)
+
+    def _pooled(self, chunks: Sequence[Chunk]) -> Vectors:
+        """[len(chunks), dim]: what the library makes of each."""
+        self._batch.fill(chunks)
         self._batch.struct.logits = None  # all tokens: pooling needs each of them
         code: int = self._compute(self._context, self._batch.struct)
         if code != 0:
             raise EngineError(
-                f"{self._weights.path.name} could not compute {len(texts)} texts (code {code}){because(started())}"
+                f"{self._weights.path.name} could not compute {len(chunks)} texts (code {code}){because(started())}"
             )
-        size = 4 * self.dim
-        rows = (ctypes.string_at(C.llama_get_embeddings_seq(self._context, seq), size) for seq in range(len(texts)))
-        return np.frombuffer(b"".join(rows), np.float32).reshape(len(texts), self.dim)
+        dim = int(C.llama_model_n_embd_out(self._weights.handle))
+        rows = (ctypes.string_at(C.llama_get_embeddings_seq(self._context, seq), 4 * dim) for seq in range(len(chunks)))
+        return np.frombuffer(b"".join(rows), np.float32).reshape(len(chunks), dim)
 
-    def _params(self, n_threads: int | None) -> Any:
+    def _joined(self, pieces: Sequence[Vectors], n_tokens: int) -> Vectors:
+        """The vectors of whole texts from those of their pieces, all of which but the last are equally long."""
+        if self._pooling == "cls":
+            return pieces[0]
+        if self._pooling == "last" or len(pieces) == 1:
+            return pieces[-1]
+        lengths = [self._n_piece] * (len(pieces) - 1)
+        lengths.append(n_tokens - sum(lengths))
+        mean: Vectors = np.average(np.stack(pieces), axis=0, weights=lengths).astype(np.float32)
+        return mean
+
+    def _params(self, n_threads: int) -> Any:
         params = C.llama_context_default_params()
-        params.n_ctx = params.n_batch = params.n_ubatch = self._n_batch
+        params.n_ctx = self.n_tokens
+        params.n_batch = params.n_ubatch = self._n_piece
         params.n_seq_max = self._n_seq
         params.kv_unified = True
         params.embeddings = True
-        params.pooling_type = _POOLING[self.pooling]
-        params.n_threads = params.n_threads_batch = n_threads or default_threads(self._weights.n_params)
+        params.pooling_type = _POOLING[self._pooling]
+        params.n_threads = params.n_threads_batch = n_threads
         # Unlike with one new token behind many old ones, it pays on a CPU, too: without it a batch of 512 tokens takes
         # more than twice as long, and short texts are computed faster one by one than together.
         params.flash_attn_type = _AUTO
@@ -264,10 +396,15 @@ class EmbeddingModel:
         return params
 
 
-def _pooling_of(weights: Weights) -> Pooling:
-    """As the file says, else the mean. Raises: `EngineError` for a reranker."""
+def _is_causal(weights: Weights) -> bool:
+    architecture = weights.metadata("general.architecture") or ""
+    return weights.metadata(f"{architecture}.attention.causal") != "false"
+
+
+def _pooling_of(weights: Weights) -> Pooling | None:
+    """As the file says. Raises: `EngineError` for a reranker."""
     architecture = weights.metadata("general.architecture") or ""
     said = weights.metadata(f"{architecture}.pooling_type")
     if said == str(_RANK):
         raise EngineError(f"{weights.path.name} scores pairs of texts and makes no vectors; choose an embedding model")
-    return next((name for name, number in _POOLING.items() if said == str(number)), "mean")
+    return next((name for name, number in _POOLING.items() if said == str(number)), None)

@@ -1,0 +1,292 @@
+"""The answers of Ollama's two ways of generating: lines of JSON, the last of which is `done` and holds the figures.
+
+Both say the same in other places: `/api/chat` in a `message`, `/api/generate` in `response`. A whole answer is the fold
+of the lines that a stream consists of. A tool call goes out when it has ended and parsed, in a line of its own, with
+its arguments as the object that they are. One that did not parse can only be told in words: a client of this protocol
+reads nothing but objects there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, NoReturn
+
+from shepherd.core import (
+    BadCall,
+    CallEnded,
+    Event,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    Reply,
+    Started,
+    StopReason,
+    TextDelta,
+    TokenScore,
+    ToolCall,
+    Traced,
+    Usage,
+    replay,
+)
+from shepherd.wire.base import Json
+from shepherd.wire.ollama import Errand, encode_error
+
+Clock = Callable[[], int]
+"""Nanoseconds since some moment."""
+
+MEDIA_TYPE = "application/x-ndjson"
+LEAST_LOGPROB = -9999.0
+"""JSON has no word for minus infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How the answer is to be written."""
+
+    chat: bool
+    """In a `message`, else in `response`."""
+    began: int
+    """When the body was read, on the encoder's clock."""
+    errand: Errand = ""
+
+
+def encoder(
+    options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock = time.perf_counter_ns
+) -> Encoder:
+    """A new encoder for one answer. Ollama's answers have no `id`."""
+    return Encoder(options, id=id, created=created, model=model, clock=clock)
+
+
+class Encoder:
+    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock) -> None:
+        self._errand = options.errand
+        self._created = created * 10**9
+        self._model = model
+        self._clock = clock
+        self._made = clock()
+        self._watch = _Watch(options.began)
+        self._deltas = _Deltas(id)
+        self._open, self._close = (_OPEN, b"}") if options.chat else (b'"response":', b"")
+        self.ping = self._line(_Delta())
+
+    def hear(self, event: Event) -> None:
+        """Note when an event comes: `encode` does so itself, for a whole answer whoever collects the events may."""
+        self._watch.hear(event, self._clock())
+
+    def encode(self, event: Event, choice: int = 0) -> bytes:
+        """The lines that tell of `event`; none for notices, and for a call that has not ended."""
+        if not self._watch.has_text:
+            self.hear(event)  # later ones change nothing but the end
+        if type(event) is TextDelta and not event.scores and not self._deltas.holds:
+            # Once per token: everything but the text and the time is a constant.
+            return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _GOES_ON
+        if isinstance(event, Started) and not self._model:
+            self._model = event.model
+            self.ping = self._line(_Delta())
+        lines = [self._line(delta) for delta in self._deltas.feed(event)]
+        if isinstance(event, Finished):
+            self.hear(event)
+            lines.append(self._line(_Delta(), self._end(event.reason, event.usage)))
+        return b"".join(lines)
+
+    def encode_failure(self, error: Exception) -> bytes:
+        """An error in the middle: a line that clients raise at."""
+        return _compact(encode_error(error)[1]) + b"\n"
+
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+        """The whole answer: the last line of a stream, with all that was said in it."""
+        (reply,) = replies
+        self._model = self._model or reply.model
+        told = replay(reply.message, model=reply.model or "?", reason=reply.reason)
+        whole = _joined(delta for event in told for delta in self._deltas.feed(event))
+        whole.scores = [*whole.scores, *reply.scores]
+        self.hear(Finished(reply.reason, reply.usage))
+        answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage)))
+        return answer
+
+    def _end(self, reason: StopReason, usage: Usage) -> bytes:
+        """What the last line says beside the others."""
+        if self._errand:
+            return f'"done":true,"done_reason":"{self._errand}"}}\n'.encode("ascii")
+        figures = {"done": True, "done_reason": "length" if reason == "length" else "stop", **self._watch.told(usage)}
+        return _compact(figures)[1:] + b"\n"
+
+    def _head(self) -> bytes:
+        now = self._created + self._clock() - self._made
+        stamp = datetime.fromtimestamp(now // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f'{{"model":{quote(self._model)},"created_at":"{stamp}.{now % 10**9:09d}Z",'.encode("ascii")
+
+    def _line(self, delta: _Delta, end: bytes = b"") -> bytes:
+        said = [self._head(), self._open, quote(delta.text).encode("ascii")]
+        if delta.thinking:
+            said += [b',"thinking":', quote(delta.thinking).encode("ascii")]
+        if delta.calls:
+            said += [b',"tool_calls":', _compact(delta.calls)]
+        said.append(self._close)
+        if delta.scores:
+            said += [b',"logprobs":', _compact([_score(score) for score in delta.scores])]
+        return b"".join(said) + (b"," + end if end else _GOES_ON)
+
+
+_OPEN = b'"message":{"role":"assistant","content":'
+_GOES_ON = b',"done":false}\n'
+
+
+# ---- what is told
+
+
+@dataclass(slots=True)
+class _Delta:
+    """What one line adds to the answer."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: Sequence[Json] = ()
+    scores: Sequence[TokenScore] = ()
+
+
+class _Deltas:
+    """Turns events into deltas: the one place that decides what of an answer a client sees."""
+
+    def __init__(self, id: str) -> None:
+        self._id = id.rpartition("-")[2]
+        self._n_calls = 0
+        self._held: BadCall | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether a bad call waits for the next event: only the end tells whether it was cut off or wrong."""
+        return self._held is not None
+
+    def feed(self, event: Event) -> Iterator[_Delta]:
+        match event:
+            case TextDelta():
+                yield from self._release()
+                yield _Delta(event.text, scores=event.scores)
+            case ReasoningDelta():
+                yield from self._release()
+                if event.text:
+                    yield _Delta(thinking=event.text)
+            case CallEnded(call=ToolCall() as call):
+                yield from self._release()
+                yield self._call(call)
+            case CallEnded(call=BadCall() as call):
+                yield from self._release()
+                self._held = call
+            case Finished(reason="length"):
+                self._held = None  # cut off in the middle: it is neither wrong nor worth a word
+            case Finished():
+                yield from self._release()
+            case _:
+                pass  # the start, notices, and the pieces of a call
+
+    def _release(self) -> Iterator[_Delta]:
+        call, self._held = self._held, None
+        if call is not None:
+            yield _Delta(f"[invalid tool call{call.name and ' of '}{call.name}: {call.error}]")
+
+    def _call(self, call: ToolCall) -> _Delta:
+        arguments = read_object(call.arguments)
+        if arguments is None:
+            return _Delta(f"[invalid tool call of {call.name}: its arguments are no JSON object]")
+        index = self._n_calls
+        self._n_calls += 1
+        id = call.id or f"call_{self._id}_{index}"
+        return _Delta(calls=[{"id": id, "function": {"index": index, "name": call.name, "arguments": arguments}}])
+
+
+def read_object(text: str) -> Json | None:
+    """The object that the arguments of a call are, integers of any length included; None if they are none."""
+    try:
+        found = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _joined(deltas: Iterable[_Delta]) -> _Delta:
+    whole = _Delta()
+    for delta in deltas:
+        whole.text += delta.text
+        whole.thinking += delta.thinking
+        whole.calls = [*whole.calls, *delta.calls]
+        whole.scores = [*whole.scores, *delta.scores]
+    return whole
+
+
+def _score(score: TokenScore) -> Json:
+    return {
+        **_token(score.piece, score.logprob),
+        "top_logprobs": [_token(piece, logprob) for _, piece, logprob in score.top],
+    }
+
+
+def _token(piece: bytes, logprob: float) -> Json:
+    return {
+        "token": piece.decode("utf-8", "replace"),
+        "logprob": max(logprob, LEAST_LOGPROB),
+        "bytes": list(piece),
+    }
+
+
+# ---- how long it took
+
+
+class _Watch:
+    """When the parts of an answer came."""
+
+    def __init__(self, began: int) -> None:
+        self._began = began
+        self._started = self._first = self._ended = 0
+        self.has_text = False
+
+    def hear(self, event: Event, now: int) -> None:
+        match event:
+            case Started():
+                self._started = now
+            case Progress() | Evicted() | Traced():
+                pass
+            case Finished():
+                self._ended = now
+            case _ if not self.has_text:
+                self._first = now
+                self.has_text = True
+
+    def told(self, usage: Usage) -> Json:
+        """Nanoseconds and tokens. What nobody has measured counts as time of generating."""
+        started = self._started or self._began
+        first = self._first or (self._ended if self._started else started)
+        return {
+            "total_duration": self._ended - self._began,
+            "load_duration": started - self._began,
+            "prompt_eval_count": usage.prompt,
+            "prompt_eval_duration": first - started,
+            "eval_count": usage.output,
+            "eval_duration": self._ended - first,
+        }
+
+
+def _compact(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode("ascii")
