@@ -21,10 +21,10 @@ from rich.console import Console
 
 from shepherd.backends.base import CacheUsage, Health
 from shepherd.cli.main import cli
-from shepherd.cli.top import Sample, Server, Speed, Watch, board, hit_ratio, in_order, speed, told
+from shepherd.cli.top import Sample, Server, Speed, Watch, board, hit_ratio, in_order, requests_per_s, speed, told
 from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
-from shepherd.server.caches import decode_caches, encode_caches
+from shepherd.server.caches import decode_caches, decode_server, encode_caches
 from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractContextManager[int]]
@@ -50,9 +50,9 @@ MAIN = CacheStats(
 )
 
 
-def sample(at_s: float, **caches: CacheStats) -> Sample:
-    body = json.loads(json.dumps(encode_caches(caches, dict.fromkeys(caches, "lamb"))))
-    return Sample(at_s, body, decode_caches(body))
+def sample(at_s: float, server: Mapping[str, int] | None = None, /, **caches: CacheStats) -> Sample:
+    body = json.loads(json.dumps(encode_caches(caches, dict.fromkeys(caches, "lamb"), server)))
+    return Sample(at_s, body, decode_caches(body), decode_server(body))
 
 
 def drawn(now: Sample, before: Sample | None = None, *, width: int = 120) -> list[str]:
@@ -106,6 +106,20 @@ def test_live_sequences_come_first_then_those_used_last(sequences: list[Sequence
     assert in_order(tuple(sequences)) == [FRESH, LIVE, RECENT, OLD]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "rate"),
+    [({"requests": 3}, {"requests": 8}, 2.5), ({"requests": 9}, {"requests": 1}, None), (None, {"requests": 1}, None)],
+    ids=["as usual", "restart", "older server"],
+)
+def test_requests_per_second_are_the_difference_of_two_counts(
+    old: Mapping[str, int] | None, new: Mapping[str, int], rate: float | None
+) -> None:
+    before, now = sample(10.0, old, main=MAIN), sample(12.0, new, main=MAIN)
+    assert requests_per_s(now, before) == rate
+    assert told(now, before)["server"] == {**new, "requests_per_s": rate}
+    assert "server" not in told(before, None) or old
+
+
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +141,13 @@ def test_the_board_shows_caches_and_their_sequences() -> None:
         "  hits - · 0 evictions (0 tokens) · RAM 0 B · disk 0 B",
         "  no conversation",
     ]
+
+
+def test_the_last_line_of_the_board_is_about_the_server() -> None:
+    counts = {"requests": 12, "active": 2, "refused": 1}
+    lines = drawn(sample(12.0, counts, main=MAIN, fast=MAIN), sample(10.0, {**counts, "requests": 5}, main=MAIN))
+    assert lines[-2:] == ["", "Server  2 active · 3.5 requests/s · 12 answered · 1 refused · 1 model loaded"]
+    assert drawn(sample(1.0, counts))[0] == "This server has no cache."
 
 
 def test_a_server_without_caches_says_so() -> None:

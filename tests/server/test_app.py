@@ -129,7 +129,8 @@ async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) 
         "owned_by": "shepherd",
         "max_model_len": 4096,
     }
-    assert (await client.get("/v1/models")).json() == {"object": "list", "data": [card]}
+    told = (await client.get("/v1/models")).json()  # what else is told, and to whom: test_models.py
+    assert (told["object"], told["data"]) == ("list", [card])
     assert (await client.get("/v1/models/fake")).json() == card
 
 

@@ -14,7 +14,7 @@ from shepherd.backends.base import CacheUsage, Health
 from shepherd.core import EngineDown
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.server.app import Service, create_app
-from shepherd.server.caches import decode_caches, encode_caches
+from shepherd.server.caches import decode_caches, decode_server, encode_caches
 from shepherd.server.fake import ScriptedService, saying
 
 NUMBERS = st.floats(-1e18, 1e18)
@@ -193,9 +193,28 @@ async def test_an_unknown_cache_is_a_404_that_names_the_known_ones(path: str, na
     assert service.cleared == []
 
 
+async def test_the_counts_of_the_server_itself_are_told_too() -> None:
+    async with client_of(service_of(), api_keys=("k",)) as client:
+        headers = {"x-api-key": "k"}
+        await client.post("/v1/chat/completions", json={"messages": []}, headers=headers)
+        await client.get("/v1/models")
+        body = (await client.get("/v1/caches", headers=headers)).json()
+    assert decode_server(body) == {"requests": 1, "active": 0, "refused": 1}
+
+
+def test_an_older_server_tells_no_counts() -> None:
+    assert decode_server({"caches": {}}) == {}
+
+
+@pytest.mark.parametrize("broken", [1, [], {"active": "2"}, {"active": True}, {"active": None}])
+def test_counts_that_are_none_are_named(broken: Any) -> None:
+    with pytest.raises(ValueError, match=r"^server"):
+        decode_server({"server": broken})
+
+
 async def test_a_service_without_caches_says_so() -> None:
     async with client_of(service_of()) as client:
-        assert (await client.get("/v1/caches")).json() == {"caches": {}}
+        assert (await client.get("/v1/caches")).json()["caches"] == {}
         assert "known: none" in (await client.delete("/v1/caches/main")).json()["error"]["message"]
 
 

@@ -1,37 +1,57 @@
 """Opening a port, and leaving it: what can go wrong is one sentence, and a signal is an orderly end."""
 
+from __future__ import annotations
+
 import asyncio
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from shepherd.core import ConfigError
-from shepherd.server.listen import bind
+from shepherd.server.app import create_app, serve
+from shepherd.server.fake import ScriptedService, saying
+from shepherd.server.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
+
+Listening = Callable[..., AbstractAsyncContextManager[str]]
+
+PATIENCE_S = 20.0
+"""Only a test that fails waits this long; the machine may be busy."""
 
 PROGRAM = """
 import asyncio, sys
-from shepherd.core import Started, TextDelta
+from shepherd.core import Finished, Started, TextDelta
 from shepherd.server.app import create_app, serve
 from shepherd.server.fake import ScriptedService
 from shepherd.server.listen import loop_factory
 
-async def endless(request):
+async def words(request):
+    n_words = int(request.messages[0].text)
     yield Started("m")
-    while True:
+    for _ in range(n_words):
         yield TextDelta("word ")
         await asyncio.sleep(0.01)
+    yield Finished("end")
 
 async def main():
     on_ready = lambda port: print(port, flush=True)
-    await serve(create_app(ScriptedService(endless)), host="127.0.0.1", port=0, on_ready=on_ready)
+    app, grace_s = create_app(ScriptedService(words)), float(sys.argv[1])
+    await serve(app, host="127.0.0.1", port=0, on_ready=on_ready, grace_s=grace_s)
     print("cleaned up", flush=True)
 
-with asyncio.Runner(loop_factory=asyncio.new_event_loop if "asyncio" in sys.argv else loop_factory()) as runner:
+loop = asyncio.new_event_loop if "asyncio" in sys.argv else loop_factory()
+with asyncio.Runner(loop_factory=loop) as runner:
     runner.run(main())
 """
 
@@ -91,23 +111,203 @@ async def test_small_answers_are_not_held_back_by_nagles_algorithm() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: signal.Signals, loop: str) -> None:
-    command = [sys.executable, "-c", PROGRAM, loop]
+    with started(0.2, loop) as (program, url), asked(url, ENDLESS) as pieces:
+        next(pieces)
+        program.send_signal(number)
+        assert "the server is stopping" in "".join(pieces)
+        assert ended(program) == (0, b"cleaned up\n", b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refused_meanwhile() -> None:
+    with started(60) as (program, url), asked(url, 300) as pieces, httpx2.Client(timeout=30) as other:
+        next(pieces)
+        assert other.get(f"{url}/health").status_code == 200
+        program.send_signal(signal.SIGTERM)
+        health = other.get(f"{url}/health")
+        while health.status_code == 200:  # until the signal has come
+            health = other.get(f"{url}/health")
+        assert (health.status_code, health.json()["status"]) == (503, "stopping")
+        refused = httpx2.post(f"{url}/v1/chat/completions", json=asking(1))  # over a connection of its own
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        whole = "".join(pieces)
+        assert whole.count("word") >= 299
+        assert whole.endswith("data: [DONE]\n\n")
+        assert "stopping" not in whole
+        assert ended(program) == (0, b"cleaned up\n", b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+def test_a_second_signal_waits_for_nobody() -> None:
+    with started(3600) as (program, url), asked(url, ENDLESS) as pieces:
+        next(pieces)
+        program.send_signal(signal.SIGTERM)
+        while httpx2.get(f"{url}/health").status_code == 200:  # until the first has come: two at once are one
+            pass
+        program.send_signal(signal.SIGTERM)
+        assert "the server is stopping" in "".join(pieces)
+        assert ended(program) == (0, b"cleaned up\n", b"")
+
+
+ENDLESS = 10**9
+
+
+@contextmanager
+def started(grace_s: float, loop: str = "fastest") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server in a process of its own, and its address."""
+    command = [sys.executable, "-c", PROGRAM, str(grace_s), loop]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        assert program.stderr is not None
-        port = int(program.stdout.readline())
-        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
-        url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        with httpx2.stream("POST", url, json=body, timeout=30) as answer:
-            pieces = answer.iter_text()
-            next(pieces)
-            begun = time.monotonic()
-            program.send_signal(number)
-            assert "the server is stopping" in "".join(pieces)
-        assert program.stdout.read() == b"cleaned up\n"
-        assert program.wait(30) == 0
-        assert time.monotonic() - begun < 10
-        assert program.stderr.read() == b""
+        try:
+            assert program.stdout is not None
+            yield program, f"http://127.0.0.1:{int(program.stdout.readline())}"
+        finally:
+            program.kill()
+
+
+def ended(program: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    """The status, and what it said at last."""
+    stdout, stderr = program.communicate(timeout=30)
+    return program.returncode, stdout, stderr
+
+
+def asking(n_words: int) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": str(n_words)}], "stream": True}
+
+
+@contextmanager
+def asked(url: str, n_words: int) -> Iterator[Iterator[str]]:
+    """The pieces of an answer of so many words."""
+    with httpx2.stream("POST", f"{url}/v1/chat/completions", json=asking(n_words), timeout=60) as answer:
+        yield answer.iter_text()
+
+
+# ---- connections that cost more than they bring
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("name", [b"X-Long: ", b"X-Many: x\r\nX-Many: ", b"", b"Cookie: a;"])
+async def test_a_head_without_end_is_refused(listening: Listening, name: bytes) -> None:
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\n" + name if name else b"GET /")
+        for _ in range(MAX_HEAD_BYTES // 4096 + 1):
+            writer.write((b"x" * 98 + b"\r\n") * 40 if name.startswith(b"X-Many") else b"x" * 4096)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answer.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))  # 400: what the parser itself cannot take
+        async with httpx2.AsyncClient(base_url=url) as client:
+            assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_head_of_ordinary_size_is_taken_whatever_came_before(listening: Listening) -> None:
+    async with listening(ScriptedService(saying("Hi"))) as url, httpx2.AsyncClient(base_url=url) as client:
+        for _ in range(10):
+            body = {"messages": [{"role": "user", "content": "x" * MAX_HEAD_BYTES}]}
+            headers = {"x-long": "x" * (MAX_HEAD_BYTES // 2)}
+            assert (await client.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
+
+
+async def test_a_head_that_does_not_come_to_its_end_is_given_up() -> None:
+    connection, transport, loop = connection_in_process()
+    connection.data_received(b"GET /health HTTP/1.1\r\nHost: ")
+    assert not transport.is_closing()
+    loop.pass_time(HEAD_S)
+    assert transport.is_closing()
+    assert transport.written.startswith(b"HTTP/1.1 408 ")
+    loop.pass_time(IDLE_S)  # its other timers find nothing to do
+
+
+async def test_half_a_head_behind_a_request_does_not_cut_its_answer() -> None:
+    connection, transport, loop = connection_in_process()
+    connection.data_received(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he")
+    loop.pass_time(HEAD_S)  # the answer is still being made
+    assert not transport.is_closing()
+    async with asyncio.timeout(PATIENCE_S):
+        while not transport.is_closing():  # noqa: ASYNC110 - nothing sets an event for it
+            await asyncio.sleep(0)
+    assert transport.written.startswith(b"HTTP/1.1 200 ")
+    assert b'"status":"ok"' in transport.written
+
+
+async def test_a_connection_that_sends_nothing_is_closed() -> None:
+    _, transport, loop = connection_in_process()
+    loop.pass_time(IDLE_S - 1)
+    assert not transport.is_closing()
+    loop.pass_time(1)
+    assert transport.is_closing()
+    assert transport.written == b""
+
+
+class Transport(asyncio.Transport):
+    """The side of a connection that a test looks at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+class Timers:
+    """In the place of a loop: its timers run when the test says so."""
+
+    def __init__(self) -> None:
+        self.create_task = asyncio.get_running_loop().create_task
+        self.now_s = 0.0
+        self.set: list[Timer] = []
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
+        self.set.append(Timer(self.now_s + delay_s, call))
+        return self.set[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+        for timer in [timer for timer in self.set if timer.at_s <= self.now_s]:
+            self.set.remove(timer)
+            if not timer.cancelled:
+                timer.call()
+
+
+@dataclass
+class Timer:
+    at_s: float
+    call: Callable[[], object]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def connection_in_process() -> tuple[asyncio.Protocol, Transport, Timers]:
+    loop = Timers()
+    config = uvicorn.Config(create_app(ScriptedService(saying("Hi"))), lifespan="off", timeout_keep_alive=IDLE_S)
+    connection = Connection(config, ServerState(), {}, _loop=loop)  # type: ignore[arg-type]  # all that it needs
+    transport = Transport()
+    connection.connection_made(transport)
+    return connection, transport, loop
+
+
+# ---- who may be served
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+async def test_an_open_server_is_never_put_where_others_can_reach_it(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"server\.api_keys: other machines can reach .* a key is needed"):
+        await serve(create_app(ScriptedService(saying("Hi"))), host=host, port=0)
 
 
 BLOCKING = """

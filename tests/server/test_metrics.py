@@ -22,11 +22,12 @@ from shepherd.core import (
     ReasoningDelta,
     Started,
     TextDelta,
+    Usage,
 )
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.metrics import FIRST_TOKEN_BOUNDS_S, Metrics
+from shepherd.server.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
 from shepherd.server.record import Record
 
 CHAT = "/v1/chat/completions"
@@ -208,6 +209,51 @@ def test_any_name_of_a_cache_can_be_read_back(name: str) -> None:
     assert rendered({name: MAIN})[key("shepherd_queue_depth", cache=name)] == 3
 
 
+async def test_requests_are_told_by_surface_and_by_what_answers_never_by_a_clients_names() -> None:
+    answer = (Started("qwen", "local:qwen", Usage(5, 2)), TextDelta("a"), Finished("end", Usage(5, 2, 1, 4)))
+    async with scraping(ScriptedService(playing(*answer))) as client:
+        for model in ("made-up-1", "made-up-2"):
+            await client.post(CHAT, json={**BODY, "model": model})
+            await client.post("/v1/messages", json={**BODY, "model": model, "max_tokens": 9})
+        text = (await client.get("/metrics")).text
+    assert "made-up" not in text
+    found = read(text)
+    for surface, count in (("openai-chat", 2), ("anthropic-messages", 2)):
+        place = {"surface": surface, "backend": "local:qwen"}
+        for name in ("shepherd_first_token_seconds", "shepherd_request_seconds"):
+            assert found[key(f"{name}_count", **place)] == count
+            assert found[key(f"{name}_bucket", le="+Inf", **place)] == count
+            assert found[key(f"{name}_sum", **place)] >= 0
+    tokens = {source: found[key("shepherd_tokens_total", backend="local:qwen", source=source)] for source in SOURCES}
+    assert tokens == {"cached": 8, "prefilled": 24, "generated": 16}
+
+
+SOURCES = ("cached", "prefilled", "generated")
+
+
+def test_the_durations_of_requests_are_told_by_place() -> None:
+    metrics = Metrics(dict)
+    for seconds in (0.02, 3.0, 1000.0):
+        metrics.count(Record("id", "s", status=200, backend="b", begun_s=10.0, ended_s=10.0 + seconds))
+    found = read(metrics.render().decode())
+    place = {"surface": "s", "backend": "b"}
+    bounds = (0.01, 0.05, 5.0, 600.0, "+Inf")
+    assert [found[key("shepherd_request_seconds_bucket", le=str(at), **place)] for at in bounds] == [0, 1, 2, 2, 3]
+    assert not [name for name, _ in found if name.startswith("shepherd_first_token_seconds")]
+
+
+def test_what_was_not_let_in_is_counted_by_reason_and_every_reason_is_there_from_the_start() -> None:
+    metrics = Metrics(dict, n_active=lambda: 3, loads=lambda: {"qwen": 2})
+    metrics.refuse("rate")
+    metrics.refuse("rate")
+    found = read(metrics.render().decode())
+    refused = {reason: found[key("shepherd_refused_total", reason=reason)] for reason in REFUSALS}
+    assert refused == {**dict.fromkeys(REFUSALS, 0), "rate": 2}
+    assert found[key("shepherd_active_requests")] == 3
+    assert found[key("shepherd_model_loads_total", model="qwen")] == 2
+    assert metrics.totals() == {"requests": 0, "active": 3, "refused": 2}
+
+
 def test_applications_count_for_themselves_and_nothing_is_left_behind() -> None:
     before = {family.name for family in REGISTRY.collect()}
     one, other = Metrics(dict), Metrics(dict)
@@ -218,4 +264,5 @@ def test_applications_count_for_themselves_and_nothing_is_left_behind() -> None:
 
 
 def test_bounds_are_in_order() -> None:
-    assert list(FIRST_TOKEN_BOUNDS_S) == sorted(FIRST_TOKEN_BOUNDS_S)
+    for bounds in (FIRST_TOKEN_BOUNDS_S, DURATION_BOUNDS_S):
+        assert list(bounds) == sorted(set(bounds))

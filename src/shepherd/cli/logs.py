@@ -1,8 +1,11 @@
-"""Where log records go: standard error, as `[INFO ] ...`, without tearing what a terminal shows live."""
+"""Where log records go: standard error, as `[INFO ] ...` or one JSON object each, without tearing what a terminal shows
+live. A record is one line, whatever is quoted in it."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,10 +18,34 @@ _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"[{_NAMES.get(record.levelno, record.levelname):<5}] {record.getMessage()}"
+        text = f"[{_level(record):<5}] {_one_line(record.getMessage())}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
+
+
+class _JsonFormat(logging.Formatter):
+    """For programs: what is said of a request comes as fields (`server/record.py`)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {"time": round(record.created, 3), "level": _level(record).lower(), "logger": record.name}
+        facts: dict[str, Any] | None = getattr(record, "facts", None)
+        said |= {"message": record.getMessage()} if facts is None else facts
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str)
+
+
+def _level(record: logging.LogRecord) -> str:
+    return _NAMES.get(record.levelno, record.levelname)
+
+
+def _one_line(text: str) -> str:
+    """`text` without what would forge another record, or steer the terminal that shows it."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Handler(logging.Handler):
@@ -39,7 +66,8 @@ class Handler(logging.Handler):
 
 
 def set_up(options: Mapping[str, Any]) -> Handler:
-    """Install the handler that `options` ask for: `--debug`, `--log-level`, `--verbose`, else what suits the command.
+    """Install the handler that `options` ask for: `--debug`, `--log-level`, `--verbose`, `--log-json`, else what suits
+    the command.
 
     A server tells of every request in one line; a chat shows warnings only.
     """
@@ -51,7 +79,7 @@ def set_up(options: Mapping[str, Any]) -> Handler:
     if options.get("debug"):
         level = logging.DEBUG
     handler = Handler()
-    handler.setFormatter(_Format())
+    handler.setFormatter(_JsonFormat() if options.get("log_json") else _Format())
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, Handler)]:
         root.removeHandler(old)

@@ -34,7 +34,7 @@ from shepherd.cli.serve import is_loopback, url
 from shepherd.cli.signals import handling
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
-from shepherd.server.caches import decode_caches
+from shepherd.server.caches import decode_caches, decode_server
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -78,6 +78,8 @@ class Sample:
     """As it was sent."""
     caches: Mapping[str, tuple[str, CacheStats]]
     """The model's name and the figures, by cache."""
+    server: Mapping[str, int]
+    """What the server counts itself; empty where it is too old to tell."""
 
 
 class Server:
@@ -111,7 +113,7 @@ class Server:
             raise self._refusal(answer)
         try:
             body = answer.json()
-            return Sample(self._clock(), body, decode_caches(body))
+            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
         except (ValueError, RecursionError) as error:
             raise BadReply(
                 f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
@@ -205,6 +207,14 @@ def speed(name: str, now: Sample, before: Sample | None) -> Speed:
     return Speed(prefilled / seconds, generated / seconds)
 
 
+def requests_per_s(now: Sample, before: Sample | None) -> float | None:
+    """How many requests ended in a second since `before`; None when that cannot be known."""
+    if before is None or now.at_s <= before.at_s or "requests" not in now.server or "requests" not in before.server:
+        return None
+    ended = now.server["requests"] - before.server["requests"]
+    return ended / (now.at_s - before.at_s) if ended >= 0 else None
+
+
 def hit_ratio(cache: CacheStats) -> float | None:
     """The part of all prompt tokens that was found in the cache; None before the first."""
     prompt = cache.cached_tokens + cache.prefilled_tokens
@@ -227,20 +237,35 @@ def told(now: Sample, before: Sample | None) -> dict[str, Any]:
             "decode_per_s": found.decode,
             "hit_ratio": hit_ratio(now.caches[name][1]),
         }
-    return {**now.body, "caches": caches}
+    if not now.server:
+        return {**now.body, "caches": caches}
+    return {**now.body, "caches": caches, "server": {**now.server, "requests_per_s": requests_per_s(now, before)}}
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def board(now: Sample, before: Sample | None = None) -> Group:
-    """All caches with their conversations."""
+    """All caches with their conversations, then the server's own figures."""
     parts: list[Text | Table] = []
     for name, (model, cache) in now.caches.items():
         parts += [Text()] * bool(parts)
         parts += _heading(name, model, cache, speed(name, now, before))
         parts.append(_table(cache.sequences) if cache.sequences else Text("  no conversation", style="dim"))
-    return Group(*(parts or [Text("This server has no cache.")]))
+    parts = parts or [Text("This server has no cache.")]
+    return Group(*parts, *([Text(), _summary(now, before)] if now.server else []))
+
+
+def _summary(now: Sample, before: Sample | None) -> Text:
+    n_models = len({model for model, _ in now.caches.values()})
+    facts = [
+        f"{now.server.get('active', 0)} active",
+        f"{_rate(requests_per_s(now, before))} requests/s",
+        f"{now.server.get('requests', 0)} answered",
+        f"{now.server.get('refused', 0)} refused",
+        f"{n_models} model{'' if n_models == 1 else 's'} loaded",
+    ]
+    return Text("Server  " + " · ".join(facts))
 
 
 def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Text]:

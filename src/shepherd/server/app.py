@@ -1,6 +1,6 @@
 """The FastAPI application: paths, the order of the layers around them, and what is told without generating.
 
-    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ router ─▶ Exchange (generates) | models | caches | health | ...
+    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ Gate (limits) ─ router ─▶ Exchange (generates) | models | ...
 
 Not here: how a request is answered (`exchange`), how a port is opened (`listen`).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,18 +25,22 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.auth import LOCAL_ORIGIN, Guard
+from shepherd.server.auth import LOCAL_ORIGIN, Guard, Key, keys_for
 from shepherd.server.body import json_bytes
 from shepherd.server.caches import encode_caches
 from shepherd.server.caller import USER
-from shepherd.server.exchange import Exchange, Keeps, Limits, Live, Shared, Surface, retry_headers
+from shepherd.server.exchange import Exchange, Limits, Live, Shared, Surface, retry_headers, with_id
+from shepherd.server.gates import Gate, Gates
+from shepherd.server.kept import KeptResponses
 from shepherd.server.listen import loop_factory, serve
 from shepherd.server.memory import MEMORY_ENDPOINTS, add_memory_paths
 from shepherd.server.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.models import add_model_paths, still_loading
 from shepherd.server.observe import Observe
+from shepherd.server.ollama import OLLAMA_ENDPOINTS, add_ollama_paths
 from shepherd.server.query import Asked, Query
 from shepherd.server.record import REQUEST_ID
+from shepherd.server.responses import add_response_paths
 from shepherd.server.service import Service
 from shepherd.server.surfaces import QUERIES, SURFACES, encode_error
 
@@ -43,14 +48,18 @@ __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 
 
 def run_server(
-    service: Service, host: str = "127.0.0.1", port: int = 8000, *, api_keys: Collection[str] | None = None
+    service: Service, host: str = "127.0.0.1", port: int = 8000, *, api_keys: Collection[str | Key] | None = None
 ) -> None:
     """Serve `service`, a loaded `App` for example, until SIGINT or SIGTERM: `shepherd serve` for programs.
 
-    Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`.
+    Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`; where there are none
+    and other machines can reach `host`, one is made and written to standard error.
 
     Raises: `ConfigError` when the address cannot be used.
     """
+    api_keys, made = keys_for(host, api_keys)
+    if made:
+        sys.stderr.write(f"API key: {made}\n")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(create_app(service, api_keys=api_keys, host=host), host=host, port=port))
 
@@ -58,16 +67,21 @@ def run_server(
 def create_app(
     service: Service,
     *,
-    api_keys: Collection[str] | None = None,
+    api_keys: Collection[str | Key] | None = None,
     host: str = "127.0.0.1",
     origins: Collection[str] = (),
+    allow_hosts: Collection[str] = (),
+    gates: Gates | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     observe: Sequence[Observe] = (),
-    kept: Keeps | None = None,
+    kept: KeptResponses | None = None,
 ) -> FastAPI:
     """The application. `api_keys`: `None` = open, empty = refuse all; `host`: where it will listen.
 
-    `observe` makes whoever looks on at each request; `kept` remembers the answers of surfaces that keep them.
+    `origins`: web pages that may use it, besides those of this machine; `allow_hosts`: names by which an open one
+    answers, besides local ones; `gates`: what one caller, and all together, may ask for at the same time.
+    `observe` makes whoever looks on at each request; `kept` remembers the answers of surfaces that keep them, closed by
+    who made it; None = in memory, for as long as the application is there.
     """
     app = FastAPI(
         title="Shepherd",
@@ -77,7 +91,10 @@ def create_app(
         redirect_slashes=False,
     )
     live = app.state.live = Live()
-    metrics = Metrics(service.stats, service.n_archived)
+    app.state.is_open = api_keys is None
+    gates = gates or Gates()
+    metrics = Metrics(service.stats, service.n_archived, n_active=lambda: gates.n_active, loads=service.n_loads)
+    kept = kept or KeptResponses()
     shared = Shared(service, limits, live, metrics, observe, kept)
     for surface in SURFACES:
         _add_posts(app, surface, partial(Exchange, surface, shared))
@@ -85,19 +102,30 @@ def create_app(
         _add_posts(app, query, partial(Asked, query, shared))
     _add_telling_paths(app, service, live)
     add_model_paths(app, service)
+    add_ollama_paths(app, service)
+    add_response_paths(app, kept)
     _add_cache_paths(app, service, metrics)
     add_memory_paths(app, service, limits, is_open=api_keys is None)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
-    app.add_middleware(Guard, api_keys=api_keys, host=host, origins=origins)
+    app.add_middleware(Gate, gates=gates, encode_error=encode_error, refused=metrics.refuse)
+    app.add_middleware(
+        Guard,
+        api_keys=api_keys,
+        host=host,
+        origins=origins,
+        allow_hosts=allow_hosts,
+        encode_error=encode_error,
+        refused=metrics.refuse,
+    )
     app.add_middleware(
         CORSMiddleware,
         allow_origins=origins,
         allow_origin_regex=LOCAL_ORIGIN,
         allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"),
         allow_headers=_CORS_HEADERS,
-        expose_headers=("retry-after", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted"),
+        expose_headers=("retry-after", "request-id", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted"),
     )
     app.add_middleware(Tag)
     return app
@@ -147,7 +175,8 @@ def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
         """What is here."""
         endpoints = [f"POST {path}" for path in paths]
         endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
-        endpoints += [*MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
+        endpoints += ["GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items"]
+        endpoints += [*OLLAMA_ENDPOINTS, *MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
         return _json({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
     _add_reading(app, "/health", health)
@@ -162,7 +191,7 @@ def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
         if not stats and service.health().status == "loading":
             return _error_response(request, still_loading())
         models = {name: cache.model for name, cache in service.health().caches.items()}
-        return _json(encode_caches(stats, models))
+        return _json(encode_caches(stats, models, metrics.totals()))
 
     async def clear(request: HTTPRequest, name: str) -> Response:
         """Forget what a cache holds; answers in the making go on."""
@@ -201,7 +230,7 @@ def _json(body: Any, status: int = 200) -> Response:
 
 def _error_response(request: HTTPRequest, error: Exception) -> Response:
     status, body = encode_error(request.scope["path"], error)
-    response = _json(body, status)
+    response = _json(with_id(body, request.scope.get(REQUEST_ID, "-")), status)
     response.raw_headers.extend(retry_headers(error))
     return response
 
@@ -248,7 +277,8 @@ class Tag:
 def _tagged(send: Send, id: bytes) -> Callable[[Message], Awaitable[None]]:
     async def tagged(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", id)]}
+            # The second is Anthropic's name for it.
+            message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", id), (b"request-id", id)]}
         await send(message)
 
     return tagged

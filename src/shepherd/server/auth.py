@@ -23,10 +23,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shepherd.core import ConfigError, NotAllowed
-from shepherd.server.body import RawHeaders, send_json
+from shepherd.core import NotAllowed
+from shepherd.server.body import EncodeError, RawHeaders, send_json
 from shepherd.server.record import CALLER, REQUEST_ID, Caller, shown
-from shepherd.server.surfaces import encode_error
 
 logger = logging.getLogger("shepherd.server")
 
@@ -97,15 +96,6 @@ def keys_for(host: str, keys: Collection[str | Key] | None) -> tuple[Collection[
     return (Key.of(made, name="generated"),), made
 
 
-def check_exposure(host: str, keys: Collection[str | Key] | None) -> None:
-    """Raises: `ConfigError` when other machines can reach `host` and everybody would be let in."""
-    if keys is None and not is_loopback(host):
-        raise ConfigError(
-            f"other machines can reach {host}, so a key is needed; set server.api_keys, or the host to 127.0.0.1",
-            key="server.api_keys",
-        )
-
-
 class Guard:
     """ASGI middleware that refuses who may not ask, in the error shape of the path's protocol.
 
@@ -118,6 +108,7 @@ class Guard:
         *,
         api_keys: Collection[str | Key] | None,
         host: str,
+        encode_error: EncodeError,
         origins: Collection[str] = (),
         allow_hosts: Collection[str] = (),
         refused: Callable[[str], None] = lambda reason: None,
@@ -125,6 +116,7 @@ class Guard:
         """`api_keys`: `None` = open. `host`: the address that we are bound to. `origins`, `allow_hosts`: web pages and
         names that an open server answers besides. `refused` is told `key`, `host` or `origin` at each refusal."""
         self._app = app
+        self._encode_error = encode_error
         self._keys = as_keys(api_keys)
         self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
         self._checks_host = is_loopback(host)
@@ -147,7 +139,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _refuse(self, refusal: _Refusal, scope: Scope, send: Send) -> None:
-        status, body = encode_error(scope["path"], refusal)
+        status, body = self._encode_error(scope["path"], refusal)
         logger.info("%s refused status=%d reason=%s path=%s", scope.get(REQUEST_ID, "-"), status, refusal.reason,
                     shown(scope["path"]))  # fmt: skip
         self._refused(refusal.reason)

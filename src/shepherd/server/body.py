@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -13,6 +14,11 @@ from starlette.types import Receive, Scope, Send
 from shepherd.core import InvalidRequest
 
 RawHeaders = list[tuple[bytes, bytes]]
+EncodeError = Callable[[str, Exception], tuple[int, Any]]
+"""From a path and what is wrong to status and body, in the shape of the path's protocol."""
+
+SLOWEST_BYTES_PER_S = 1024
+"""What a body has to bring on average, after a first while: nobody may hold a request open with a byte a minute."""
 
 LINGER_S = 2.0
 """How long to listen to a client that goes on sending what was refused. Without it the kernel resets the connection and
@@ -33,8 +39,8 @@ class BodyTooLarge(InvalidRequest):
 async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) -> bytes:
     """The whole body.
 
-    Raises: `BodyTooLarge` as soon as it is known; `InvalidRequest` for an encoding, or when nothing comes for
-    `stall_s`; `ClientGone`.
+    Raises: `BodyTooLarge` as soon as it is known; `InvalidRequest` for an encoding, when nothing comes for `stall_s`,
+    or when it goes on and on at a trickle; `ClientGone`.
     """
     headers = dict(scope["headers"])
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
@@ -46,12 +52,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
     chunks: list[bytes] = []
     n_bytes = 0
     more = True
+    begun_s = time.monotonic()
     while more:
+        left_s = begun_s + stall_s + n_bytes / SLOWEST_BYTES_PER_S - time.monotonic()
         try:
-            async with asyncio.timeout(stall_s):
+            async with asyncio.timeout(min(stall_s, left_s)):
                 message = await receive()
         except TimeoutError as error:
-            raise InvalidRequest(f"the body stopped coming for {stall_s:g} s; send it again", status=408) from error
+            how = f"stopped coming for {stall_s:g} s" if left_s >= stall_s else "comes too slowly"
+            raise InvalidRequest(f"the body {how}; send it again", status=408) from error
         if message["type"] == "http.disconnect":
             raise ClientGone
         chunk = message.get("body", b"")
@@ -72,8 +81,11 @@ def json_bytes(body: Any) -> bytes:
 async def send_json(
     send: Send, status: int, body: Any, headers: Iterable[tuple[bytes, bytes]] = (), *, unread: Receive | None = None
 ) -> None:
-    """Send one whole answer. With `unread`, listen to the rest of the request for a while, then hang up."""
-    content = json_bytes(body)
+    """Send one whole answer, JSON or the bytes of it.
+
+    With `unread`, listen to the rest of the request for a while, then hang up.
+    """
+    content = body if isinstance(body, bytes) else json_bytes(body)
     raw: RawHeaders = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(content)).encode()),

@@ -14,9 +14,12 @@ from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
 Json = dict[str, Any]
 
 
-def encode_caches(stats: Mapping[str, CacheStats], models: Mapping[str, str]) -> Json:
-    """`stats` by cache name; `models`: the name of each cache's model."""
-    return {"caches": {name: {"model": models.get(name, ""), **_encode(cache)} for name, cache in stats.items()}}
+def encode_caches(
+    stats: Mapping[str, CacheStats], models: Mapping[str, str], server: Mapping[str, int] | None = None
+) -> Json:
+    """`stats` by cache name; `models`: the name of each cache's model; `server`: the counts of the server itself."""
+    caches = {name: {"model": models.get(name, ""), **_encode(cache)} for name, cache in stats.items()}
+    return {"caches": caches} if server is None else {"caches": caches, "server": dict(server)}
 
 
 def _encode(cache: CacheStats) -> Json:
@@ -35,6 +38,18 @@ def decode_caches(body: Any) -> dict[str, tuple[str, CacheStats]]:
     """
     found = _table(_table(body, "the body").get("caches"), "caches")
     return {name: _decode(entry, f"caches.{name}") for name, entry in found.items()}
+
+
+def decode_server(body: Any) -> dict[str, int]:
+    """The counts of the server itself; empty where it is too old to tell them.
+
+    Raises: `ValueError` that names what is wrong.
+    """
+    found = _table(_table(body, "the body").get("server", {}), "server")
+    for name, value in found.items():
+        if not _KINDS["int"](value):
+            raise ValueError(f"server.{name} is {value!r:.80}")
+    return found
 
 
 def _decode(body: Any, place: str) -> tuple[str, CacheStats]:

@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import (
     Assembler,
+    ContextFull,
     EngineDown,
     Event,
     InvalidRequest,
@@ -40,6 +41,7 @@ from shepherd.core import (
 from shepherd.server.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.caller import as_from
 from shepherd.server.choices import together
+from shepherd.server.gates import admit_choices
 from shepherd.server.metrics import Metrics
 from shepherd.server.observe import Observe, Observers
 from shepherd.server.outbox import ClientTooSlow, Outbox
@@ -189,6 +191,7 @@ class Exchange(Response):
                 decoded = self._decode(body)
             else:
                 decoded = await asyncio.to_thread(self._decode, body)
+            admit_choices(scope, len(decoded.requests))
             decoded = as_from(decoded, scope, trace=self._observers.want_trace)
         except BodyTooLarge as error:
             await self._refuse(error, send, record, unread=receive)
@@ -265,9 +268,9 @@ class Exchange(Response):
             self._kept.keep(encoder)
         record.status = 200
         record.complete = True
-        if self._shared.observe:
-            self._observers.send(json_bytes(body))
-        await _within(self._limits.stall_s, send_json(send, 200, body, _facts(record)))
+        content = json_bytes(body)
+        self._observers.send(content)
+        await _within(self._limits.stall_s, send_json(send, 200, content, _facts(record)))
 
     async def _send_stream(self, decoded: Decoded[Any], events: Told, send: Send, record: Record) -> None:
         """Begin with the first event, or after a long silence without it: proxies and clients give up otherwise.
@@ -353,9 +356,9 @@ class Exchange(Response):
     async def _refuse(self, error: Exception, send: Send, record: Record, *, unread: Receive | None = None) -> None:
         note(error, record)
         record.status, body = self._codec.encode_error(error)
-        if self._shared.observe:
-            self._observers.send(json_bytes(body))
-        await send_json(send, record.status, body, retry_headers(error), unread=unread)
+        content = json_bytes(with_id(body, record.id))
+        self._observers.send(content)
+        await send_json(send, record.status, content, retry_headers(error), unread=unread)
 
 
 async def _watch(receive: Receive, answering: asyncio.Task[None], record: Record) -> None:
@@ -392,11 +395,18 @@ def note(error: Exception, record: Record) -> None:
     if isinstance(error, ShepherdError):
         field = f" field={error.field}" if isinstance(error, InvalidRequest) and error.field else ""
         record.reason = "server stopping" if isinstance(error, Stopping) else f"{error.code}{field}"
+        if isinstance(error, ContextFull):
+            record.cache = error.cache  # no `Started` has told it
         if error.status >= 500 and not isinstance(error, Stopping):
             logger.warning("%s: %s", record.id, error)
     else:
         record.reason = "server_error"
         logger.error("%s: unexpected failure", record.id, exc_info=error)
+
+
+def with_id(body: Json, id: str) -> Json:
+    """An error's body with the request's id, in the protocol whose errors have one (Anthropic's)."""
+    return {**body, "request_id": id} if body.get("type") == "error" else body
 
 
 def retry_headers(error: Exception) -> RawHeaders:

@@ -75,6 +75,9 @@ class ScriptedService:
     def n_archived(self) -> int:
         return self._shelf.n_archived if self._shelf else 0
 
+    def n_loads(self) -> Mapping[str, int]:
+        return {}
+
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
         self.caches[name] = replace(self.caches[name], used=0, sequences=())

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, RateLimited
-from shepherd.server.body import RawHeaders, send_json
+from shepherd.server.body import EncodeError, RawHeaders, send_json
 from shepherd.server.record import CALLER, REQUEST_ID, Caller, shown
-from shepherd.server.surfaces import encode_error
 
 logger = logging.getLogger("shepherd.server")
 
@@ -39,6 +38,8 @@ PER_CLIENT = 32
 """Of them by one caller: half of the queue of a cache, so that nobody fills one alone."""
 MAX_CHOICES = 64
 """Answers that one body may ask for: the length of a cache's queue."""
+HELD_BYTES = 2**30
+"""Of bodies that are being read or answered, all together: a few of the largest, thousands of ordinary ones."""
 BUSY_RETRY_S = 2.0
 """When to come back: nobody knows how long the answers in the making will take."""
 
@@ -88,17 +89,20 @@ class Gates:
         *,
         concurrent: int = CONCURRENT,
         per_client: int = PER_CLIENT,
+        held_bytes: int = HELD_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`concurrent`: requests at the same time. `per_client`: of them by one caller whose key says nothing else, if
-        others can be there. `clock`: seconds that never go back."""
+        others can be there. `held_bytes`: of their bodies. `clock`: seconds that never go back."""
         self._concurrent = concurrent
         self._per_client = per_client
+        self._held_bytes = held_bytes
         self._clock = clock
         self._inside: Counter[str] = Counter()
         """By caller; who is not inside is not in it."""
         self._allowances: dict[str, _Allowance] = {}
         """By key."""
+        self.n_held_bytes = 0
 
     @property
     def n_active(self) -> int:
@@ -158,6 +162,20 @@ class Gates:
         self._inside[name] -= n
         self._forget(name)
 
+    def hold(self, n_bytes: int) -> None:
+        """Make room for so much of a body; whoever holds it must `drop` it. Raises: `HouseFull`."""
+        if self.n_held_bytes + n_bytes > self._held_bytes:
+            raise HouseFull(
+                f"the server is busy: the requests that it answers hold {self.n_held_bytes} bytes already; try again",
+                backend="server",
+                retry_after_s=BUSY_RETRY_S,
+            )
+        self.n_held_bytes += n_bytes
+
+    def drop(self, n_bytes: int) -> None:
+        """So much is held no more."""
+        self.n_held_bytes -= n_bytes
+
     def _limit(self, caller: Caller) -> int | None:
         if caller.concurrent is not None:
             return caller.concurrent
@@ -174,7 +192,25 @@ class _Pass:
 
     gates: Gates
     caller: Caller
-    n: int
+    n: int = 1
+    n_bytes: int = 0
+
+    def metering(self, receive: Receive) -> Receive:
+        """`receive`, and what it brings is held. Its calls raise `HouseFull`, too."""
+
+        async def metered() -> Message:
+            message = await receive()
+            n_bytes = len(message.get("body", b""))
+            self.gates.hold(n_bytes)
+            self.n_bytes += n_bytes
+            return message
+
+        return metered
+
+    def close(self) -> None:
+        """Give all of it back."""
+        self.gates.leave(self.caller, self.n)
+        self.gates.drop(self.n_bytes)
 
     def widen(self, n: int) -> None:
         """Make it `n` in all. Raises: as `Gates.enter`."""
@@ -190,7 +226,7 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
     """
     if n_choices > MAX_CHOICES:
         raise InvalidRequest(
-            f"the body asks for {n_choices} answers (prompts times n); {MAX_CHOICES} is the limit, send several requests"
+            f"the body asks for {n_choices} answers (prompts times n) and may for {MAX_CHOICES}; send several requests"
         )
     admitted: _Pass | None = scope.get(PASS)
     if admitted is not None:
@@ -200,9 +236,17 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
 class Gate:
     """ASGI middleware inside of `Guard` that refuses what is too much, in the error shape of the path's protocol."""
 
-    def __init__(self, app: ASGIApp, *, gates: Gates, refused: Callable[[str], None] = lambda reason: None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        gates: Gates,
+        encode_error: EncodeError,
+        refused: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         """`refused` is told `rate`, `client` or `house` at each refusal."""
         self._app = app
+        self._encode_error = encode_error
         self._gates = gates
         self._refused = refused
 
@@ -226,15 +270,15 @@ class Gate:
         except RateLimited as error:
             await self._refuse("house" if isinstance(error, HouseFull) else "client", error, [], scope, send)
             return
-        admitted = scope[PASS] = _Pass(self._gates, caller, 1)
+        admitted = scope[PASS] = _Pass(self._gates, caller)
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, admitted.metering(receive), send)
         finally:
-            self._gates.leave(caller, admitted.n)
+            admitted.close()
 
     async def _refuse(self, reason: str, error: RateLimited, headers: RawHeaders, scope: Scope, send: Send) -> None:
         caller: Caller = scope[CALLER]
-        status, body = encode_error(scope["path"], error)
+        status, body = self._encode_error(scope["path"], error)
         logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
                     shown(caller.key), shown(scope["path"]))  # fmt: skip
         self._refused(reason)

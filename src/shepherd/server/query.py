@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.server.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
-from shepherd.server.exchange import Shared, Stopping, note, retry_headers
+from shepherd.server.exchange import Shared, Stopping, note, retry_headers, with_id
 from shepherd.server.observe import Observers
 from shepherd.server.record import Record
 from shepherd.wire.base import Json, decode_json
@@ -77,14 +77,16 @@ class Asked(Response):
                 asked = self._shared.kept.resolve(asked)
             record.model = model if isinstance(model := asked.get("model"), str) else ""
             told = await self._query.answer(self._shared.service, asked, self._query.path)
+            content = await asyncio.to_thread(json_bytes, told)  # vectors by the thousand take a second
             record.status, record.reason = 200, "answered"
-            observers.send(json_bytes(told))
-            await send_json(send, 200, told)
+            observers.send(content)
+            await send_json(send, 200, content)
         except ClientGone:
             record.reason = "client gone"
         except Exception as error:  # the wall: every failure is answered in the protocol's own shape
             note(error, record)
             record.status, told = self._query.encode_error(error)
+            told = with_id(told, record.id)
             observers.send(json_bytes(told))
             unread = receive if isinstance(error, BodyTooLarge) else None
             await send_json(send, record.status, told, retry_headers(error), unread=unread)

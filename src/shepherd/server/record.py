@@ -3,8 +3,8 @@
     [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 out=9 evicted=0 first_ms=41.0
             tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
 
-(one line in the log). The names are promised to users; `stop` stays last, for a reason may be several words. `facts` are
-the same for programs.
+(one line in the log). The names are promised to users; `stop` stays last, for a reason may be several words. `facts`
+are the same for programs.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Record:
                 self.evicted += event.messages
             case Started():
                 self.backend = event.origin or event.model
-                self.cache = getattr(event, "cache", "")
+                self.cache = event.cache
                 self.started_s = self.started_s or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():

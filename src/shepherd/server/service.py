@@ -32,6 +32,10 @@ class Service(Answers, Remembers, Protocol):
         """Messages that were archived since the start."""
         ...
 
+    def n_loads(self) -> Mapping[str, int]:
+        """By name, how often each model was loaded since the start."""
+        ...
+
     async def clear(self, name: str) -> None:
         """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
 

@@ -1,0 +1,280 @@
+"""What one caller, and all together, may ask for."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
+from shepherd.server.app import Service, create_app
+from shepherd.server.auth import Key
+from shepherd.server.fake import ScriptedService, saying
+from shepherd.server.gates import MAX_CHOICES, Gates, HouseFull, admit_choices
+from shepherd.server.record import Caller
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+
+SOMEBODY = Caller("", "10.0.0.1", is_alone=False)
+ALONE = Caller("", "127.0.0.1", is_alone=True)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def client_of(service: Service, *, peer: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(create_app(service, **options), client=(peer, 1))
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+class Held:
+    """A script whose answers begin and then wait."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+    async def __call__(self, request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("m")
+        yield TextDelta("x")
+        await self.release.wait()
+        yield Finished("end")
+
+
+async def until_running(service: ScriptedService, n: int) -> None:
+    async with asyncio.timeout(20):
+        while service.n_running < n:  # noqa: ASYNC110 - nothing sets an event for it
+            await asyncio.sleep(0)
+
+
+# ---- requests per minute
+
+
+async def test_a_key_may_send_so_many_requests_in_a_minute() -> None:
+    clock = Clock()
+    keys = (Key.of("sk-ann", name="ann", requests_per_minute=3), Key.of("sk-bob", name="bob"))
+    async with client_of(ScriptedService(saying("Hi")), api_keys=keys, gates=Gates(clock=clock)) as client:
+        ann, bob = {"authorization": "Bearer sk-ann"}, {"x-api-key": "sk-bob"}
+        left = []
+        for _ in range(3):
+            answer = await client.post(CHAT, json=BODY, headers=ann)
+            assert answer.status_code == 200
+            left.append(answer.headers["x-ratelimit-remaining-requests"])
+        assert left == ["2", "1", "0"]
+        refused = await client.post(CHAT, json=BODY, headers=ann)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert "3 requests per minute" in refused.json()["error"]["message"]
+        said = {name: refused.headers[name] for name in refused.headers if name.startswith(("x-ratelimit", "retry"))}
+        assert said == {
+            "retry-after": "20",
+            "x-ratelimit-limit-requests": "3",
+            "x-ratelimit-remaining-requests": "0",
+            "x-ratelimit-reset-requests": "60s",
+        }
+        other = await client.post(CHAT, json=BODY, headers=bob)
+        assert other.status_code == 200
+        assert "x-ratelimit-limit-requests" not in other.headers
+        clock.now_s += 20
+        assert (await client.post(CHAT, json=BODY, headers=ann)).status_code == 200
+        assert (await client.get("/v1/models", headers=ann)).status_code == 429
+        figures = (await client.get("/metrics", headers=bob)).text
+    assert 'shepherd_refused_total{reason="rate"} 2.0' in figures
+
+
+@given(st.integers(1, 100), st.lists(st.floats(0, 90), max_size=60))
+def test_no_minute_sees_more_than_twice_the_limit_and_who_waits_as_told_is_let_in(
+    limit: int, waits: list[float]
+) -> None:
+    clock = Clock()
+    gates = Gates(clock=clock)
+    caller = Caller("ann", "", is_alone=True, requests_per_minute=limit)
+    passed: list[float] = []
+    for wait_s in waits:
+        clock.now_s += wait_s
+        try:
+            gates.spend(caller)
+        except RateLimited as error:
+            clock.now_s += (error.retry_after_s or 0) + 1e-6
+            gates.spend(caller)
+        passed.append(clock.now_s)
+    for at_s in passed:
+        # A full minute's worth saved up, and another that comes back meanwhile.
+        assert sum(at_s - 60 < other <= at_s for other in passed) <= 2 * limit
+
+
+def test_a_key_that_may_send_nothing_is_told_so() -> None:
+    with pytest.raises(RateLimited, match="0 requests per minute"):
+        Gates().spend(Caller("ann", "", is_alone=True, requests_per_minute=0))
+
+
+# ---- at the same time
+
+
+async def test_one_client_leaves_room_for_the_others() -> None:
+    script = Held()
+    service = ScriptedService(script)
+    app = create_app(service, host="0.0.0.0", gates=Gates(concurrent=3, per_client=2))
+    clients = [
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app, client=(peer, 1)), base_url="http://10.0.0.9")
+        for peer in ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    ]
+    one, two, three = clients
+    async with asyncio.TaskGroup() as tasks:
+        answers = [tasks.create_task(one.post(CHAT, json=BODY)) for _ in range(2)]
+        await until_running(service, 2)
+        refused = await one.post(CHAT, json=BODY)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        assert "2 requests answered at the same time" in refused.json()["error"]["message"]
+        answers.append(tasks.create_task(two.post(CHAT, json=BODY)))
+        await until_running(service, 3)
+        full = await three.post(CHAT, json=BODY)
+        assert (full.status_code, full.headers["retry-after"]) == (503, "2")
+        assert "the server is busy" in full.json()["error"]["message"]
+        figures = (await three.get("/metrics")).text  # who only looks is always let in
+        assert "shepherd_active_requests 3.0" in figures
+        assert 'shepherd_refused_total{reason="client"} 1.0' in figures
+        assert 'shepherd_refused_total{reason="house"} 1.0' in figures
+        script.release.set()
+    assert [answer.result().status_code for answer in answers] == [200, 200, 200]
+    assert (await one.post(CHAT, json=BODY)).status_code == 200
+    for client in clients:
+        await client.aclose()
+
+
+async def test_a_client_that_goes_away_gives_its_place_back() -> None:
+    service = ScriptedService(Held())
+    gates = Gates(per_client=1)
+    async with client_of(service, peer="10.0.0.1", host="0.0.0.0", gates=gates) as client:
+        asking = asyncio.create_task(client.post(CHAT, json=BODY))
+        await until_running(service, 1)
+        assert gates.n_active == 1
+        asking.cancel()
+        await asyncio.wait((asking,))
+    assert gates.n_active == 0
+
+
+@pytest.mark.parametrize(
+    ("caller", "limit"),
+    [
+        (SOMEBODY, 32),
+        (ALONE, 256),
+        (Caller("ann", "", is_alone=False), 32),
+        (Caller("ann", "", is_alone=True), 256),
+        (Caller("ann", "", is_alone=True, concurrent=2), 2),
+        (Caller("ann", "", is_alone=False, concurrent=100), 100),
+        (Caller("ann", "", is_alone=False, concurrent=1000), 256),
+    ],
+)
+def test_who_is_alone_may_have_the_whole_house_and_a_key_says_its_own(caller: Caller, limit: int) -> None:
+    gates = Gates()
+    gates.enter(caller, limit)
+    with pytest.raises(RateLimited):
+        gates.enter(caller)
+
+
+CALLERS = (SOMEBODY, ALONE, Caller("ann", "10.0.0.1", is_alone=False), Caller("bob", "x", is_alone=True, concurrent=3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(CALLERS), st.integers(1, 4), st.booleans()), max_size=60))
+def test_nobody_ever_has_more_than_allowed_and_nothing_is_left_behind(steps: list[tuple[Caller, int, bool]]) -> None:
+    gates = Gates(concurrent=8, per_client=4)
+    inside: list[tuple[Caller, int]] = []
+    for caller, n, enters in steps:
+        if enters:
+            mine = sum(each for who, each in inside if who == caller) + n
+            fits = sum(each for _, each in inside) + n <= 8 and (caller.is_alone or mine <= 4)
+            fits &= caller.concurrent is None or mine <= caller.concurrent
+            if fits:
+                gates.enter(caller, n)
+                inside.append((caller, n))
+            else:
+                with pytest.raises(RateLimited) as refused:
+                    gates.enter(caller, n)
+                assert isinstance(refused.value, HouseFull) == (refused.value.status == 503)
+        elif inside:
+            gates.leave(*inside.pop())
+        assert gates.n_active == sum(each for _, each in inside)
+    for left in inside:
+        gates.leave(*left)
+    assert gates.n_active == 0
+    assert not gates._inside  # no trace of who has gone
+
+
+async def test_bodies_that_are_held_at_the_same_time_have_a_limit_together() -> None:
+    script = Held()
+    service = ScriptedService(script)
+    gates = Gates(held_bytes=10_000)
+    large = {**BODY, "user": "x" * 6_000}
+    async with client_of(service, gates=gates) as client:
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(client.post(CHAT, json=large))
+            await until_running(service, 1)
+            refused = await client.post(CHAT, json=large)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+            assert "the server is busy" in refused.json()["error"]["message"]
+            small = tasks.create_task(client.post(CHAT, json=BODY))
+            await until_running(service, 2)
+            script.release.set()
+        assert (first.result().status_code, small.result().status_code) == (200, 200)
+        assert gates.n_held_bytes == 0
+        assert (await client.post(CHAT, json=large)).status_code == 200
+
+
+# ---- several answers to one body
+
+
+async def test_a_body_that_asks_for_several_answers_counts_as_that_many() -> None:
+    script = Held()
+    service = ScriptedService(script)
+    app = create_app(service, host="0.0.0.0", gates=Gates(per_client=4))
+    transport = httpx2.ASGITransport(app, client=("10.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://10.0.0.9") as client:
+        async with asyncio.TaskGroup() as tasks:
+            three = tasks.create_task(client.post(CHAT, json={**BODY, "n": 3}))
+            await until_running(service, 3)
+            refused = await client.post(CHAT, json={**BODY, "n": 2})
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == "2"
+            one = tasks.create_task(client.post(CHAT, json=BODY))
+            await until_running(service, 4)
+            script.release.set()
+        assert len(three.result().json()["choices"]) == 3
+        assert one.result().status_code == 200
+        assert (await client.post(CHAT, json={**BODY, "n": 4})).status_code == 200
+
+
+async def test_no_body_may_ask_for_more_answers_than_the_limit() -> None:
+    admit_choices({"type": "http"}, MAX_CHOICES)
+    with pytest.raises(InvalidRequest, match=f"asks for {MAX_CHOICES + 1} answers"):
+        admit_choices({"type": "http"}, MAX_CHOICES + 1)
+    service = ScriptedService(saying("Hi"))
+    async with client_of(service) as client:
+        answer = await client.post(CHAT, json={**BODY, "n": MAX_CHOICES + 1})
+    assert answer.status_code == 400
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat", CHAT])
+async def test_a_refusal_has_the_shape_of_the_paths_protocol(path: str) -> None:
+    keys = (Key.of("sk-ann", name="ann", concurrent=0),)
+    async with client_of(ScriptedService(saying("Hi")), api_keys=keys) as client:
+        answer = await client.post(path, json=BODY, headers={"x-api-key": "sk-ann"})
+    told = answer.json()
+    assert answer.status_code == 429
+    if path == "/v1/messages":
+        assert (told["type"], told["error"]["type"]) == ("error", "rate_limit_error")
+    elif path == "/api/chat":
+        assert isinstance(told["error"], str)
+    else:
+        assert told["error"]["type"] == "rate_limit_error"

@@ -1,0 +1,249 @@
+"""One span per request, read back from the SDK's own exporter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
+
+import httpx2
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from shepherd.core import ContextFull, EngineError, Event, Evicted, Finished, Started, TextDelta, Usage
+from shepherd.server.app import create_app
+from shepherd.server.fake import Script, ScriptedService, playing
+from shepherd.server.telemetry import Tracing, configured
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "prompt-text"}]}
+ANSWER: tuple[Event, ...] = (
+    Started("qwen", "local:qwen", Usage(3, 4), cache="main"),
+    TextDelta("answer-text"),
+    Finished("length", Usage(3, 4, 0, 5)),
+)
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def sent() -> Iterator[tuple[Tracing, InMemorySpanExporter]]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing = Tracing(provider)
+    yield tracing, exporter
+    tracing.close()
+
+
+Sent = tuple[Tracing, InMemorySpanExporter]
+
+
+async def span_of(
+    sent: Sent, script: Script, body: Any = BODY, *, path: str = CHAT, headers: Mapping[str, str] | None = None
+) -> ReadableSpan:
+    """The one span of one request."""
+    tracing, exporter = sent
+    transport = httpx2.ASGITransport(create_app(ScriptedService(script), observe=(tracing.observe,)))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.post(path, json=body, headers=dict(headers or {}))
+    (span,) = exporter.get_finished_spans()
+    return span
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_is_a_span_with_the_names_of_the_conventions(sent: Sent, stream: bool) -> None:
+    body = {
+        **BODY,
+        "stream": stream,
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "seed": 7,
+        "stop": ["stop-text"],
+    }
+    headers = {"x-request-id": "id-1", "x-session-id": "s-1"}
+    span = await span_of(sent, playing(*ANSWER), body, headers=headers)
+    assert span.name == "chat m"
+    assert span.kind is SpanKind.SERVER
+    assert span.status.status_code is StatusCode.UNSET
+    attributes = dict(span.attributes or {})
+    first_s = attributes.pop("gen_ai.response.time_to_first_chunk")
+    assert isinstance(first_s, float)
+    assert first_s >= 0
+    assert attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "shepherd",
+        "gen_ai.conversation.id": "s-1",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.stream": stream,
+        "gen_ai.response.model": "qwen",
+        "gen_ai.response.finish_reasons": ("length",),
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "http.response.status_code": 200,
+        "shepherd.surface": "openai-chat",
+        "shepherd.cache": "main",
+        "shepherd.request.id": "id-1",
+    }
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.start_time <= span.end_time
+    assert "-text" not in span.to_json()
+
+
+async def test_the_trace_of_the_caller_is_continued(sent: Sent) -> None:
+    span = await span_of(sent, playing(*ANSWER), headers={"traceparent": PARENT})
+    assert span.context is not None
+    assert span.parent is not None
+    assert f"{span.context.trace_id:032x}" == PARENT.split("-")[1]
+    assert f"{span.parent.span_id:016x}" == PARENT.split("-")[2]
+
+
+@pytest.mark.parametrize("parent", ["", "nonsense", "00-0-0-01", PARENT + "-more", "ff" + PARENT[2:]])
+async def test_a_trace_that_cannot_be_read_is_begun_anew(sent: Sent, parent: str) -> None:
+    assert (await span_of(sent, playing(*ANSWER), headers={"traceparent": parent})).parent is None
+
+
+async def test_what_the_caller_does_not_want_recorded_is_not(sent: Sent) -> None:
+    tracing, exporter = sent
+    transport = httpx2.ASGITransport(create_app(ScriptedService(playing(*ANSWER)), observe=(tracing.observe,)))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.post(CHAT, json=BODY, headers={"traceparent": PARENT[:-2] + "00"})
+    assert exporter.get_finished_spans() == ()
+
+
+@pytest.mark.parametrize(
+    ("events", "body", "said", "is_failure"),
+    [
+        ((ContextFull(needed=9, limit=5),), BODY, ("context_length_exceeded", 400), False),
+        ((*ANSWER,), {**BODY, "messages": 1}, ("invalid_request", 400), False),
+        ((EngineError("broke"),), BODY, ("engine_error", 500), True),
+        ((*ANSWER[:2], EngineError("broke")), {**BODY, "stream": True}, ("engine_error", 200), True),
+        ((RuntimeError("bug"),), BODY, ("server_error", 500), True),
+    ],
+)
+async def test_a_failure_says_why_in_one_word(
+    sent: Sent, events: Any, body: Any, said: tuple[str, int], is_failure: bool
+) -> None:
+    span = await span_of(sent, playing(*events), body)
+    attributes = span.attributes or {}
+    assert (attributes["error.type"], attributes["http.response.status_code"]) == said
+    assert (span.status.status_code is StatusCode.ERROR) == is_failure
+    assert "-text" not in span.to_json()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "operation"),
+    [
+        ("/v1/messages", {**BODY, "max_tokens": 5}, "chat"),
+        ("/v1/completions", {"model": "m", "prompt": "prompt-text"}, "text_completion"),
+        ("/api/generate", {"model": "m", "prompt": "prompt-text"}, "text_completion"),
+        ("/v1/embeddings", {"model": "m", "input": "prompt-text"}, "embeddings"),
+    ],
+)
+async def test_every_surface_has_its_operation(sent: Sent, path: str, body: Any, operation: str) -> None:
+    span = await span_of(sent, playing(*ANSWER), body, path=path)
+    assert span.name == f"{operation} m"
+    assert (span.attributes or {})["gen_ai.operation.name"] == operation
+
+
+async def test_evictions_other_providers_and_several_choices_are_told(sent: Sent) -> None:
+    events = (Started("gpt", "openai:gpt"), Evicted(2, 30), TextDelta("x"), Finished("end", Usage(1, 0, 0, 2)))
+    span = await span_of(sent, playing(*events), {**BODY, "n": 2})
+    attributes = span.attributes or {}
+    assert attributes["gen_ai.provider.name"] == "openai"
+    assert attributes["gen_ai.request.choice.count"] == 2
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop", "stop")
+    assert attributes["gen_ai.usage.output_tokens"] == 4
+    assert attributes["shepherd.evicted_messages"] == 4
+
+
+# ---- whether at all
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "mine"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": " "},
+        {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+        {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+    ],
+)
+def test_without_being_asked_there_are_no_traces(environ: Mapping[str, str]) -> None:
+    assert configured(environ) is None
+
+
+def test_an_unknown_exporter_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert configured({"OTEL_TRACES_EXPORTER": "jaeger"}) is None
+    assert "'jaeger'; known are otlp, console, none" in caplog.text
+
+
+PROGRAM = """
+import os, sys
+from shepherd.server import app, telemetry
+tracing = telemetry.configured(os.environ)
+assert (tracing is not None) == (len(os.environ.get("OTEL_TRACES_EXPORTER", "")) > 0)
+if tracing:
+    tracing.tracer.start_span("a span").end()
+    tracing.close()
+# FastAPI imports the bare interface by itself, where it is installed.
+print(*sorted(name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))),
+      file=sys.stderr)
+"""
+
+
+def run(**variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True, timeout=60
+    )
+
+
+def test_who_does_not_ask_for_traces_does_not_pay_for_them() -> None:
+    assert run().stderr.split() == []
+
+
+def test_the_environment_configures_it() -> None:
+    done = run(OTEL_TRACES_EXPORTER="console", OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=sheep")
+    assert '"service.name": "mine"' in done.stdout
+    assert '"team": "sheep"' in done.stdout
+    assert '"service.name": "shepherd"' in run(OTEL_TRACES_EXPORTER="console").stdout
+
+
+class _Collector(BaseHTTPRequestHandler):
+    """Keeps what is sent to it."""
+
+    got: ClassVar[list[tuple[str, str | None, bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append((self.path, self.headers.get("x-team"), body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def test_spans_are_sent_to_the_collector_that_the_environment_names() -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="shepherd[otel] is not installed")
+    with HTTPServer(("127.0.0.1", 0), _Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{collector.server_port}"
+        run(OTEL_TRACES_EXPORTER="otlp", OTEL_EXPORTER_OTLP_ENDPOINT=address, OTEL_EXPORTER_OTLP_HEADERS="x-team=sheep")
+        collector.shutdown()
+    ((path, team, body),) = _Collector.got
+    assert (path, team) == ("/v1/traces", "sheep")
+    assert b"a span" in body
