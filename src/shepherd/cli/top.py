@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from rich.text import Text
 from shepherd.cli import render, start
 from shepherd.cli.answer import bar, clean
 from shepherd.cli.models import size
-from shepherd.cli.serve import is_loopback, url
+from shepherd.cli.reach import connect, find_address
 from shepherd.cli.signals import handling
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -147,41 +146,9 @@ def _message(answer: httpx2.Response) -> str:
 
 def _client(config: Config, address: str | None, given_keys: tuple[str, ...]) -> httpx2.Client:
     """A client of the server at `address`, or of the one that `config` would start on this machine."""
-    if address is None:
-        if config.server.port == 0:
-            raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-        address = url(_from_here(config.server.host.strip("[]")), config.server.port)
-        keys = config.server.api_keys or ()
-    else:
-        # The configured keys are those of our own server; they go nowhere else.
-        keys = given_keys
-    headers = {b"authorization": b"Bearer " + keys[0].encode("utf-8", "surrogateescape")} if keys else {}
-    target = httpx2.URL(_checked(address))
-    # A proxy of the environment cannot know what runs on this machine.
-    return httpx2.Client(
-        base_url=target, headers=headers, timeout=TIMEOUT_S, trust_env=not is_loopback(target.host.strip("[]"))
-    )
-
-
-def _from_here(host: str) -> str:
-    """Where a server that listens on `host` can be found on this machine."""
-    try:
-        found = ip_address(host)
-    except ValueError:
-        return host
-    return ("127.0.0.1" if found.version == 4 else "::1") if found.is_unspecified else host
-
-
-def _checked(address: str) -> str:
-    """`address` as a base URL: with its scheme, without what users put behind it. Raises: `UsageError`."""
-    text = address if "://" in address else f"http://{address}"
-    try:
-        found = httpx2.URL(text)
-    except (httpx2.InvalidURL, ValueError):
-        found = httpx2.URL("")
-    if found.scheme not in {"http", "https"} or not found.host or len(text.split()) != 1:
-        raise click.UsageError(f"{address!r} is no address of a server; write one such as http://127.0.0.1:8000.")
-    return str(found.copy_with(query=None, fragment=None)).rstrip("/").removesuffix("/v1").rstrip("/")
+    if address is None and config.server.port == 0:
+        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
+    return connect(find_address(config, address, given_keys), TIMEOUT_S)
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------

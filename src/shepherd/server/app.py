@@ -181,7 +181,8 @@ def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
 
     _add_reading(app, "/health", health)
     _add_reading(app, "/", root)
-    app.add_api_route("/v1/health", health, methods=["GET", "HEAD"], include_in_schema=False)
+    for path, handler in (("/v1/health", health), ("/v1", root)):  # `/v1` is what clients probe whose base URL ends so
+        app.add_api_route(path, handler, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:

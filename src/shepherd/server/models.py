@@ -64,7 +64,8 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
     for path, handler in (("/v1/models", models), ("/v1/models/{model_id:path}", model)):
         app.add_api_route(path, handler, methods=["GET"], response_class=JSONResponse)
         app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
-    app.add_api_route("/models", models, methods=["GET", "HEAD"], include_in_schema=False)
+    for path in ("/models", "/v1/v1/models"):  # clients with a base URL that lacks its `/v1`, or has it twice
+        app.add_api_route(path, models, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def still_loading() -> EngineDown:
