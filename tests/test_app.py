@@ -1,21 +1,39 @@
-"""The composition root: what is opened, in which order, and what is refused before anything is loaded."""
+"""The composition root: what is opened, in which order, and what is refused before anything is loaded; and models that
+are loaded when they are asked for."""
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import gguf
+import psutil
 import pytest
 
 import shepherd
 from shepherd import config as configuration
 from shepherd.app import App, Loading
-from shepherd.core import ConfigError, EngineDown, Event, Message, Request, TextDelta, fold
+from shepherd.core import (
+    Completion,
+    ConfigError,
+    EngineDown,
+    EngineError,
+    Event,
+    Finished,
+    InvalidRequest,
+    Message,
+    Request,
+    Started,
+    TextDelta,
+    UnknownModel,
+    fold,
+)
 from shepherd.engine.selftest import build_id
+from shepherd.fleet.roster import Roster
 
 pytestmark = pytest.mark.model
 
@@ -33,6 +51,19 @@ async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str
         async for event in stream:
             events.append(event)
     return fold(events).message.text
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread is about to do; figures for displays, for example, follow a moment later."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it has not come about")
+
+
+def jobs(app: App) -> dict[str, int]:
+    return {name: stats.jobs for name, stats in app.stats().items()}
 
 
 async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
@@ -77,10 +108,7 @@ async def test_two_caches_share_one_models_weights_and_answer_at_once(tmp_path: 
     assert sum(loading.stage == "weights" and loading.fraction == 1.0 for loading in seen) == 1
     first, second = await asyncio.gather(ask(app, "one"), ask(app, "two"))
     assert first == second == "Hello! How can I help you?"
-    for _ in range(200):  # figures for displays follow a moment later
-        if all(usage.used > 0 for usage in app.health().caches.values()):
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: all(usage.used > 0 for usage in app.health().caches.values()))
     assert {name: usage.used > 0 for name, usage in app.health().caches.items()} == {"a": True, "b": True}
     assert [stats.jobs for stats in app.stats().values()] == [1, 1]
     await app.clear("a")
@@ -199,3 +227,339 @@ async def test_a_conversation_in_python() -> None:
                     said += event.text
         assert "Bob" in said
         assert session.usage.cache_read > 0
+
+
+# Models on demand
+
+SAID = "Hello! How can I help you?"
+THREE = """
+[models.main]
+path = "embedded"
+[models.other]
+path = "embedded"
+[models.third]
+path = "embedded"
+[caches.main]
+model = "main"
+n_ctx = 512
+[caches.other]
+model = "other"
+n_ctx = 512
+[caches.third]
+model = "third"
+n_ctx = 512
+"""
+DEMAND = THREE.replace("[models.other]", '[models.other]\nload = "demand"').replace(
+    "[models.third]", '[models.third]\nload = "demand"'
+)
+
+
+def loaded(app: App) -> list[str]:
+    return [card.id for card in app.models() if card.loaded]
+
+
+@asynccontextmanager
+async def running(app: App) -> AsyncIterator[App]:
+    await app.load()
+    try:
+        yield app
+    finally:
+        await app.aclose()
+
+
+async def test_without_routes_a_models_name_is_its_own_and_every_other_name_the_default(tmp_path: Path) -> None:
+    async with running(make(tmp_path, "[models.a]\npath = 'embedded'\n[models.b]\npath = 'embedded'\n")) as app:
+        assert loaded(app) == ["a"]
+        assert await ask(app, "gpt-4") == SAID
+        assert loaded(app) == ["a"]
+        for name in ("b", "B:latest", "claude-local-b"):
+            assert await ask(app, name) == SAID
+        assert loaded(app) == ["a", "b"]
+        await until(lambda: jobs(app) == {"a": 1, "b": 3})
+        assert app.n_loads() == {"a": 1, "b": 1}
+
+
+async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    needed = card_of(make(tmp_path, DEMAND), tmp_path).memory_bytes
+    app = make(tmp_path, f"memory_budget = {2 * needed + needed // 2}\n{DEMAND}")
+    async with running(app):
+        assert loaded(app) == ["main"]
+        assert list(app.health().caches) == list(app.stats()) == ["main"]
+        with caplog.at_level(logging.INFO):
+            assert await ask(app, "other") == SAID
+        assert "loading model 'other': 100 %" in caplog.text
+        assert loaded(app) == ["main", "other"]
+        assert list(app.stats()) == ["main", "other"]
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            assert await ask(app, "third") == SAID
+        assert "unloading model 'other': to make room for 'third'" in caplog.text
+        assert loaded(app) == ["main", "third"]
+        async with aclosing(app.stream(Request("third", (Message.user("Hello!"),)))) as stream:
+            await anext(stream)
+            with pytest.raises(EngineDown, match=r"model 'other' needs .*MiB.*'main'.*'third'.*memory_budget"):
+                await ask(app, "other")
+        assert await ask(app, "other") == SAID
+        assert loaded(app) == ["main", "other"]
+
+
+def card_of(app: App, tmp_path: Path) -> Any:
+    """Of the default model, without loading anything."""
+    made = Roster(app.config, env={}, budget_bytes=2**40)
+    return next(card for _, card in made.cards())
+
+
+async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        names = ["other", "third", "main", "other", "third", "other"]
+        assert await asyncio.gather(*(ask(app, name) for name in names)) == [SAID] * len(names)
+        assert app.n_loads() == {"main": 1, "other": 1, "third": 1}
+
+
+async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+
+        async def use(keep_alive: float) -> None:
+            request = Request("other", (Message.user("Hello!"),), extra={"keep_alive": keep_alive})
+            async with aclosing(app.stream(request)) as stream:
+                _ = [event async for event in stream]
+
+        await use(60.0)
+        now = time.time()
+        by_name = {card.id: card for card in app.models()}
+        assert 50 < (by_name["other"].expires or 0) - now < 70
+        assert by_name["main"].expires is None
+        await use(-1.0)
+        assert {card.id: card.expires for card in app.models()}["other"] is None
+        await use(0.0)
+        await until(lambda: loaded(app) == ["main"])
+        assert app.health().status == "ok"
+
+
+async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+
+        async def say_nothing(model: str, **extra: float) -> list[Event]:
+            async with aclosing(app.stream(Request(model, extra=extra))) as stream:
+                return [event async for event in stream]
+
+        assert await say_nothing("other") == [Started("other"), Finished("end")]
+        assert loaded(app) == ["main", "other"]
+        assert await say_nothing("other", keep_alive=0) == [Started("other"), Finished("end")]
+        assert loaded(app) == ["main"]
+        await say_nothing("other", keep_alive=0)
+        assert app.n_loads()["other"] == 1
+
+
+async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        assert await app.unload("MAIN:latest")
+        assert not await app.unload("main")
+        assert loaded(app) == []
+        assert app.stats() == {}
+        with pytest.raises(UnknownModel, match="known: main, other, third"):
+            await app.unload("nope")
+        assert await ask(app, "main") == SAID
+        assert loaded(app) == ["main"]
+
+
+async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_looked_for_again(
+    tmp_path: Path, lamb: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = tmp_path / "late.gguf"
+    text = DEMAND.replace(
+        '[models.other]\nload = "demand"\npath = "embedded"', f'[models.other]\nload = "demand"\npath = "{late}"'
+    )
+    async with running(make(tmp_path, text)) as app:
+        assert "model 'other' cannot be loaded now" in caplog.text
+        assert await ask(app, "main") == SAID
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"model 'other' cannot be loaded: .*late\.gguf"):
+                await ask(app, "other")
+        late.write_bytes(lamb.read_bytes())
+        assert await ask(app, "other") == SAID
+        assert {card.id: card.n_ctx for card in app.models()}["other"] == 512
+
+
+async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path: Path) -> None:
+    alien = write_gguf(tmp_path / "alien.gguf", architecture="alien")
+    async with running(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"alien\.gguf cannot be loaded"):
+                await ask(app, "alien")
+        assert await ask(app, "other") == SAID
+
+
+async def test_background_requests_leave_the_main_conversation_where_it_is(
+    tmp_path: Path, two_caches: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Loading] = []
+    app = make(tmp_path, two_caches)
+    with caplog.at_level(logging.INFO):
+        await app.load(seen.append)
+    assert sum(loading.stage == "weights" and loading.fraction == 1.0 for loading in seen) == 1
+    history = [Message.user("My name is Bob.")]
+    cached = []
+    for turn in range(3):
+        async with aclosing(app.stream(Request("claude-sonnet-4", tuple(history)))) as stream:
+            reply = fold([event async for event in stream])
+        cached.append((reply.usage.cache_read, reply.usage.prompt))
+        history += [reply.message, Message.user(f"Question {turn}")]
+        assert await ask(app, "claude-3-5-haiku-20241022", "Title for: " + "word " * 100 + str(turn))
+    before = cached[0][1]
+    for n_cached, n_prompt in cached[1:]:
+        assert n_cached >= before - 2
+        before = n_prompt
+    await until(lambda: jobs(app) == {"main": 3, "fast": 3})
+    with pytest.raises(UnknownModel, match="known"):
+        await ask(app, "gpt-4")
+    await app.aclose()
+
+
+async def test_prompts_are_counted_and_texts_cut_into_tokens(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        request = Request("main", (Message.user("Hello!"),), tools=())
+        counted = await app.count(request)
+        async with aclosing(app.stream(request)) as stream:
+            events = [event async for event in stream]
+        assert fold(events).usage.prompt == counted
+        tokens = await app.tokenize("main", "Hello <|im_end|>", special=False, bos=False)
+        assert b"".join(await app.detokenize("main", tokens)) == b"Hello <|im_end|>"
+        assert len(await app.tokenize("main", "Hello <|im_end|>", special=True, bos=False)) < len(tokens)
+        assert await app.count(Request("main", completion=Completion("Hello"))) >= 1
+        with pytest.raises(InvalidRequest, match="99999999"):
+            await app.detokenize("main", [99999999])
+
+
+async def test_what_is_recalled_is_counted_with_the_prompt(tmp_path: Path) -> None:
+    async with running(make(tmp_path, f"[memory]\ndatabase_path = '{tmp_path / 'm.db'}'\n")) as app:
+        store = app.memory("ann")
+        assert store is not None
+        await asyncio.to_thread(store.adopt, "Answer in French.")
+        request = Request("lamb", (Message.user("Hello!"),), user="ann", recall=True)
+        plain = await app.count(Request("lamb", request.messages))
+        async with aclosing(app.stream(request)) as stream:
+            reply = fold([event async for event in stream])
+        assert reply.usage.prompt > plain
+        assert await app.count(request) == reply.usage.prompt
+
+
+VECTORS = """
+[models.main]
+path = "embedded"
+[models.vec]
+path = "embedded"
+pooling = "mean"
+"""
+
+
+async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_made_for_them(tmp_path: Path) -> None:
+    async with running(make(tmp_path, VECTORS)) as app:
+        assert loaded(app) == ["main"]
+        kinds = {card.id: (card.kind, card.capabilities) for card in app.models()}
+        assert kinds["vec"] == ("embedding", ("embedding",))
+        assert kinds["main"][0] == "chat"
+        made = await app.embed("text-embedding-3-small", ["a cat", "a dog"])
+        assert (made.model, len(made.vectors)) == ("vec", 2)
+        assert sum(value * value for value in made.vectors[0]) == pytest.approx(1, abs=1e-5)
+        assert loaded(app) == ["main", "vec"]
+        assert (await app.embed("", ["a cat"])).model == "vec"
+        own = await app.embed("main", ["a cat"], dimensions=8)
+        assert (own.model, len(own.vectors[0])) == ("main", 8)
+        assert await app.unload("main")
+        with pytest.raises(InvalidRequest, match=r"'vec' makes vectors of texts and cannot chat.*/v1/embeddings"):
+            await ask(app, "vec")
+        tokens = await app.tokenize("vec", "a cat<|im_end|>", special=True, bos=True)
+        assert b"".join(await app.detokenize("vec", tokens)) == b"a cat<|im_end|>"
+
+
+async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_memory(
+    tmp_path: Path, lamb: Path
+) -> None:
+    text = f"{DEMAND}[memory]\nembedding_model = '{lamb}'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
+    async with running(make(tmp_path, text)) as app:
+        assert loaded(app) == ["main", "lamb"]
+        assert (await app.embed("", ["a"])).model == "lamb"
+        await app.unload("lamb")
+        request = Request("main", (Message.user("I keep sheep."),), user="ann", archive=True, max_tokens=4)
+        async with aclosing(app.stream(request)) as stream:
+            _ = [event async for event in stream]
+        store = app.memory("ann")
+        assert store is not None
+        await asyncio.to_thread(store.embed)
+        assert await asyncio.to_thread(store.search, "sheep")
+        removed = await app.forget("ann", matching="sheep")
+        assert removed
+        assert loaded(app) == ["main", "lamb"]
+
+
+async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        with pytest.raises(InvalidRequest, match=r"no model that makes vectors is configured; add one") as caught:
+            await app.embed("", ["a"])
+        assert caught.value.status == 400
+        with pytest.raises(InvalidRequest, match="'nope' does not exist") as caught:
+            await app.embed("nope", ["a"])
+        assert caught.value.status == 404
+
+
+async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Path) -> None:
+    async with running(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
+        assert (app.facts().cache, app.health().status) == ("", "ok")
+        assert len((await app.embed("x", ["a"])).vectors) == 1
+        with pytest.raises(ConfigError, match="cannot chat"):
+            app.session()
+
+
+async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:
+    kv = f"[kv]\ndisk = true\nfolder = '{tmp_path / 'kv'}'\n"
+    async with running(make(tmp_path, kv + DEMAND)) as app:
+        text = "Tell me about sheep. " * 20
+
+        async def cached() -> int:
+            async with aclosing(app.stream(Request("other", (Message.user(text),), max_tokens=4))) as stream:
+                return fold([event async for event in stream]).usage.cache_read
+
+        assert await cached() == 0
+        await app.unload("other")
+        assert list((tmp_path / "kv").glob("*.kv"))
+        assert await cached() > 50
+        await app.unload("other")
+        await app.clear("other")
+        assert not list((tmp_path / "kv").glob("*.kv"))
+        assert await cached() == 0
+
+
+async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, lamb: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        main, other, _ = app.models()
+        assert (main.loaded, other.loaded) == (True, False)
+        assert (other.n_ctx, other.architecture, other.parameters) == (512, "llama", "5.3M")
+        assert other.n_bytes == lamb.stat().st_size
+        assert other.capabilities == ("completion", "tools")
+        assert "im_start" in other.template
+        assert other.memory_bytes > other.n_bytes
+        assert other.expires is None
+
+
+async def test_the_memory_of_what_is_loaded_is_about_what_was_computed(tmp_path: Path) -> None:
+    """The estimate is what the budget is kept with: it may be too high, and must not be far too low."""
+    before = psutil.Process().memory_info().rss
+    async with running(make(tmp_path, THREE)) as app:
+        told = sum(card.memory_bytes for card in app.models())
+        assert psutil.Process().memory_info().rss - before < 2 * told
+
+
+async def test_a_default_model_may_wait_for_its_first_request_where_a_server_wants_that(tmp_path: Path) -> None:
+    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
+    await app.load(lazy=True)
+    assert loaded(app) == []
+    assert (app.health().status, app.facts().n_ctx, app.facts().model) == ("ok", 4096, "lamb")
+    assert await ask(app) == SAID
+    await app.aclose()
+    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
+    await app.load()
+    assert loaded(app) == ["lamb"]
+    await app.aclose()

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shepherd import config
+from shepherd.backends.router import Route
 from shepherd.config import Config, RouteConfig
+from shepherd.config.reach import covers
 from shepherd.core import ConfigError, Sampling
 
 PAGE = (Path(__file__).parent.parent / "docs" / "config.md").read_text("utf-8")
@@ -274,7 +278,9 @@ def test_another_model_is_put_into_the_default_cache(load: Load, tmp_path: Path,
     assert made.caches == (
         config.CacheConfig("main", "new", 4096),
         config.CacheConfig("fast", "small"),
+        config.CacheConfig("big", "big"),
     )
+    assert model(made, "big").load == "demand"
     assert made.models[0] == config.ModelConfig("new", str(tmp_path / "new.gguf"))
     assert made.routes[-1] == RouteConfig(match="*", cache="main")
 
@@ -731,6 +737,208 @@ def _open(made: Config) -> Config:
         sources=(),
         warnings=(),
         providers=tuple(replace(each, api_key=None) for each in made.providers),
-        server=replace(made.server, api_keys=None),
+        server=replace(made.server, api_keys=None, keys=None),
         mcp_servers=tuple(replace(each, env={}, headers={}) for each in made.mcp_servers),
     )
+
+
+# Models that come and go
+
+
+LOADS = """
+[models.big]
+path = "big.gguf"
+[models.spare]
+path = "spare.gguf"
+keep_alive = "10m"
+[models.vec]
+path = "vec.gguf"
+pooling = "cls"
+load = "start"
+[caches.main]
+model = "big"
+"""
+
+
+def test_models_without_a_cache_get_one_on_demand(load: Load) -> None:
+    made = load(LOADS)
+    assert [(each.name, each.load, each.keep_alive) for each in made.models] == [
+        ("big", "start", None),
+        ("spare", "demand", 600),
+        ("vec", "start", None),
+    ]
+    assert [(each.name, each.model) for each in made.caches] == [("main", "big"), ("spare", "spare"), ("vec", "vec")]
+    assert RouteConfig(model="spare", cache="spare") in made.routes
+    assert made.routes[-1] == RouteConfig(match="*", cache="main")
+
+
+def test_without_any_cache_the_first_model_is_loaded_at_the_start(load: Load) -> None:
+    made = load("[models.b]\npath = 'b.gguf'\n[models.a]\npath = 'a.gguf'")
+    assert [(each.name, each.load) for each in made.models] == [("b", "start"), ("a", "demand")]
+    made = load("[models.b]\npath = 'b.gguf'\n[models.a]\npath = 'a.gguf'", flags={"model": "a"})
+    assert [(each.name, each.load) for each in made.models] == [("a", "start"), ("b", "demand")]
+
+
+def test_a_cache_of_a_models_name_on_another_model_keeps_its_name(load: Load) -> None:
+    made = load("[models.a]\npath = 'a.gguf'\n[models.b]\npath = 'b.gguf'\n[caches.b]\nmodel = 'a'\n")
+    assert [(each.name, each.model) for each in made.caches] == [("b", "a"), ("b-2", "b")]
+
+
+def test_rules_of_a_file_alone_decide_what_goes_where(load: Load) -> None:
+    made = load(f'{LOADS}[[routes]]\nmatch = "*"\ncache = "spare"\nbackground = true\n')
+    assert made.routes == (RouteConfig(match="*", cache="spare", background=True),)
+
+
+KEYS = """
+[server]
+concurrent = 8
+[[server.keys]]
+name = "ann"
+key = "hush-1"
+requests_per_minute = 60
+[[server.keys]]
+name = "bob"
+key_env = "BOBS_KEY"
+concurrent = 2
+[[server.keys]]
+name = "eve"
+key_hash = "sha256:{digest}"
+""".replace("{digest}", "ab" * 32)
+
+
+def test_keys_have_names_and_limits_and_come_from_the_environment_or_as_a_hash(load: Load) -> None:
+    made = load(KEYS, env={"BOBS_KEY": "hush-2"})
+    ann, bob, eve = made.server.keys or ()
+    assert (ann.name, ann.key, ann.requests_per_minute, ann.concurrent) == ("ann", "hush-1", 60, None)
+    assert (bob.key, bob.concurrent) == ("hush-2", 2)
+    assert (eve.key, eve.key_hash) == (None, "sha256:" + "ab" * 32)
+    assert made.server.concurrent == 8
+    assert made.warnings == ()
+    assert "hush" not in repr(made)
+    assert "# keys: set, not shown, for ann, bob, eve" in config.to_toml(made)
+    assert "hush" not in config.to_toml(made)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ('key = "a"', r"server\.keys\[0\]\.name: needs a name"),
+        ('name = "a"', r"server\.keys\[0\]: needs one of key, key_env and key_hash"),
+        ('name = "a"\nkey = "b"\nkey_env = "C"', "needs one of"),
+        ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the environment has no NOBODY_SETS_THIS"),
+        ('name = "a"\nkey_hash = "md5:12"', r"key_hash: is written sha256:"),
+        ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
+        ('name = "a"\nkey = 7', r"got a int, expected a text"),
+    ],
+)
+def test_a_wrong_key_is_refused_by_its_place(load: Load, row: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        load(f"[[server.keys]]\n{row}\n")
+    assert "shepherd.toml" in caught.value.message
+
+
+def test_no_keys_at_all_is_closed_and_says_so(load: Load) -> None:
+    made = load("[server]\nkeys = []")
+    assert made.server.keys == ()
+    assert "server.keys holds no key: every request will be refused" in made.warnings[0]
+    assert load().server.keys is None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("300", 300), ("0", 0), ("-1", -1), ("-5", -1), ("1.5", 1.5), ('"5m"', 300), ('"1h30m"', 5400), ('"90s"', 90),
+        ('"500ms"', 0.5), ('"-1"', -1), ('"-1s"', None), ('"2d"', 172_800), ('"300"', 300), ('"5 m"', None),
+        ('""', None), ('"m"', None), ("true", None), ('"nan"', None), ('"inf"', None), ("1e300", None),
+        ('"5m3"', None), ("[]", None),
+    ],
+)  # fmt: skip
+def test_times_are_written_in_many_ways(load: Load, said: str, expected: float | None) -> None:
+    text = f"[models.a]\npath = 'a.gguf'\nkeep_alive = {said}\n"
+    if expected is None:
+        with pytest.raises(ConfigError, match=r"models\.a\.keep_alive: got .*, expected a number of seconds"):
+            load(text)
+    else:
+        assert load(text).models[0].keep_alive == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("8589934592", 8 * 2**30), ('"8 GiB"', 8 * 2**30), ('"8GB"', 8 * 2**30), ('"8g"', 8 * 2**30),
+        ('"1.5 GiB"', 3 * 2**29), ('"512MiB"', 2**29), ('"80%"', 0.8), ('"80 %"', 0.8), ("0.5", 0.5), ("1.0", 1.0),
+        ("1", 1),
+        ('"100%"', 1.0), ('"120%"', None), ('"0%"', None), ("0", None), ("-1", None), ("true", None), ('"lots"', None),
+        ('"8 XiB"', None), ("1.5", None), ('"200%"', None),
+        ('"4096"', 4096), ('"100 b"', 100),
+    ],
+)  # fmt: skip
+def test_amounts_of_memory_are_written_in_many_ways(load: Load, said: str, expected: float | None) -> None:
+    if expected is None:
+        with pytest.raises(ConfigError, match=r"memory_budget: got .*, expected a number of bytes"):
+            load(f"memory_budget = {said}\n")
+    else:
+        found = load(f"memory_budget = {said}\n").memory_budget
+        assert (found, type(found)) == (expected, type(expected))
+
+
+# Routes that cannot be reached
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "hidden"),
+    [
+        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/messages"}, True),
+        ({"endpoint": "/v1/*"}, {"endpoint": "/messages"}, True),
+        ({"endpoint": "/v1/messages"}, {"endpoint": "/messages"}, True),
+        ({"endpoint": "/v1/messages"}, {"endpoint": "/v1/messages/count_tokens"}, True),
+        ({"endpoint": "/v1/messages/count_tokens"}, {"endpoint": "/v1/messages"}, False),
+        ({"endpoint": "/api/*"}, {"endpoint": "/v1/*"}, False),
+        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/m*"}, True),
+        ({"endpoint": "*"}, {"match": "*x*"}, True),
+        ({"endpoint": "/v1/messages"}, {"match": "x"}, False),
+        ({"endpoint": "/v1/messages", "match": "*"}, {"endpoint": "/v1/messages", "model": "x"}, True),
+        ({"match": "*b*"}, {"match": "a[bc]"}, False),
+        ({"match": "a*"}, {"match": "a[bc]"}, True),
+        ({"match": "a[bc]"}, {"match": "a[bc]"}, True),
+        ({"match": "?"}, {"match": "a"}, False),
+    ],
+)
+def test_a_rule_is_hidden_by_paths_and_classes_only_where_that_is_certain(
+    load: Load, first: dict[str, str], second: dict[str, str], hidden: bool
+) -> None:
+    rules = [json.dumps(rule | {"cache": "main"}).replace('": ', '" = ') for rule in (first, second)]
+    made = load(f"routes = [{', '.join(rules)}]\n[caches.main]\n")
+    assert any("routes[1] can never be reached" in warning for warning in made.warnings) == hidden
+
+
+def test_a_rule_whose_own_words_disagree_takes_nothing(load: Load) -> None:
+    rules = '{ model = "qwen", match = "gpt*", cache = "main" }, { match = "*", cache = "main" }'
+    made = load(f"routes = [{rules}]\n[caches.main]\n")
+    assert len(made.warnings) == 1
+    assert (
+        "routes[0] can never be reached, because its model 'qwen' is none that its match 'gpt*' takes"
+        in made.warnings[0]
+    )
+
+
+GLOBS = st.text("ab*?[]", min_size=1, max_size=5)
+WORDS = st.text("ab", max_size=5)
+RULES = st.builds(
+    RouteConfig,
+    match=st.none() | GLOBS,
+    model=st.none() | st.text("ab", min_size=1, max_size=3),
+    endpoint=st.none() | st.sampled_from(["/v1/a", "/a", "/v1/*", "/v1/a/count_tokens", "/v1/a*", "*", "/v1/[ab]"]),
+)
+PATHS = ["/v1/a", "/a", "/v1/b", "/v1/a/count_tokens", "/v1/v1/a", "/api/a"]
+
+
+@given(RULES, RULES, st.lists(WORDS, min_size=1, max_size=20))
+@settings(deadline=None, max_examples=500)
+def test_what_one_rule_is_said_to_cover_it_takes(first: RouteConfig, second: RouteConfig, names: list[str]) -> None:
+    if not covers(first, second):
+        return
+    rules = [Route("x", match=rule.match, model=rule.model, endpoint=rule.endpoint) for rule in (first, second)]
+    for name in (*names, second.model or "", (second.match or "").replace("*", "")):
+        for path in PATHS:
+            assert not rules[1].takes(name, path) or rules[0].takes(name, path)

@@ -1,9 +1,9 @@
 """The composition root: a configuration becomes running parts, started and stopped in order.
 
-    Config ─▶ model files ─▶ Weights (once per model) ─▶ one context, engine and back end per cache ─▶ Router
-           ─▶ memory file ─▶ Shelf (one store per user) ─▶ beside every back end ─────────────────────▶
+    Config ─▶ Roster (what could be loaded) ─▶ Fleet (what is loaded) ◀─ Desk (what is asked for) ◀─ requests
+           ─▶ memory file ─▶ Shelf (one store per user) ─▶ beside every back end
 
-Nothing below reads the configuration; nothing here decides what a part does.
+Nothing below but `roster` and `opening` reads the configuration; nothing here decides what a part does.
 """
 
 from __future__ import annotations
@@ -13,34 +13,29 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from shepherd import config as configuration
 from shepherd.agent.meanings import Meanings
-from shepherd.agent.remember import Remembering
 from shepherd.agent.session import Session
-from shepherd.backends.base import CacheUsage, Health, ModelCard
-from shepherd.backends.constrain import Constraints
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.backends.router import Route, Router
-from shepherd.backends.speech import Sources, Speech, find_speech
-from shepherd.config import CacheConfig, Config, ModelConfig
-from shepherd.core import ConfigError, EngineDown, Event, InvalidRequest, Request, ToolSpec
-from shepherd.dialects.prompt import end_of_answer
-from shepherd.engine import catalog, gguf
-from shepherd.engine.engine import Engine
-from shepherd.engine.pool import Tiers
-from shepherd.engine.sizing import context_size
+from shepherd.config import Config
+from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request, ToolSpec
+from shepherd.engine.snapshots import file as snapshot
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.work import EngineOptions
+from shepherd.fleet.desk import Desk
+from shepherd.fleet.leases import Fleet
+from shepherd.fleet.opening import Loading, Opened, Opener, Progress, in_log
+from shepherd.fleet.roster import Entry, Roster, budget_of
 from shepherd.memory.forget import Removed
 from shepherd.memory.scope import shelf_of
 from shepherd.memory.store import MemoryStore
@@ -49,30 +44,14 @@ from shepherd.tools.groups import GROUPS
 from shepherd.tools.memory import MemoryTools
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp import Weights
-    from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.backends.local import LocalBackend
+
+__all__ = ["App", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
 
 logger = logging.getLogger(__name__)
 
 RESULT_TOKENS = 2048
 """What one result of a tool may take of the context at most, and never more than a quarter of it."""
-
-SWITCH_INTERVAL_S = 0.0002
-
-IDLE_SEQUENCES = 28
-"""Conversations that a cache can hold besides those that are computed, where one more costs nothing."""
-IDLE_STATES = 2
-"""The same where each one costs the memory of a whole state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """How far the start has come."""
-
-    stage: Literal["selftest", "weights", "context"]
-    name: str
-    fraction: float
-    """0.0 to 1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,80 +86,142 @@ class App:
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
         self._shelf = shelf_of(config.memory, self._env)
-        self._embedding: EmbeddingModel | None = None
         self._meanings: Meanings | None = None
-        self._backends: dict[str, LocalBackend] = {}
-        self._answering: dict[str, Remembering] = {}
-        """By cache, its back end with the memory beside it."""
-        self._weights: dict[str, Weights] = {}
-        self._constraints: dict[str, Constraints] = {}
-        self._cards: list[ModelCard] = []
-        self._router: Router | None = None
+        self._desk: Desk | None = None
+        self._opener: Opener | None = None
+        self._is_ready = False
         self._facts: Facts | None = None
         self._failure = ""
-        self._loading = threading.Lock()
+        self._starting: Progress | None = None
+        """Whom to tell of progress during `load`; afterwards it goes to the log."""
+        self._fingerprints: dict[str, str] = {}
+        """By cache, of the runtimes that have been: theirs are the conversations on disk."""
+        self._preparing = threading.Lock()
         self._closed = False
 
-    async def load(self, on_progress: Callable[[Loading], None] | None = None) -> None:
-        """Open every cache; takes long. `on_progress` is called from another thread.
+    async def load(self, on_progress: Callable[[Loading], None] | None = None, *, lazy: bool = False) -> None:
+        """Look at all models and open those that are loaded at the start; takes long.
+
+        `on_progress` is called from another thread. `lazy`: the default model may wait for its first request, where
+        the configuration says so.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
+        self._starting = on_progress or (lambda loading: None)
         try:
-            await asyncio.to_thread(self._load, on_progress or (lambda loading: None))
+            await asyncio.to_thread(self._prepare, self._starting)
+            if (desk := self._desk) is not None:
+                if desk.roster.memory is not None:  # before anything that remembers
+                    await self._load_meanings(desk, desk.roster.memory)
+                default = self.config.models[0].name
+                for name, entry in list(desk.roster.entries.items()):
+                    if entry.model.load == "start" or (name == default and not lazy):
+                        async with desk.fleet.use(name):
+                            pass
+                await asyncio.to_thread(self._learn_facts, desk)
+                self._is_ready = True
         except Exception as error:
+            if self._closed:  # stopped while it was loading: nobody waits for it
+                return
             self._failure = str(error)
             raise
+        finally:
+            self._starting = None
 
     async def aclose(self) -> None:
         """Stop every engine, then free the weights, then close the memory."""
         await asyncio.to_thread(self._close)
 
-    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        """The answer of whichever cache the routes choose; see `Backend.stream`.
+    # what is asked of models; all of it raises `EngineDown` before `load` is done and after `aclose`
 
-        Raises: `EngineDown` while the models are loading.
+    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
+        """The answer of whichever cache the routes choose, its model loaded if need be; see `Backend.stream`.
+
+        A request that says nothing at all loads its model, or unloads it if it is to stay for no time.
         """
-        if self._router is None:
-            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
-        return self._router.stream(request, endpoint=endpoint)
+        return self._ready().stream(request, endpoint=endpoint)
+
+    async def count(self, request: Request, *, endpoint: str = "") -> int:
+        """How many tokens the prompt of `request` has."""
+        return await self._ready().count(request, endpoint=endpoint)
+
+    async def tokenize(
+        self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
+    ) -> list[int]:
+        """See `Service.tokenize`."""
+        return await self._ready().tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
+
+    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
+        """See `Service.detokenize`."""
+        return await self._ready().detokenize(model, tokens, endpoint=endpoint)
+
+    async def embed(
+        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None = None,
+        truncate: bool = True, endpoint: str = "",
+    ) -> Embeddings:  # fmt: skip
+        """See `Service.embed`; a name that no model has means the one that makes vectors."""
+        return await self._ready().embed(model, inputs, dimensions=dimensions, truncate=truncate)
+
+    async def unload(self, model: str) -> bool:
+        """Free the model of this name as soon as nothing uses it; False when it was not loaded.
+
+        Raises: `UnknownModel`.
+        """
+        return await self._ready().unload(model)
+
+    # what is told
 
     def models(self) -> tuple[ModelCard, ...]:
-        """One card per model that is loaded, in the order of the configuration."""
-        return tuple(self._cards)
+        """One card per model that can be asked for, loaded or not, in the order of the configuration; none before
+        `load` is done."""
+        return self._desk.models() if self._desk and self._is_ready else ()
 
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
-        default = self.config.caches[0]
-        model = self._model(default).path
-        name = self._facts.path.name if self._facts else Path(model).name
+        backend = self.config.backend
+        name = self._facts.path.name if self._facts else Path(self.config.models[0].path).name
         caches = {
             cache: CacheUsage(backend.engine.n_ctx, backend.engine.used, backend.model)
-            for cache, backend in list(self._backends.items())
+            for cache, backend in self._backends().items()
         }
         if self._failure:
-            return Health("error", self.config.backend, name, caches, self._failure)
-        if self._router is None:
-            return Health("loading", self.config.backend, name, caches, "the model is still loading")
-        return Health("ok", self.config.backend, name, caches)
+            return Health("error", backend, name, caches, self._failure)
+        if not self._is_ready:
+            return Health("loading", backend, name, caches, "the model is still loading")
+        return Health("ok", backend, name, caches)
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the figures of every cache that is open; cheap, from any thread."""
-        return {cache: backend.engine.stats() for cache, backend in list(self._backends.items())}
+        return {cache: backend.engine.stats() for cache, backend in self._backends().items()}
 
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
         return self._shelf.n_archived
 
+    def n_loads(self) -> dict[str, int]:
+        """How often each model was loaded since the start."""
+        return self._desk.fleet.n_loads() if self._desk else {}
+
+    def facts(self) -> Facts:
+        """What is running by default. Raises: `EngineDown` before `load` is done."""
+        if self._facts is None:
+            raise EngineDown(self._failure or "the model is still loading")
+        return self._facts
+
+    # what is held and remembered
+
     async def clear(self, name: str) -> None:
-        """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
+        """Forget what a cache holds, kept copies included; answers in the making go on.
 
         Raises: `EngineDown`.
         """
-        backend = self._backends.get(name)
-        if backend is None:
-            raise EngineDown("the cache was closed meanwhile")
-        await backend.engine.clear()
+        async with self._ready().fleet.borrow() as loaded:
+            for opened in loaded:
+                if name in opened.backends:
+                    await opened.backends[name].engine.clear()
+                    return
+        # It is not loaded; what it has left on disk would come back with it.
+        await asyncio.to_thread(self._drop_snapshots_of, name)
 
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user; None for somebody unknown. May open a file: not on the event loop.
@@ -208,31 +249,30 @@ class App:
         removed = await asyncio.to_thread(
             store.forget, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
         )
-        for name, backend in list(self._backends.items()):
-            self._answering[name].forget()
-            backend.forget()
-            await backend.engine.clear()
+        if self._desk is not None:
+            async with self._desk.fleet.borrow() as loaded:
+                for opened in loaded:
+                    await opened.forget()
+        # Those of models that are not loaded now, too.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
-
-    def facts(self) -> Facts:
-        """What is running by default. Raises: `EngineDown` before `load` is done."""
-        if self._facts is None:
-            raise EngineDown(self._failure or "the model is still loading")
-        return self._facts
 
     def session(
         self, *, system: str | None = None, user: str | None = None, recall: bool | None = None, tools: bool = True
     ) -> Session:
-        """A new conversation on the default cache.
+        """A new conversation on the default cache, whose model stays loaded from now on.
 
         `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked, by
         default as the configuration says. `tools`: whether it has tools that the configuration does not name.
 
-        Raises: `EngineDown` before `load` is done; `ConfigError` when the memory that was configured cannot be opened.
-        One that nobody has chosen is done without, with a warning: a machine may have no place to write to.
+        Raises: `EngineDown` before `load` is done; `ConfigError` for a model that cannot chat, and when the memory that
+        was configured cannot be opened. One that nobody has chosen is done without, with a warning: a machine may have
+        no place to write to.
         """
-        facts, config = self.facts(), self.config
+        facts, config, desk = self.facts(), self.config, self._ready()
+        if not facts.cache:
+            raise ConfigError(f"{facts.path.name} makes vectors of texts and cannot chat; choose another model")
+        opened = desk.fleet.hold(desk.entry_of(facts.cache).name)
         try:
             store = self._shelf.of(user)
         except ConfigError as error:
@@ -242,22 +282,22 @@ class App:
             store = user = None
         if recall is None:
             recall = config.memory.recall is not False
+        toolbox = self._toolbox(store, opened.backends[facts.cache]) if store else None
         return Session(
-            self._answering[facts.cache],
+            opened.answering[facts.cache],
             model=facts.model,
             n_ctx=facts.n_ctx,
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
             on_full=config.caches[0].overflow or "evict",
-            toolbox=self._toolbox(store) if store and (tools or config.tools.enabled) else None,
+            toolbox=toolbox if tools or config.tools.enabled else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=recall,
         )
 
-    def _toolbox(self, store: MemoryStore) -> MemoryTools | None:
+    def _toolbox(self, store: MemoryStore, backend: LocalBackend) -> MemoryTools | None:
         """The tools to be offered; None when there are none: a call of such a model is nobody's to answer."""
-        backend = self._backends[self.facts().cache]
 
         def cost(spec: ToolSpec) -> int:
             return backend.count_tokens(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")
@@ -273,46 +313,68 @@ class App:
             count=backend.count_tokens,
         )
 
-    # loading, in its own thread
+    def _ready(self) -> Desk:
+        """Raises: `EngineDown`."""
+        if self._desk is None or not self._is_ready:
+            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
+        return self._desk
 
-    def _load(self, on_progress: Callable[[Loading], None]) -> None:
-        # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
-        # go of the interpreter: with a small model that is several tokens.
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        with self._loading:
-            headers = self._check_files()
+    def _backends(self) -> dict[str, LocalBackend]:
+        return self._desk.backends() if self._desk else {}
+
+    # loading, in threads
+
+    def _prepare(self, on_progress: Progress) -> None:
+        with self._preparing:
+            if self._closed:
+                return
+            budget = budget_of(self.config)
+            roster = Roster(self.config, env=self._env, budget_bytes=budget)
             use_extra_bufts = self._test_library(on_progress)
-            self._open_embedding(use_extra_bufts, on_progress)
-            for cache in self.config.caches:
-                if self._closed:
-                    return
-                self._open_cache(cache, headers, use_extra_bufts, on_progress)
-            self._answering = {name: Remembering(backend, self._shelf) for name, backend in self._backends.items()}
-            self._router = Router(self._answering, [_route(rule, self.config.memory) for rule in self.config.routes])
+            self._opener = Opener(
+                self.config, shelf=self._shelf, folder=self._snapshots, use_extra_bufts=use_extra_bufts
+            )
+            fleet = Fleet(self._open, budget_bytes=budget)
+            for name, entry in roster.entries.items():
+                fleet.add(name, entry.terms)
+            routes = [_route(rule, self.config.memory) for rule in self.config.routes]
+            router = Router(routes, [card.id for _, card in roster.cards()])
+            self._desk = Desk(self.config, roster, fleet, router)
 
-    def _open_embedding(self, use_extra_bufts: bool, on_progress: Callable[[Loading], None]) -> None:
-        """Load the model that makes vectors, if one is configured, and keep making those that are missing."""
-        if (spec := self.config.memory.embedding_model) is None:
-            return
-        from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
+    def _open(self, name: str) -> Opened:
+        """Called by the fleet, on its thread."""
+        desk, opener = self._desk, self._opener
+        assert desk is not None
+        assert opener is not None
+        entry = desk.roster.entries[name]
+        if self._starting is not None:
+            opened = opener.open(entry, self._starting)
+        else:
+            opened = self._open_later(opener, entry)
+        self._fingerprints |= opened.fingerprints
+        return opened
 
-        path = catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
-        on_progress(Loading("weights", path.stem, 0.0))
-        self._embedding = EmbeddingModel.load(path, n_threads=1, use_extra_bufts=use_extra_bufts)
-        on_progress(Loading("weights", path.stem, 1.0))
-        self._shelf.close()
-        self._shelf = shelf_of(self.config.memory, self._env, self._embedding)
+    def _open_later(self, opener: Opener, entry: Entry) -> Opened:
+        """Load a model on demand, and tell the log."""
+        began_s = time.monotonic()
+        logger.info("loading model %r: %.1f MiB", entry.name, entry.terms.n_bytes / 2**20)
+        try:
+            opened = opener.open(entry, in_log(entry.name))
+        except ConfigError as error:  # which is for starts only
+            raise EngineError(f"model {entry.name!r} cannot be loaded: {error}") from error
+        logger.info("model %r is loaded, after %.1f s", entry.name, time.monotonic() - began_s)
+        return opened
+
+    async def _load_meanings(self, desk: Desk, name: str) -> None:
+        """Open the model that makes vectors for what is remembered; it stays to the end."""
+        async with desk.fleet.use(name):
+            opened = desk.fleet.hold(name)
+        assert self._opener is not None
+        await asyncio.to_thread(self._shelf.close)
+        self._shelf = self._opener.shelf = shelf_of(self.config.memory, self._env, opened.embedder)
         self._meanings = Meanings(self._shelf)
 
-    def _check_files(self) -> dict[str, gguf.Header]:
-        """Read every model's header before anything is loaded: a wrong path must not cost a minute."""
-        used = {cache.model for cache in self.config.caches}
-        return {model.name: gguf.read_header(self._find(model)) for model in self.config.models if model.name in used}
-
-    def _find(self, model: ModelConfig) -> Path:
-        return catalog.find(model.path, env=self._env, home=Path.home(), cwd=Path.cwd())
-
-    def _test_library(self, on_progress: Callable[[Loading], None]) -> bool:
+    def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine import selftest  # noqa: PLC0415 - loads the native library
 
         on_progress(Loading("selftest", "native library", 0.0))
@@ -322,146 +384,45 @@ class App:
             logger.warning("%s", verdict.detail)
         return verdict.use_extra_bufts
 
-    def _open_cache(
-        self,
-        cache: CacheConfig,
-        headers: Mapping[str, gguf.Header],
-        use_extra_bufts: bool,
-        on_progress: Callable[[Loading], None],
-    ) -> None:
-        from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
-
-        model = self._model(cache)
-        header = headers[model.name]
-        type_k = cache.cache_type_k or model.cache_type_k or "f16"
-        type_v = cache.cache_type_v or model.cache_type_v or "f16"
-        n_ctx = context_size(
-            header, cache=cache.name, asked=cache.n_ctx, types=(type_k, type_v), is_loaded=model.name in self._weights
-        )
-        weights = self._weights.get(model.name) or self._load_weights(model, header, use_extra_bufts, on_progress)
-        on_progress(Loading("context", cache.name, 0.0))
-        speech = _speech(model, weights, header)
-        # States, and the pools of narrow windows, are made for each sequence there may be.
-        is_dear = weights.is_recurrent or not self.config.kv.swa_full
-        options = ContextOptions(
-            n_ctx=n_ctx,
-            n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
-            n_outputs=cache.sequences,
-            swa_full=self.config.kv.swa_full,
-            n_batch=model.n_batch,
-            n_ubatch=model.n_ubatch,
-            n_threads=model.n_threads,
-            flash_attention=model.flash_attn,
-            cache_type_k=type_k,
-            cache_type_v=type_v,
-        )
-        runtime = LlamaRuntime(weights, options)
-        constraints = self._constraints_of(model.name, weights, speech)
-        engine = Engine(
-            runtime,
-            name=cache.name,
-            show=weights.piece,
-            options=self._engine_options(cache),
-            constrainer=constraints.constrainer,
-        )
-        self._backends[cache.name] = LocalBackend(
-            engine,
-            weights,
-            template=speech.template,
-            with_tools=speech.with_tools,
-            dialect=speech.dialect,
-            constraints=constraints,
-            model=model.name,
-            options=LocalOptions(
-                sampling=model.sampling,
-                reserve=self.config.reserve,
-                max_tokens=self.config.max_tokens,
-                strict_max_tokens=self.config.strict_max_tokens,
-                thinking=self.config.thinking,
-                on_full=cache.overflow or "error",
-                constrain_calls=model.constrain_calls,
-            ),
-        )
-        if all(card.id != model.name for card in self._cards):
-            created = int(weights.path.stat().st_mtime)
-            self._cards.append(ModelCard(model.name, engine.n_ctx, created, weights.description))
-        if self._facts is None:
-            self._facts = Facts(
-                backend=_backend_label(),
-                model=weights.path.stem,
-                path=weights.path,
-                n_ctx=engine.n_ctx,
-                embedded=model.path == "embedded",
-                dialect=speech.dialect.name,
-                cache=cache.name,
-            )
-        logger.info(
-            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
-        )  # fmt: skip
-        on_progress(Loading("context", cache.name, 1.0))
-
-    def _constraints_of(self, model: str, weights: Weights, speech: Speech) -> Constraints:
-        """One for all caches of a model: it holds the whole vocabulary."""
-        if model not in self._constraints:
-            # Not every file names the token that its template ends a turn with as an end token.
-            end = end_of_answer(speech.template, speech.dialect)
-            ends = {special.id for special in weights.specials if end and special.text == end}
-            self._constraints[model] = Constraints(weights, weights.end_tokens | ends, speech.dialect)
-        return self._constraints[model]
-
-    def _engine_options(self, cache: CacheConfig) -> EngineOptions:
-        kv = self.config.kv
-        return EngineOptions(
-            sequences=cache.sequences,
-            queue=cache.queue,
-            low_water=kv.low_water,
-            n_positions=kv.n_positions,
-            reuse_tail=kv.reuse_tail,
-            tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._snapshots if kv.disk else None, kv.disk_bytes),
+    def _learn_facts(self, desk: Desk) -> None:
+        cache = self.config.caches[0]
+        entry = desk.entry_of(cache.name)
+        assert entry.header is not None
+        backend = self._backends().get(cache.name)
+        self._facts = Facts(
+            backend=_backend_label(),
+            model=entry.header.path.stem,
+            path=entry.header.path,
+            n_ctx=backend.n_ctx if backend else entry.card.n_ctx,
+            embedded=entry.model.path == "embedded",
+            dialect=backend.dialect.name if backend else "",
+            cache="" if entry.makes_vectors else cache.name,
         )
 
     @property
     def _snapshots(self) -> Path:
         return snapshot_folder(self.config, self._cache_folder)
 
-    def _load_weights(
-        self,
-        model: ModelConfig,
-        header: gguf.Header,
-        use_extra_bufts: bool,
-        on_progress: Callable[[Loading], None],
-    ) -> Weights:
-        from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - as above
-
-        self._weights[model.name] = weights = Weights.load(
-            header.path,
-            gpu_layers=model.gpu_layers,
-            use_extra_bufts=use_extra_bufts,
-            progress=lambda fraction: on_progress(Loading("weights", model.name, fraction)),
-        )
-        return weights
-
-    def _model(self, cache: CacheConfig) -> ModelConfig:
-        return next(model for model in self.config.models if model.name == cache.model)
+    def _drop_snapshots_of(self, cache: str) -> None:
+        """Delete what an unloaded cache has left on disk; what it may be when it has never been loaded."""
+        own = self._fingerprints.get(cache)
+        others = {snapshot.owner(said) for name, said in self._fingerprints.items() if said != own}
+        for file in self._snapshots.glob("*.kv"):
+            with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
+                whose = snapshot.read_head(file).owner
+                if whose == snapshot.owner(own) if own else whose not in others:
+                    file.unlink()
 
     def _close(self) -> None:
         self._closed = True
-        with self._loading:
-            for backend in self._backends.values():
-                backend.engine.close()
-            for weights in self._weights.values():
-                weights.close()
-            self._backends.clear()
-            self._weights.clear()
-            self._constraints.clear()
-            self._answering.clear()
-            self._router = None
-            if self._meanings is not None:
+        with self._preparing:
+            desk, self._is_ready = self._desk, False
+            if self._meanings is not None:  # it uses one of the models
                 self._meanings.close()
+            if desk is not None:
+                desk.fleet.close()
+                self._desk = None
             self._shelf.close()
-            if self._embedding is not None:
-                self._embedding.close()
 
 
 @asynccontextmanager
@@ -534,20 +495,7 @@ def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) 
         user=rule.user,
         archive=rule.archive and memory.enable_archival,
         recall=memory.recall if rule.recall is None else rule.recall,
-    )
-
-
-def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
-    """How to speak to this model. Raises: `ConfigError` without a usable template."""
-    control = [special.text for special in weights.specials if special.control]
-    sources = Sources(
-        weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
-    )
-    return find_speech(
-        sources,
-        template=Path(model.chat_template) if model.chat_template else None,
-        dialect=model.dialect,
-        key=f"models.{model.name}.chat_template",
+        background=rule.background,
     )
 
 

@@ -252,3 +252,42 @@ def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> N
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"
     assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]
+
+
+MODELS = """
+[models.a]
+path = "embedded"
+[models.b]
+path = "embedded"
+pooling = "mean"
+[models.late]
+path = "late.gguf"
+"""
+
+
+def test_models_alone_shows_those_of_the_configuration_with_their_memory(home: Path) -> None:
+    (home / "shepherd.toml").write_text(MODELS)
+    result = shepherd("models")
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[1][:4] == ["a", "chat", "a", "4096"]
+    assert rows[2][:3] == ["b", "embedding", "4096"]
+    assert rows[3][:3] == ["late", "not", "usable"]
+    assert "Models may take" in result.stdout
+    told = json.loads(shepherd("models", "--json").stdout)
+    assert [(row["name"], row["kind"], row["load"]) for row in told["models"]] == [
+        ("a", "chat", "start"), ("b", "embedding", "demand"), ("late", "chat", "demand"),
+    ]  # fmt: skip
+    assert told["memory_budget_bytes"] > 0
+    assert told["models"][0]["caches"] == {"a": 4096}
+    assert "late.gguf" in told["models"][2]["problem"]
+
+
+def test_config_alone_shows_it_with_routes_that_cannot_be_reached(home: Path) -> None:
+    rules = "[[routes]]\nmatch = '*'\ncache = 'main'\n[[routes]]\nmatch = '*haiku*'\ncache = 'main'\n"
+    (home / "shepherd.toml").write_text(f"[caches.main]\n{rules}")
+    result = shepherd("config")
+    assert result.exit_code == 0
+    assert "[caches.main]" in result.stdout
+    assert "routes[1] can never be reached, because routes[0] takes its requests first" in result.stderr
+    assert result.stdout == shepherd("config", "show").stdout

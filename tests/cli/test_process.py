@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -274,14 +274,18 @@ def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
 # -- server -----------------------------------------------------------------------------------------------------------
 
 
-def address_of(process: subprocess.Popen[str]) -> str:
+def banner_of(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
-    lines = []
+    lines: list[str] = []
     for line in process.stdout:
-        lines.append(line)
+        lines.append(line.rstrip("\n"))
         if line.startswith("Listening on: "):
-            return line.removeprefix("Listening on: ").strip()
-    raise AssertionError("".join(lines))
+            return lines
+    raise AssertionError(lines)
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    return banner_of(process)[-1].removeprefix("Listening on: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -325,17 +329,93 @@ def test_a_port_in_use_is_one_sentence_and_status_1(home: Home) -> None:
     assert "already in use" in done.stderr
 
 
-@pytest.mark.parametrize(("flags", "warned"), [((), True), (("--api-key", "secret"), False)])
-def test_an_open_server_for_other_machines_is_warned_of(home: Home, flags: Sequence[str], warned: bool) -> None:
+@pytest.mark.parametrize("flags", [(), ("--api-key", "secret")])
+def test_who_serves_other_machines_asks_for_a_key_and_makes_one_where_there_is_none(
+    home: Home, flags: Sequence[str]
+) -> None:
     with home.start("serve", "--host", "0.0.0.0", "--port", "0", *flags) as process:
-        assert process.stderr is not None
-        address = address_of(process).replace("0.0.0.0", "127.0.0.1")
-        if not warned:
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(f"{address}/v1/models", timeout=home.timeout_s)
+        lines = banner_of(process)
+        address = lines[-1].removeprefix("Listening on: ").replace("0.0.0.0", "127.0.0.1")
+        made = [line.removeprefix("API key: ") for line in lines if line.startswith("API key: ")]
+        assert len(made) == (0 if flags else 1)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/v1/models", timeout=home.timeout_s)
+        key = made[0] if made else "secret"
+        asking = urllib.request.Request(f"{address}/v1/models", headers={"authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(asking, timeout=home.timeout_s) as answer:
+            assert answer.status == 200
         process.terminate()
         process.wait(home.timeout_s)
-        assert ("WARNING: everybody" in process.stderr.read()) == warned
+        assert process.stderr is not None
+        assert key not in process.stderr.read()
+
+
+def post(address: str, path: str, body: object, timeout_s: float) -> dict[str, Any]:
+    request = urllib.request.Request(
+        address + path,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "anthropic-version": "2023-06-01"},
+    )
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        found = json.load(answer)
+        assert isinstance(found, dict)
+        return found
+
+
+HELLO = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 30}
+
+
+def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text(
+        "[models.main]\npath = 'embedded'\n[models.side]\npath = 'embedded'\n"
+        "[models.vec]\npath = 'embedded'\npooling = 'mean'\n[caches.main]\nmodel = 'main'\nn_ctx = 1024\n"
+    )
+    with home.start("serve", "--port", "0") as process:
+        lines = banner_of(process)
+        address = lines[-1].removeprefix("Listening on: ")
+        models = [line.split()[:4] for line in lines[lines.index("Models:") + 1 : lines.index("Endpoints:")]]
+        assert models == [
+            ["main", "chat,", "1024", "tokens,"], ["side", "chat,", "4096", "tokens,"],
+            ["vec", "embedding,", "4096", "tokens,"],
+        ]  # fmt: skip
+        assert post(address, "/v1/chat/completions", {"model": "side", **HELLO}, home.timeout_s)["model"] == "side"
+        assert post(address, "/v1/messages", {"model": "claude-local-side", **HELLO}, home.timeout_s)["content"]
+        made = post(address, "/v1/embeddings", {"model": "text-embedding-3-small", "input": "a"}, home.timeout_s)
+        assert len(made["data"]) == 1
+        with urllib.request.urlopen(f"{address}/v1/caches", timeout=home.timeout_s) as answer:
+            assert set(json.load(answer)["caches"]) == {"main", "side"}
+        process.terminate()
+        assert process.wait(home.timeout_s) == 0
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert "loading model 'side'" in told
+        assert "cache=side" in told
+
+
+def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text("[server]\ndebug_dir = 'stages'\n")
+    with home.start("serve", "--port", "0", "--debug", "--record", "taken") as process:
+        address = banner_of(process)[-1].removeprefix("Listening on: ")
+        post(address, "/v1/chat/completions", {"model": "x", **HELLO}, home.timeout_s)
+        process.terminate()
+        assert process.wait(home.timeout_s) == 0
+        assert process.stderr is not None
+        assert "recorded in" in process.stderr.read()
+    (folder,) = (home.folder / "stages").iterdir()
+    assert len(list(folder.iterdir())) == 4
+    assert [file.name for file in (home.folder / "taken").glob("*.json")] == ["001.json"]
+
+
+def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text(
+        "[caches.main]\n[[routes]]\nendpoint = '/v1/mesages'\ncache = 'main'\n[[routes]]\nmatch = '*'\ncache = 'main'\n"
+    )
+    with home.start("serve", "--port", "0") as process:
+        banner_of(process)
+        process.terminate()
+        process.wait(home.timeout_s)
+        assert process.stderr is not None
+        assert "routes[0] can never be reached: no request comes by '/v1/mesages'" in process.stderr.read()
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------

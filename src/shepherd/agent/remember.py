@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -56,6 +56,10 @@ T = TypeVar("T")
 
 class Counting(Backend, Protocol):
     """A back end that knows its room."""
+
+    async def count(self, request: Request) -> int:
+        """How many tokens the prompt of `request` has. Raises: as `stream`, before `Started`."""
+        ...
 
     @property
     def n_ctx(self) -> int:
@@ -173,6 +177,20 @@ class Remembering:
                 # Not waited for: whoever stops an answer is not to wait for the disk.
                 store.submit_archive((*told.history, entry_of(partial)), session=_session(request), model=request.model)
 
+    async def count(self, request: Request) -> int:
+        """How many tokens the prompt has, with what was recalled for it already; nothing is stored or recalled."""
+        store = await self._store_for(request) if request.recall else None
+        if store is not None:
+            _, chains = self._histories.of(request)
+            asked = [at for at, message in enumerate(request.messages) if is_input(message)]
+            messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
+            try:
+                system = await asyncio.to_thread(self._profile, store)
+            except ShepherdError:
+                system = ""
+            request = replace(request, messages=_with_profile(messages, system) if system else messages)
+        return await self._backend.count(request)
+
     async def _store_for(self, request: Request) -> MemoryStore | None:
         if not (request.user and (request.archive or request.recall)):
             return None
@@ -228,11 +246,7 @@ class Remembering:
             block = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, blocks)
             blocks[newest] = block
             self._blocks.keep(chains[newest], block)
-        messages = list(request.messages)
-        for at, block in blocks.items():
-            if block.text:
-                messages[at] = _with_block(messages[at], block.text)
-        return tuple(messages)
+        return _with_blocks(request.messages, blocks)
 
     def _recall(
         self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], blocks: dict[int, Block]
@@ -265,6 +279,14 @@ def _mark(store: MemoryStore, told: Told, gone: Sequence[int]) -> None:
     indexes = (at - told.shift for at in gone)
     if ids := [told.ids[at] for at in indexes if 0 <= at < len(told.ids) and told.ids[at]]:
         store.submit_mark(ids, State.EVICTED)
+
+
+def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Block | None]) -> tuple[Message, ...]:
+    """The messages, those with quotes by their index."""
+    return tuple(
+        _with_block(message, block.text) if (block := blocks.get(at)) and block.text else message
+        for at, message in enumerate(messages)
+    )
 
 
 def _with_block(message: Message, text: str) -> Message:

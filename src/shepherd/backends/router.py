@@ -7,14 +7,19 @@ there is no silent default.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from shepherd.backends.base import Backend
-from shepherd.core import Event, OnFull, Request, UnknownModel
+from shepherd.core import OnFull, Request, UnknownModel
 
 logger = logging.getLogger(__name__)
+
+ALIAS = "claude-local-"
+"""In front of a model's name: Claude Code shows no names but those that begin like its own."""
+_COUNTING = ("/count_tokens", "/input_tokens")
+"""Ends of paths that only count what the path before them would answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +33,69 @@ class Route:
     model: str | None = None
     """An exact model name."""
     endpoint: str | None = None
-    """An exact path, such as `/v1/messages`."""
+    """A path, such as `/v1/messages`, or a glob over paths; see `endpoint_names`."""
     on_full: OnFull | None = None
-    """For requests that do not say; so are the three below."""
+    """For requests that do not say; so are the four below."""
     user: str | None = None
     archive: bool | None = None
     recall: bool | None = None
+    background: bool | None = None
 
     def takes(self, model: str, endpoint: str) -> bool:
-        name = model.casefold()
-        return (
-            (self.endpoint is None or self.endpoint == endpoint)
-            and (self.model is None or self.model.casefold() == name)
-            and (self.match is None or fnmatchcase(name, self.match.casefold()))
+        return self._takes_path(endpoint) and any(self._takes_name(name.casefold()) for name in model_names(model))
+
+    def _takes_path(self, path: str) -> bool:
+        globs = () if self.endpoint is None else (self.endpoint, full_path(self.endpoint))
+        return not globs or any(fnmatchcase(name, glob) for name in endpoint_names(path) for glob in globs)
+
+    def _takes_name(self, name: str) -> bool:
+        return (self.model is None or self.model.casefold() == name) and (
+            self.match is None or fnmatchcase(name, self.match.casefold())
         )
 
+    def fill(self, request: Request) -> Request:
+        """The request with what this route says where the request itself says nothing."""
+        silent = {name: value for name in _POLICY if getattr(request, name) is None and (value := getattr(self, name))}
+        return replace(request, **silent) if silent else request
 
-_POLICY = ("on_full", "user", "archive", "recall")
+
+_POLICY = ("on_full", "user", "archive", "recall", "background")
 """What a route says for requests that do not."""
 
 
 class Router:
-    """Several back ends behind one; satisfies `Backend`."""
+    """The rules in order, and the names of the models behind them."""
 
-    def __init__(self, backends: Mapping[str, Backend], routes: Sequence[Route]) -> None:
-        self._backends = backends
+    def __init__(self, routes: Sequence[Route], models: Sequence[str] = ()) -> None:
+        """`models`: what a refusal names besides the rules."""
         self._routes = tuple(routes)
+        self._models = tuple(models)
 
-    def choose(self, model: str, endpoint: str = "") -> str:
-        """The name of the back end for `model`. Raises: `UnknownModel`."""
-        return self._find(model, endpoint).target
-
-    def _find(self, model: str, endpoint: str) -> Route:
+    def choose(self, model: str, endpoint: str = "") -> Route:
+        """The rule for `model`, asked for by the path `endpoint`. Raises: `UnknownModel`."""
         for route in self._routes:
             if route.takes(model, endpoint):
                 logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
                 return route
-        raise UnknownModel(model, known=tuple(route.model or route.match or "*" for route in self._routes))
+        rules = (route.model or route.match or "*" for route in self._routes)
+        raise UnknownModel(model, known=tuple(dict.fromkeys((*self._models, *rules))))
 
-    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        """See `Backend.stream`; `endpoint` is the path the request came in by."""
-        route = self._find(request.model, endpoint)
-        silent = {name: value for name in _POLICY if getattr(request, name) is None and (value := getattr(route, name))}
-        return self._backends[route.target].stream(replace(request, **silent) if silent else request)
+
+def model_names(name: str) -> tuple[str, ...]:
+    """What a requested name may mean, as it is said first: clients have their own ways to write a model's name."""
+    plain = name[len(ALIAS) :] if name.lower().startswith(ALIAS) else name
+    return tuple(dict.fromkeys((name, plain, plain.removesuffix(":latest"))))
+
+
+def endpoint_names(path: str) -> tuple[str, ...]:
+    """A path, the path it is another way to write, and the one that it counts tokens for."""
+    full = full_path(path)
+    counted = next((full.removesuffix(end) for end in _COUNTING if full.endswith(end)), full)
+    return tuple(dict.fromkeys((path, full, counted)))
+
+
+def full_path(path: str) -> str:
+    """A path, or a glob over paths, as our own clients write it: with one `/v1`, where it is not one of Ollama's."""
+    plain = re.sub(r"^(/v1)+(?=/)", "/v1", path.rstrip("/") or path)
+    has_start = plain.startswith(("/v1/", "/api/")) or not plain.startswith("/") or plain == "/"
+    return plain if has_start else f"/v1{plain}"

@@ -1,4 +1,4 @@
-"""`shepherd models`: what can be used on this machine without a download, and what one model is.
+"""`shepherd models`: those of the configuration, what can be used on this machine without a download, and what one is.
 
 Reads headers only; no model is loaded.
 """
@@ -9,11 +9,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import render
 from shepherd.core import ShepherdError
 from shepherd.engine import catalog, gguf
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """For which `models info` says what they cost, as far as the model was trained for them."""
@@ -60,6 +63,47 @@ def show_list(*, as_json: bool) -> None:
         for model in shelf
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
+
+
+def show_configured(config: Config, *, as_json: bool) -> None:
+    """Print the models of the configuration with what each takes while it is loaded.
+
+    Raises: `ConfigError` for one that is to be loaded at the start and cannot be.
+    """
+    from shepherd.fleet.roster import Roster, budget_of
+
+    budget = budget_of(config)
+    roster = Roster(config, env=os.environ, budget_bytes=budget)
+    found = [(roster.entries[name], card) for name, card in roster.cards()]
+    if as_json:
+        models = [
+            {
+                "name": card.id,
+                "kind": card.kind,
+                "context": card.n_ctx,
+                "memory_bytes": card.memory_bytes,
+                "load": entry.model.load,
+                "caches": {berth.cache.name: berth.n_ctx for berth in entry.berths},
+                "path": str(entry.header.path) if entry.header else entry.model.path,
+                **({"problem": entry.problem} if entry.problem else {}),
+            }
+            for entry, card in found
+        ]
+        render.show_json({"memory_budget_bytes": budget, "models": models})
+        return
+    rows = [
+        (
+            card.id,
+            card.kind if entry.header else "not usable",
+            ", ".join(f"{berth.cache.name} {berth.n_ctx}" for berth in entry.berths) or str(card.n_ctx or ""),
+            size(card.memory_bytes) if entry.header else "?",
+            entry.model.load,
+            str(entry.header.path) if entry.header else entry.problem,
+        )
+        for entry, card in found
+    ]
+    render.show_table(("NAME", "KIND", "CONTEXT", "MEMORY", "LOAD", "FILE"), rows)
+    render.show(f"Models may take {size(budget)} together. 'shepherd models list' shows what else is on this machine.")
 
 
 def show_one(word: str, *, as_json: bool) -> None:

@@ -150,13 +150,30 @@ SHARED: tuple[Opt, ...] = (
         metavar="KEY",
         help="Ask clients for this key; may be repeated.",
     ),
+    Opt(
+        "--origin",
+        "origins",
+        section="Server",
+        multiple=True,
+        default=None,
+        metavar="URL",
+        help="Let web pages from there use the server; may be repeated.",
+    ),
+    Opt("--record", "record_dir", section="Server", metavar="DIR", help="Record every request, for 'shepherd replay'."),
+    Opt("--log-json", section="Messages", is_flag=True, default=None, help="Log one JSON object per line."),
     Opt("--list-tools", section="Tools", is_flag=True, default=None, help="Show the tools that exist, and leave."),
     Opt("--enable-tools", section="Tools", type=Words(), help="Offer only these tools or groups to the model."),
     Opt("--disable-tools", section="Tools", type=Words(), help="Never offer these tools or groups."),
     Opt("--notools", section="Tools", is_flag=True, default=None, help="Offer no tool at all."),
     Opt("-v", "--verbose", section="Messages", is_flag=True, default=None, help="Say more about what happens."),
     Opt("--log-level", section="Messages", type=_LEVELS, metavar="LEVEL", help="debug, info, warning or error."),
-    Opt("--debug", section="Messages", is_flag=True, default=None, help="Log everything, and show tracebacks."),
+    Opt(
+        "--debug",
+        section="Messages",
+        is_flag=True,
+        default=None,
+        help="Log everything, and show tracebacks; a server writes each request to files.",
+    ),
 )
 
 OWN = frozenset({"config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,14 @@ def read_config(options: Mapping[str, Any]) -> Config:
     from shepherd import config
 
     file = options.get("config")
-    return config.load(
+    made = config.load(
         flags=config_flags(options),
         env=os.environ,
         cwd=Path.cwd(),
         user_dir=user_dir(),
         file=Path(file) if file else None,
     )
+    return replace(made, server=replace(made.server, debug=True)) if options.get("debug") else made
 
 
 def load_config(options: Mapping[str, Any]) -> Config:
@@ -41,6 +43,8 @@ def load_config(options: Mapping[str, Any]) -> Config:
 
     logs.set_up(options)
     config = read_config(options)
+    if config.server.log_json:
+        logs.set_up({**options, "log_json": True})
     for warning in config.warnings:
         render.show_warning(warning)
     return config

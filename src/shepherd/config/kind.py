@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from shepherd.config.quantity import memory, seconds
 from shepherd.core import OnFull
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -150,6 +151,10 @@ AUTO = whole(0, auto=0)
 SIZE = whole(1, 2**63 - 1)
 ROOM = whole(0, 2**63 - 1)
 """Bytes that may be used; 0 = none at all."""
+DURATION = Kind(
+    'a number of seconds, or a text such as "90s", "5m", "1h"; -1 = for ever', lambda value, place: seconds(value)
+)
+BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, place: memory(value))
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))

@@ -7,12 +7,12 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from shepherd.config.kind import Place, Table, is_spec, keys_of
 from shepherd.config.layer import NOBODY, Entries, Said, keys_below
+from shepherd.config.reach import dead_rules
 from shepherd.config.schema import (
     EMBEDDED,
     LOCAL_BACKENDS,
@@ -21,6 +21,7 @@ from shepherd.config.schema import (
     SHORTHANDS,
     CacheConfig,
     Config,
+    KeyConfig,
     KvConfig,
     McpServerConfig,
     MemoryConfig,
@@ -56,6 +57,7 @@ class Resolver:
         said_rules = self._get("routes")
         rules = [RouteConfig(**rule) for rule in said_rules.value or ()]
         choice = self._choose(rules, asked_for)
+        self._add_missing_caches()
         rules = self._routes(rules, said_rules.rank, choice, asked_for)
         default = next((rule for rule in rules if rule.takes_all), RouteConfig())
         if self._get("overflow").rank > said_rules.rank:
@@ -65,11 +67,12 @@ class Resolver:
         model = self.caches[cache]["model"].value if cache else None
         self._apply_shorthands({"caches": cache, "models": model, "providers": default.provider})
         self._check_names(rules, said_rules)
+        self._settle_loads(model)
         models = tuple(_with_greedy_lamb(_built(ModelConfig, *entry)) for entry in self.models.items())
         caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
         providers = tuple(self._provider(*entry) for entry in self.providers.items())
         self._check_privacy(rules, said_rules, {provider.name: provider for provider in providers})
-        self.warnings += _dead_rules(rules, said_rules.file)
+        self.warnings += dead_rules(rules, said_rules.file)
         spoken = _built(Config, None, {name: self._get(name) for name in keys_of(Config) if name not in _TABLES})
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
         return replace(
@@ -159,6 +162,20 @@ class Resolver:
                 if lone is None:
                     raise self.said["caches", cache].error(f"says no model; known models: {', '.join(self.models)}")
                 entry["model"] = replace(NOBODY, value=lone)
+
+    def _add_missing_caches(self) -> None:
+        """Give models that no cache names one of their own name, where models are run at all."""
+        used = {entry["model"].value for entry in self.caches.values()}
+        for model in self.models if self.caches else ():
+            if model not in used:
+                cache = _spare(model, [*self.caches, *self.providers])
+                self.caches[cache] = {"model": replace(NOBODY, value=model)}
+
+    def _settle_loads(self, default: str | None) -> None:
+        """Say of each model when it is loaded: at the start if it is the default, or a cache was declared for it."""
+        declared = {entry["model"].value for cache, entry in self.caches.items() if ("caches", cache) in self.said}
+        for name, entry in self.models.items():
+            entry.setdefault("load", replace(NOBODY, value="start" if name in {default, *declared} else "demand"))
 
     # providers
 
@@ -282,10 +299,33 @@ class Resolver:
 
     def _server(self) -> ServerConfig:
         server = self._one(ServerConfig, "server")
-        if server.api_keys == ():
+        said = self._get("server.keys")
+        if said.value is not None:
+            server = replace(server, keys=tuple(self._server_keys(said)))
+        if not server.keys and server.keys is not None and not server.api_keys:
+            self.warnings.append(f"{said.key} holds no key: every request will be refused; remove it to let all in")
+        if server.api_keys == () and not server.keys:
             where = self._get("server.api_keys")
             self.warnings.append(f"{where.key} holds no key: every request will be refused; remove it to let all in")
         return server
+
+    def _server_keys(self, said: Said) -> Iterator[KeyConfig]:
+        names: list[str] = []
+        for index, row in enumerate(said.value):
+            here, found = f"{said.key}[{index}]", KeyConfig(**row)
+            if not found.name or found.name in names:
+                raise said.error("needs a name of its own", f"{here}.name")
+            names.append(found.name)
+            if sum(way is not None for way in (found.key, found.key_env, found.key_hash)) != 1:
+                raise said.error("needs one of key, key_env and key_hash", here)
+            if found.key_hash and not re.fullmatch("sha256:[0-9a-fA-F]{64}", found.key_hash):
+                raise said.error(
+                    "is written sha256: and 64 hexadecimal digits, as sha256sum prints them", f"{here}.key_hash"
+                )
+            if found.key_env and not self.env.get(found.key_env):
+                # Never open, and never silently closed, because a secret was lost.
+                raise said.error(f"the environment has no {found.key_env}", f"{here}.key_env")
+            yield replace(found, key=self.env[found.key_env]) if found.key_env else found
 
     def _mcp_servers(self) -> tuple[McpServerConfig, ...]:
         said = self._get("mcp_servers")
@@ -355,26 +395,3 @@ def _get_known(name: str, known: Iterable[str], what: str, error: Callable[..., 
         near = difflib.get_close_matches(name, names, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise error(f"no {what} is called {name!r}{hint}; known: {', '.join(names) or 'none'}", *key)
-
-
-def _dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
-    """A warning for every rule that no request can reach, and one if requests can fall through."""
-    for index, rule in enumerate(rules):
-        by = next((before for before in range(index) if _covers(rules[before], rule)), None)
-        if by is not None:
-            yield f"{file}: routes[{index}] can never be reached, because routes[{by}] takes its requests first"
-    if rules and not any(rule.takes_all for rule in rules):
-        yield f'{file}: no route has match = "*": requests for other models are refused'
-
-
-def _covers(first: RouteConfig, second: RouteConfig) -> bool:
-    """Whether `first` surely takes every request that `second` would; when in doubt, no."""
-    if first.endpoint is not None and first.endpoint != second.endpoint:
-        return False
-    if first.model is not None and (second.model is None or first.model.casefold() != second.model.casefold()):
-        return False
-    if first.match is None or first.match == "*":
-        return True
-    # A glob of stars and letters that takes the text of another glob takes all that the other one takes.
-    glob, texts = first.match.casefold(), [text.casefold() for text in (second.model, second.match) if text]
-    return not set("?[") & set(glob) and any(fnmatchcase(text, glob) for text in texts)

@@ -17,7 +17,9 @@ from shepherd.config.kind import (
     ANY_TEXT,
     AUTO,
     BASE_URL,
+    BUDGET,
     CACHE_TYPE,
+    DURATION,
     FLAG,
     LAYERS,
     NOTHING,
@@ -47,6 +49,8 @@ from shepherd.core import OnFull, Sampling
 
 ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
 Privacy = Literal["local", "any"]
+Load = Literal["start", "demand"]
+Pooling = Literal["mean", "cls", "last"]
 
 PROVIDER_TYPES: tuple[ProviderType, ...] = get_args(ProviderType)
 LOCAL_BACKENDS = ("llamacpp", "tensorrt")
@@ -75,6 +79,12 @@ class ModelConfig:
     """Path of a Jinja file that replaces the model's own template."""
     constrain_calls: bool = key(FLAG, True)
     """Hold the calls of an answer to their tools' schemas from their first tag on."""
+    load: Load = key(one_of(*get_args(Load)), "start")
+    """`demand`: not before the first request. By default the first model, and those that caches name, `start`."""
+    keep_alive: float | None = key(DURATION)
+    """Seconds without a request after which it is unloaded, -1 = never; None = never for `start`, soon for `demand`."""
+    pooling: Pooling | None = key(one_of(*get_args(Pooling)))
+    """How the states of a text become its vector; None = as the file says, else the mean."""
     sampling: Sampling = key(SAMPLING, Sampling())
 
 
@@ -140,6 +150,8 @@ class RouteConfig:
     """Keep what is said over this route in the user's memory; None = no."""
     recall: bool | None = key(FLAG)
     """Offer the model what is in the user's memory; None = as `memory.recall`, which alone means no."""
+    background: bool | None = key(FLAG)
+    """Side tasks, titles for example: they never take room or time from other conversations."""
 
     @property
     def takes_all(self) -> bool:
@@ -195,6 +207,21 @@ class ToolsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyConfig:
+    """A key of the server, whose it is, and what he may use. A file says one of `key`, `key_env` and `key_hash`."""
+
+    name: str = key(TEXT, "")
+    key_env: str | None = key(TEXT)
+    key_hash: str | None = key(TEXT)
+    """`sha256:` and 64 hexadecimal digits: the key itself is in no file."""
+    requests_per_minute: int | None = key(whole(1))
+    concurrent: int | None = key(whole(1))
+    """Requests at the same time."""
+    key: str | None = key(SECRET, shown=False)  # the last one: from here on the word is the field's
+    """The key itself, wherever it was found."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     enabled: bool = key(FLAG, False)
     """Start the server without being asked to."""
@@ -203,7 +230,33 @@ class ServerConfig:
     """0 = any free port."""
     api_keys: tuple[str, ...] | None = key(SECRETS, shown=False)
     """None = none configured, all are let in; empty = all are refused."""
+    keys: tuple[KeyConfig, ...] | None = key(Table(keys_of(KeyConfig), "list"))
+    """Keys with names and limits of their own, besides `api_keys`; None and empty mean the same as there."""
+    origins: tuple[str, ...] = key(TEXTS, ())
+    """Web pages, such as `https://chat.example`, that may use the server; `*` = all."""
+    allow_hosts: tuple[str, ...] = key(TEXTS, ())
+    """Names besides this machine's own by which clients may call it."""
     max_body_bytes: int = key(SIZE, 67_108_864)
+    concurrent: int = key(whole(1, 100_000), 256)
+    """Requests at the same time, of everybody; further ones are refused."""
+    per_client: int = key(whole(1, 100_000), 32)
+    """The same of one caller: a key, or an address where there are no keys."""
+    responses_file: str | None = key(PATH)
+    """Where the answers of `/v1/responses` are kept; None = in memory, until the server stops."""
+    grace_s: float = key(number(0, 3600), 5.0)
+    """Seconds that answers in the making have when the server is stopped."""
+    log_json: bool = key(FLAG, False)
+    """Write the log as one JSON object per line."""
+    debug: bool = key(FLAG, False)
+    """Write what every request is at its four stages to files."""
+    debug_dir: str | None = key(PATH)
+    """None = `logs` in the working folder."""
+    debug_keep: int = key(whole(1, 1_000_000), 200)
+    """Requests whose files are kept."""
+    debug_bytes: int = key(SIZE, 2**30)
+    """Bytes that their files may take together."""
+    record_dir: str | None = key(PATH)
+    """Record every request here, for `shepherd replay`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +304,9 @@ class Config:
     strict_max_tokens: bool = key(FLAG, False)
     reserve: int | None = key(TOKENS)
     """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
+    memory_budget: int | float | None = key(BUDGET)
+    """What all models may take together: bytes (`int`), or a share of the machine's memory (`float`). None = what is
+    free at the start, but for a reserve."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()
@@ -306,10 +362,16 @@ KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
 FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
     **{name: f"sampling.{name}" for name in SAMPLING.keys},
-    **{name: f"server.{name}" for name in ("host", "port", "api_keys")},
+    **{name: f"server.{name}" for name in ("host", "port", "api_keys", "origins", "record_dir", "log_json")},
     "recall": "memory.recall",
     "enable_tools": "tools.enabled",
     "disable_tools": "tools.disabled",
 }
-SPELLED = {"overflow": "--enable-eviction", "thinking": "--nothink", "api_keys": "--api-key"}
+SPELLED = {
+    "overflow": "--enable-eviction",
+    "thinking": "--nothink",
+    "api_keys": "--api-key",
+    "origins": "--origin",
+    "record_dir": "--record",
+}
 """Flags whose option has another name than their key."""

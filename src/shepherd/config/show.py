@@ -39,10 +39,15 @@ def _shown_keys(value: Any) -> list[str]:
     lines = []
     for name, kind in kinds.items():
         said = getattr(value, name)
-        if not isinstance(kind, Kind) or said is None or (isinstance(said, Mapping) and not said):
+        if isinstance(kind, Table) and kind.form == "list" and said is not None and not isinstance(value, Config):
+            names = ", ".join(entry.name for entry in said) or "none"
+            lines.append(f"# {name}: set, not shown, for {names}")
+        elif not isinstance(kind, Kind) or said is None or (isinstance(said, Mapping) and not said):
             continue
-        hidden = kind.secret and said != ()
-        lines.append(f"# {name}: {_hidden(said)}" if hidden else f"{name} = {_toml(_without_password(said))}")
+        elif kind.secret and said != ():
+            lines.append(f"# {name}: {_hidden(said)}")
+        else:
+            lines.append(f"{name} = {_toml(_without_password(said))}")
     return lines
 
 

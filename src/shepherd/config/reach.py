@@ -1,0 +1,74 @@
+"""Which routes no request can ever come to, and why: an earlier one takes everything that they would.
+
+When in doubt a rule can be reached: what is said here is always true, and not everything that is true is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from shepherd.backends.router import endpoint_names, full_path
+from shepherd.config.schema import RouteConfig
+
+_CLASS = re.compile(r"\[!?\]?[^]]*\]")
+_ANY_OF = "\0"
+"""In place of a class of characters: no glob has it, so only a star takes it."""
+
+
+def dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
+    """A warning for every rule that no request can reach, and one if requests can fall through."""
+    for index, rule in enumerate(rules):
+        if rule.model and rule.match and not fnmatchcase(rule.model.casefold(), rule.match.casefold()):
+            yield (
+                f"{file}: routes[{index}] can never be reached, because its model {rule.model!r} is none that its "
+                f"match {rule.match!r} takes"
+            )
+            continue
+        by = next((before for before in range(index) if covers(rules[before], rule)), None)
+        if by is not None:
+            yield (
+                f"{file}: routes[{index}] can never be reached, because routes[{by}] takes its requests first: "
+                f"{_shown(rules[by])} takes all that {_shown(rule)} does"
+            )
+    if rules and not any(rule.takes_all for rule in rules):
+        yield f'{file}: no route has match = "*": requests for other models are refused'
+
+
+def covers(first: RouteConfig, second: RouteConfig) -> bool:
+    """Whether `first` surely takes every request that `second` would."""
+    if first.endpoint is not None and not _covers_endpoint(first.endpoint, second.endpoint):
+        return False
+    if first.model is not None and (second.model is None or first.model.casefold() != second.model.casefold()):
+        return False
+    if first.match is None or first.match == "*":
+        return True
+    if second.model is not None and fnmatchcase(second.model.casefold(), first.match.casefold()):
+        return True
+    return second.match is not None and _covers_glob(first.match.casefold(), second.match.casefold())
+
+
+def _covers_endpoint(first: str, second: str | None) -> bool:
+    if first == "*":
+        return True
+    if second is None:
+        return False
+    globs = (first, full_path(first))
+    if _is_glob(second):
+        return all(any(_covers_glob(glob, each) for glob in globs) for each in (second, full_path(second)))
+    return any(_covers_glob(glob, name) for glob in globs for name in endpoint_names(full_path(second)))
+
+
+def _covers_glob(first: str, second: str) -> bool:
+    """A glob of stars and letters that takes the text of another glob takes all that the other one takes."""
+    return first == second or (not set("?[") & set(first) and fnmatchcase(_CLASS.sub(_ANY_OF, second), first))
+
+
+def _is_glob(text: str) -> bool:
+    return bool(set("*?[") & set(text))
+
+
+def _shown(rule: RouteConfig) -> str:
+    criteria = (("endpoint", rule.endpoint), ("model", rule.model), ("match", rule.match))
+    return " and ".join(f'{name} = "{value}"' for name, value in criteria if value)

@@ -1,0 +1,42 @@
+"""How much memory the cards of this machine have: where models go that are not computed by the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+from shepherd.engine.llamacpp.library import C, started
+
+_GPU = 1
+"""ggml's number for a device with memory of its own. Those that share the machine's have another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The memory of all cards together, in bytes."""
+
+    free: int
+    total: int
+
+
+def card_memory(kind: int = _GPU) -> Cards | None:
+    """The memory of the devices of one kind; None when there is none, or this build cannot tell."""
+    started()
+    lib = C._lib
+    try:
+        get, n_devices = lib.ggml_backend_dev_get, lib.ggml_backend_dev_count
+        kind_of, memory_of = lib.ggml_backend_dev_type, lib.ggml_backend_dev_memory
+    except AttributeError:
+        return None
+    n_devices.restype = ctypes.c_size_t
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    kind_of.argtypes = [ctypes.c_void_p]
+    memory_of.restype = None
+    memory_of.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)]
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    sums = [0, 0]
+    for device in map(get, range(n_devices())):
+        if kind_of(device) == kind:
+            memory_of(device, ctypes.byref(free), ctypes.byref(total))
+            sums = [sums[0] + free.value, sums[1] + total.value]
+    return Cards(*sums) if sums[1] else None

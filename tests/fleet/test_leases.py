@@ -1,0 +1,373 @@
+"""Models that come and go: who leaves for whom, what is waited for, what a failure does; with models that are only
+names, on a clock that a test moves."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.core import EngineDown, EngineError
+from shepherd.engine.sizing import Holding, to_unload
+from shepherd.fleet.leases import Fleet, Terms
+
+
+@dataclass(eq=False)
+class Model:
+    name: str
+    log: list[str]
+    closing: threading.Event
+
+    def close(self) -> None:
+        assert self.closing.wait(30)
+        self.log.append(f"-{self.name}")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Yard:
+    fleet: Fleet[Model]
+    log: list[str]
+    """`+name` when opened, `-name` when closed."""
+    clock: Clock
+    failing: dict[str, Exception]
+    gate: threading.Event
+    """Opening waits for it."""
+    closing: threading.Event
+    """So does closing."""
+
+    def turn_clock(self, by_s: float) -> None:
+        self.clock.now_s += by_s
+        with self.fleet._turn:
+            self.fleet._turn.notify()
+
+
+@contextmanager
+def yard(budget: int, terms: dict[str, Terms]) -> Iterator[Yard]:
+    log: list[str] = []
+    clock, gate, closing = Clock(), threading.Event(), threading.Event()
+    failing: dict[str, Exception] = {}
+    gate.set()
+    closing.set()
+
+    def open_model(name: str) -> Model:
+        assert gate.wait(30)
+        if name in failing:
+            raise failing[name]
+        log.append(f"+{name}")
+        return Model(name, log, closing)
+
+    fleet = Fleet(open_model, budget_bytes=budget, clock=clock)
+    for name, each in terms.items():
+        fleet.add(name, each)
+    try:
+        yield Yard(fleet, log, clock, failing, gate, closing)
+    finally:
+        gate.set()
+        closing.set()
+        fleet.close()
+
+
+async def use(made: Yard, *names: str, keep_alive_s: float | None = None) -> None:
+    for name in names:
+        async with made.fleet.use(name, keep_alive_s) as model:
+            assert model.name == name
+        made.clock.now_s += 1
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread is about to do."""
+    for _ in range(2000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it has not come about")
+
+
+def small(*names: str, n_bytes: int = 4) -> dict[str, Terms]:
+    return {name: Terms(n_bytes, 300.0) for name in names}
+
+
+async def test_a_model_is_opened_at_its_first_use_and_once() -> None:
+    with yard(10, small("a", "b")) as made:
+        assert made.log == []
+        await use(made, "a", "b", "a")
+        assert made.log == ["+a", "+b"]
+        assert made.fleet.n_loads() == {"a": 1, "b": 1}
+
+
+async def test_the_longest_unused_one_leaves_for_a_new_one() -> None:
+    with yard(10, small("a", "b", "c")) as made:
+        await use(made, "a", "b", "a", "c")
+        assert made.log == ["+a", "+b", "-b", "+c"]
+        await use(made, "b")
+        assert made.log[4:] == ["-a", "+b"]
+
+
+async def test_all_who_ask_for_a_model_wait_for_one_loading_of_it() -> None:
+    with yard(10, small("a")) as made:
+        made.gate.clear()
+        asking = [asyncio.create_task(use(made, "a")) for _ in range(20)]
+        await asyncio.sleep(0)
+        made.gate.set()
+        await asyncio.gather(*asking)
+        assert made.log == ["+a"]
+
+
+async def test_who_goes_away_while_it_loads_takes_it_from_nobody() -> None:
+    with yard(10, small("a")) as made:
+        made.gate.clear()
+        leaving, staying = (asyncio.create_task(use(made, "a")) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        made.gate.set()
+        await staying
+        assert made.log == ["+a"]
+        assert made.fleet.standing()["a"].n_leases == 0
+
+
+async def test_a_model_in_use_is_never_unloaded_and_the_refusal_says_what_is_where() -> None:
+    with yard(10, small("a", "b", "c")) as made:
+        async with made.fleet.use("a"), made.fleet.use("b"):
+            with pytest.raises(EngineDown, match=r"model 'c' needs .*'a' .*'b' .*raise memory_budget"):
+                await use(made, "c")
+        await use(made, "c")
+        assert made.log == ["+a", "+b", "-a", "+c"]
+
+
+async def test_one_that_is_asked_for_while_another_leaves_does_not_leave() -> None:
+    with yard(10, {**small("a", "b"), "large": Terms(8, 300.0)}) as made:
+        await use(made, "a", "b")
+        made.closing.clear()
+        asking = asyncio.create_task(use(made, "large"))  # both would have to leave, a first
+        await until(lambda: not made.fleet.standing()["a"].is_loaded)
+        async with made.fleet.use("b"):
+            made.closing.set()
+            with pytest.raises(EngineDown, match="'large' needs"):
+                await asking
+            assert made.log == ["+a", "+b", "-a"]
+
+
+async def test_one_that_stays_does_not_leave_for_others() -> None:
+    with yard(10, {"main": Terms(8, inf, stays=True), **small("a")}) as made:
+        await use(made, "main")
+        with pytest.raises(EngineDown, match="'a' needs"):
+            await use(made, "a")
+        assert made.log == ["+main"]
+
+
+async def test_what_is_larger_than_the_budget_does_not_empty_it() -> None:
+    with yard(10, {**small("a", "b"), "huge": Terms(11, 300.0)}) as made:
+        await use(made, "a", "b")
+        with pytest.raises(EngineDown):
+            await use(made, "huge")
+        assert made.log == ["+a", "+b"]
+
+
+@pytest.mark.parametrize("error", [EngineError("the file is damaged"), RuntimeError("a bug")])
+async def test_a_failure_is_told_to_all_who_wait_and_the_next_request_tries_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    with yard(10, small("a")) as made:
+        made.failing["a"] = error
+        told = await asyncio.gather(use(made, "a"), use(made, "a"), return_exceptions=True)
+        assert [type(each) for each in told] == [EngineError, EngineError]
+        assert str(error) in str(told[0])
+        assert ("Traceback" in caplog.text) == isinstance(error, RuntimeError)
+        assert made.fleet.standing()["a"].n_leases == 0
+        del made.failing["a"]
+        await use(made, "a")
+        assert made.log == ["+a"]
+
+
+async def test_a_model_goes_when_it_was_not_used_for_its_time() -> None:
+    with yard(10, small("a")) as made:
+        await use(made, "a")  # a second passes
+        assert made.fleet.standing()["a"].expires_in_s == 299
+        made.turn_clock(298)
+        await use(made, "a")
+        made.turn_clock(298.9)
+        assert made.fleet.standing()["a"].is_loaded
+        made.turn_clock(0.1)
+        await until(lambda: made.log == ["+a", "-a"])
+        assert made.fleet.standing()["a"].expires_in_s is None
+        await use(made, "a")
+        assert made.log == ["+a", "-a", "+a"]
+
+
+async def test_no_time_passes_for_a_model_in_use() -> None:
+    with yard(10, small("a")) as made:
+        async with made.fleet.use("a"):
+            made.turn_clock(10_000)
+            await use(made, "a")
+        assert made.fleet.standing()["a"].is_loaded
+        assert made.log == ["+a"]
+
+
+async def test_a_request_says_how_long_its_model_stays_until_it_is_unloaded() -> None:
+    with yard(10, small("a")) as made:
+        await use(made, "a", keep_alive_s=inf)
+        await use(made, "a")
+        made.turn_clock(1e9)
+        assert made.fleet.standing()["a"].expires_in_s is None
+        await use(made, "a", keep_alive_s=0.0)
+        await until(lambda: made.log == ["+a", "-a"])
+        await use(made, "a")
+        assert made.fleet.standing()["a"].expires_in_s == 299
+
+
+async def test_unloading_waits_for_whoever_uses_the_model() -> None:
+    with yard(10, {"a": Terms(4, inf, stays=True)}) as made:
+        assert not await made.fleet.unload("a")
+        async with made.fleet.use("a"):
+            assert await made.fleet.unload("a")
+            assert made.log == ["+a"]
+        await until(lambda: made.log == ["+a", "-a"])
+        await use(made, "a")
+        assert await made.fleet.unload("a")
+        assert made.log == ["+a", "-a", "+a", "-a"]
+        assert not await made.fleet.unload("a")
+
+
+async def test_who_unloads_a_model_does_not_wait_for_one_who_wants_it_for_longer() -> None:
+    with yard(10, small("a", "b")) as made:
+        await use(made, "a")
+        made.gate.clear()
+        loading = asyncio.create_task(use(made, "b"))  # the thread is busy
+        await asyncio.sleep(0)
+        unloading = asyncio.create_task(made.fleet.unload("a"))
+        await asyncio.sleep(0)
+        await use(made, "a", keep_alive_s=inf)
+        assert await asyncio.wait_for(unloading, 30)
+        made.gate.set()
+        await loading
+        assert made.log == ["+a", "+b"]
+
+
+async def test_one_that_is_held_stays_until_the_end() -> None:
+    with yard(10, small("a")) as made:
+        with pytest.raises(EngineDown, match="not loaded"):
+            made.fleet.hold("a")
+        await use(made, "a")
+        assert made.fleet.hold("a").name == "a"
+        made.turn_clock(10_000)
+        await use(made, "a")
+        assert made.log == ["+a"]
+    assert made.log == ["+a", "-a"]
+
+
+async def test_who_borrows_all_that_is_loaded_keeps_it_and_waits_for_what_was_closing() -> None:
+    with yard(10, small("a", "b")) as made:
+        await use(made, "a", "b")
+        made.closing.clear()
+        unloading = asyncio.create_task(made.fleet.unload("a"))
+        await until(lambda: not made.fleet.standing()["a"].is_loaded)
+
+        async def borrow() -> list[str]:
+            async with made.fleet.borrow() as models:
+                assert made.log[-1] == "-a"
+                made.turn_clock(10_000)
+                await made.fleet.unload("b")
+                assert made.log[-1] == "-a"
+                return [model.name for model in models]
+
+        borrowing = asyncio.create_task(borrow())
+        await asyncio.sleep(0.05)
+        assert not borrowing.done()
+        made.closing.set()
+        assert await borrowing == ["b"]
+        assert await unloading
+        await until(lambda: made.log == ["+a", "+b", "-a", "-b"])
+
+
+async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
+    with yard(10, small("a", "b")) as made:
+        await use(made, "a")
+        made.gate.clear()
+        waiting = [asyncio.create_task(use(made, "b")) for _ in range(2)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(asyncio.to_thread(made.fleet.close))
+        await until(lambda: made.fleet._closed)
+        made.gate.set()
+        await asyncio.gather(closing, *waiting, return_exceptions=True)
+        assert sorted(made.log) in (["+a", "-a"], ["+a", "+b", "-a", "-b"])
+        with pytest.raises(EngineDown, match="stopping"):
+            await use(made, "a")
+        made.fleet.close()
+
+
+async def test_many_who_want_more_than_there_is_room_for_never_have_more_than_that_at_once() -> None:
+    names = ["a", "b", "c", "d"]
+    with yard(9, small(*names)) as made:
+
+        async def client(number: int) -> int:
+            refused = 0
+            for at in range(20):
+                name = names[(number * 7 + at * 3) % len(names)]
+                try:
+                    async with made.fleet.use(name) as model:
+                        held = [each for each, how in made.fleet.standing().items() if how.is_loaded]
+                        assert len(held) <= 2
+                        assert f"-{name}" != made.log[-1]
+                        assert model.name == name
+                        await asyncio.sleep(0)
+                except EngineDown:
+                    refused += 1
+            return refused
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(client(number) for number in range(6)))
+        depth = 0
+        for entry in made.log:
+            depth += 1 if entry[0] == "+" else -1
+            assert 0 <= depth <= 2
+
+
+async def test_a_use_that_ends_in_an_error_ends_the_use() -> None:
+    with yard(10, small("a")) as made:
+
+        async def fail() -> None:
+            async with made.fleet.use("a"):
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert made.fleet.standing()["a"].n_leases == 0
+
+
+holdings = st.lists(
+    st.builds(Holding, st.uuids().map(str), st.integers(0, 50), st.floats(0, 100)),
+    max_size=8,
+    unique_by=lambda h: h.name,
+)
+
+
+@given(holdings, st.integers(0, 200), st.integers(-20, 100))
+@settings(deadline=None)
+def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[Holding], needed: int, room: int) -> None:
+    names = to_unload(needed, room, idle)
+    ages = {holding.name: holding.used_s for holding in idle}
+    sizes = {holding.name: holding.n_bytes for holding in idle}
+    if names is None:
+        assert needed > room + sum(sizes.values())
+        return
+    freed = [sizes[name] for name in names]
+    assert needed <= room + sum(freed)
+    assert not names or needed > room + sum(freed[:-1])
+    stayed = [ages[name] for name in ages if name not in names]
+    assert all(ages[name] <= min(stayed, default=inf) for name in names)
+    assert [ages[name] for name in names] == sorted(ages[name] for name in names)
