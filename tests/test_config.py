@@ -285,6 +285,24 @@ def test_another_model_is_put_into_the_default_cache(load: Load, tmp_path: Path,
     assert made.routes[-1] == RouteConfig(match="*", cache="main")
 
 
+def test_a_flag_replaces_the_model_of_all_caches_that_shared_the_default_ones(load: Load) -> None:
+    toml = """
+[models.big]
+path = "big.gguf"
+[models.other]
+path = "other.gguf"
+[caches.main]
+model = "big"
+[caches.fast]
+model = "big"
+[caches.apart]
+model = "other"
+"""
+    made = load(toml, flags={"model": "new.gguf"})
+    models = {cache.name: cache.model for cache in made.caches}
+    assert models == {"main": "new", "fast": "new", "apart": "other", "big": "big"}  # the last: on demand
+
+
 def test_a_known_model_chooses_the_cache_that_is_on_it(load: Load) -> None:
     made = load(TWO, flags={"model": "small"})
     assert [each.name for each in made.caches] == ["fast", "main"]

@@ -128,8 +128,11 @@ class Resolver:
         cache = rule.cache if rule.cache in self.caches else next(iter(self.caches))
         if name and self.caches[cache]["model"].value != name and local.rank > self.caches[cache]["model"].rank:
             ready = next((each for each, entry in self.caches.items() if entry["model"].value == name), None)
-            if ready is None:
-                self.caches[cache]["model"] = replace(local, value=name)
+            old = self.caches[cache]["model"].value
+            for entry in self.caches.values() if ready is None else ():
+                # Caches that shared the weights of the default one go on to share them.
+                if entry["model"].value == old and local.rank > entry["model"].rank:
+                    entry["model"] = replace(local, value=name)
             cache = ready or cache
         rank = max(local.rank, backend.rank)
         return _Choice("cache", cache, rank) if rank >= 0 else None
