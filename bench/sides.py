@@ -69,6 +69,7 @@ class Server:
     port: int
     ready_s: float
     """From the start of the process until it could answer."""
+    pid: int = 0
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that a plain request is answered with. Raises: `RuntimeError` for a status other than 200."""
@@ -101,7 +102,7 @@ def running(side: Side, setup: Setup) -> Iterator[Server]:
             process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
         try:
             _wait(process, port)
-            yield Server(side, port, time.monotonic() - started)
+            yield Server(side, port, time.monotonic() - started, process.pid)
         except BaseException:
             print(f"--- the end of what {side} said ---", *log.read_text(errors="replace").splitlines()[-25:], sep="\n")
             raise

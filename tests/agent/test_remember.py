@@ -48,6 +48,9 @@ class Room:
     def count_tokens(self, text: str) -> int:
         return len(text.split())
 
+    async def count(self, request: Request) -> int:
+        return sum(self.count_tokens(message.text) for message in request.messages)
+
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         self.seen()

@@ -56,8 +56,8 @@ class ContextFull(ShepherdError):
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
         super().__init__(
-            f"prompt is too long: {needed} tokens > {limit} maximum; this model's maximum context length is {limit} tokens "
-            f"(the context window{where}); shorten the conversation or use a larger context size"
+            f"prompt is too long: {needed} tokens > {limit} maximum; this model's maximum context length is {limit} "
+            f"tokens (the context window{where}); shorten the conversation or use a larger context size"
         )
         self.needed = needed
         self.limit = limit
