@@ -1,10 +1,12 @@
 """The vendors' own client libraries against a really started server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 from openai.types.chat import ChatCompletionMessage
 
@@ -13,6 +15,7 @@ from shepherd.core import (
     CallDelta,
     CallEnded,
     CallStarted,
+    Completion,
     ContextFull,
     EngineError,
     Event,
@@ -22,6 +25,7 @@ from shepherd.core import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokenScore,
     ToolCall,
     Usage,
 )
@@ -66,7 +70,7 @@ async def test_openai_reads_a_whole_answer(listening: Listening) -> None:
     assert answer.model == "gpt-4"
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content == "I look: é🐑"
-    assert choice.message.model_extra == {"reasoning_content": "Let me look."}
+    assert choice.message.model_extra == {"reasoning_content": "Let me look.", "reasoning": "Let me look."}
     calls = [call.model_dump() for call in choice.message.tool_calls or ()]
     assert calls == [
         {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 12345678901234567890}'}},
@@ -194,3 +198,64 @@ async def test_openai_cancels_by_leaving_the_loop(listening: Listening) -> None:
         await stream.close()
         await service.ended.wait()
     assert service.requests[0].messages == (Message.user("Hello"),)
+
+
+async def test_openai_without_a_loop_reads_whole_and_streamed_answers(listening: Listening) -> None:
+    def ask(url: str) -> tuple[str | None, str, str | None]:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
+            whole = client.chat.completions.create(**ASK).choices[0].message.content
+            with client.chat.completions.stream(**ASK) as stream:
+                pieces = "".join(event.delta for event in stream if event.type == "content.delta")
+                last = stream.get_final_completion().choices[0].message.content
+        return whole, pieces, last
+
+    async with listening(ScriptedService(saying("Hello ", "é🐑"))) as url:
+        assert await asyncio.to_thread(ask, url) == ("Hello é🐑",) * 3
+
+
+class Sheep(pydantic.BaseModel):
+    name: str
+    age: int
+
+
+async def test_openai_parses_an_answer_into_the_class_that_it_asked_for(listening: Listening) -> None:
+    service = ScriptedService(saying('{"name": "Lamb", ', '"age": 1}'))
+    async with connecting(listening, service) as client:
+        answer = await client.chat.completions.parse(**ASK, response_format=Sheep)
+        async with client.chat.completions.stream(**ASK, response_format=Sheep) as stream:
+            streamed = await stream.get_final_completion()
+    for each in (answer, streamed):
+        assert each.choices[0].message.parsed == Sheep(name="Lamb", age=1)
+    wanted = service.requests[0].schema
+    assert wanted is not None
+    assert set(wanted["properties"]) == {"name", "age"}
+
+
+async def test_openai_reads_several_choices_and_what_each_token_was_worth(listening: Listening) -> None:
+    scored = TextDelta("é", (TokenScore(7, "é".encode(), -0.5, ((7, "é".encode(), -0.5), (8, b"\xc3", -2.0))),))
+    service = ScriptedService(playing(Started("m"), scored, Finished("end", USAGE)))
+    async with connecting(listening, service) as client:
+        answer = await client.chat.completions.create(**ASK, n=2, logprobs=True, top_logprobs=2)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    for choice in answer.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.content is not None
+        (token,) = choice.logprobs.content
+        assert (token.token, token.bytes, token.logprob) == ("é", [0xC3, 0xA9], -0.5)
+        assert [(top.bytes, top.logprob) for top in token.top_logprobs] == [([0xC3, 0xA9], -0.5), ([0xC3], -2.0)]
+
+
+async def test_openai_continues_a_text_and_makes_vectors(listening: Listening) -> None:
+    service = ScriptedService(saying("upon ", "a time"))
+    async with connecting(listening, service) as client:
+        whole = await client.completions.create(model="gpt-4", prompt="Once ", suffix=" there")
+        stream = await client.completions.create(model="gpt-4", prompt="Once ", stream=True)
+        pieces = [chunk.choices[0].text async for chunk in stream if chunk.choices]
+        vectors = await client.embeddings.create(model="gpt-4", input=["one", "two"], dimensions=2)
+    assert whole.choices[0].text == "".join(pieces) == "upon a time"
+    assert whole.choices[0].finish_reason == "stop"
+    asked = [request.completion for request in service.requests]
+    assert asked == [Completion("Once ", suffix=" there"), Completion("Once ")]
+    # The client asks for base64 by itself, and turns it back.
+    assert [len(each.embedding) for each in vectors.data] == [2, 2]
+    assert all(abs(sum(value * value for value in each.embedding) - 1) < 1e-6 for each in vectors.data)

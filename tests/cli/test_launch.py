@@ -1,0 +1,423 @@
+"""`shepherd launch`: what clients are told, that it is the same when printed, and who starts and stops the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.base import Health, ModelCard
+from shepherd.cli.launch import as_arguments
+from shepherd.cli.launch_settings import CLIENTS, FOLDER, KEY, SIDE_MODEL, Served, Settings, as_shell, side_model
+from shepherd.cli.main import cli
+from shepherd.cli.options import SHARED, said
+from shepherd.config import RouteConfig
+from shepherd.server.fake import ScriptedService, saying
+
+Listening = Callable[..., AbstractContextManager[int]]
+
+SERVED = Served("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
+
+STUB = """#!{python}
+import json, os, pathlib, sys
+named = [word.split('"')[1] if '="/' in word else word for word in sys.argv[1:]]
+files = {{word: pathlib.Path(word).read_text() for word in named if word.startswith("/") and os.path.isfile(word)}}
+told = {{"env": dict(os.environ), "arguments": sys.argv[1:], "files": sorted(files.values())}}
+pathlib.Path(os.environ["TOLD"]).write_text(json.dumps(told))
+{then}
+"""
+"""A client that writes down what it was told."""
+
+
+class Stub:
+    """A folder of programs that stand for all clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "bin"
+        self.folder.mkdir()
+        self.told_file = folder / "told.json"
+        self.env = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "TOLD": str(self.told_file)}
+        self.env |= {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder)}
+        self.env.pop("SHEPHERD_API_KEY", None)
+        self.then("")
+
+    def then(self, code: str) -> None:
+        """What the programs do after they have written it down."""
+        for client in CLIENTS.values():
+            program = self.folder / client.program
+            program.write_text(STUB.format(python=sys.executable, then=code))
+            program.chmod(0o755)
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self.told_file.read_text())
+        self.told_file.unlink()
+        return told
+
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "shepherd", "launch", *words],
+            env={**self.env, **variables},
+            cwd=self.folder.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Stub:
+    return Stub(tmp_path)
+
+
+def service(n_ctx: int = 65536) -> ScriptedService:
+    made = ScriptedService(saying("Hi"))
+    made.cards = (ModelCard("qwen", n_ctx, 1_700_000_000), ModelCard("small", 2048, 1_700_000_000))
+    return made
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_knows_exactly_the_clients_of_the_table() -> None:
+    (choice,) = (param.type for param in cli.commands["launch"].params if param.name == "client")
+    assert isinstance(choice, click.Choice)
+    assert tuple(choice.choices) == tuple(CLIENTS)
+
+
+def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() -> None:
+    settings = CLIENTS["claude"].tell(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
+    told = settings.variables
+    assert told["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8000"
+    assert (told["ANTHROPIC_AUTH_TOKEN"], told["ANTHROPIC_API_KEY"]) == ("sk", "")
+    assert {told[f"ANTHROPIC_DEFAULT_{tier}_MODEL"] for tier in ("OPUS", "SONNET", "FABLE")} == {"qwen"}
+    assert (told["ANTHROPIC_MODEL"], told["ANTHROPIC_DEFAULT_HAIKU_MODEL"]) == ("qwen", SIDE_MODEL)
+    assert told["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(65536 - 4096)
+    assert told["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "4096"
+    assert told["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
+    assert told["CLAUDE_CODE_TOTAL_TOKENS_REMINDER"] == "off"
+    # Its own settings file would win over the environment: the overlay says everything again.
+    (name,) = settings.files
+    assert json.loads(settings.files[name]) == {"env": told}
+    assert settings.arguments == ("--settings", f"{FOLDER}/{name}")
+
+
+@pytest.mark.parametrize(
+    "said", [["--settings", '{"env": {"A": "1"}, "x": 2}'], ['--settings={"env":{"A":"1"},"x":2}']]
+)
+def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
+    settings = CLIENTS["claude"].tell(SERVED, said)
+    joined = json.loads(next(iter(settings.files.values())))
+    assert joined == {"env": {"A": "1", **settings.variables}, "x": 2}
+    # The client takes the last one: theirs may not come behind ours.
+    assert settings.arguments == ("--settings", f"{FOLDER}/settings.json")
+
+
+def test_nobody_is_told_about_room_that_is_not_known() -> None:
+    for client in CLIENTS.values():
+        settings = client.tell(replace(SERVED, n_ctx=0), ())
+        assert not re.search(r"CONTEXT_TOKENS|context_window|max_input|\"limit\"", repr(settings))
+
+
+@given(st.integers(1, 2_000_000), st.none() | st.integers(0, 3_000_000))
+def test_prompt_and_answer_share_the_context(n_ctx: int, reserve: int | None) -> None:
+    served = replace(SERVED, n_ctx=n_ctx, reserve=reserve)
+    assert served.prompt + served.answer == n_ctx
+    assert served.answer >= 1
+    assert served.prompt >= 0
+
+
+@pytest.mark.parametrize(
+    ("routes", "expected"),
+    [
+        ((), ""),
+        ((RouteConfig(match="*", cache="main"),), ""),
+        ((RouteConfig(match="*Haiku*", cache="fast"), RouteConfig(match="*", cache="main")), SIDE_MODEL),
+        ((RouteConfig(match="*haiku*", endpoint="/v1/embeddings", cache="fast"),), ""),
+        ((RouteConfig(model="qwen", cache="fast"),), ""),
+    ],
+)
+def test_side_tasks_get_a_name_of_their_own_where_a_route_is_there_for_them(
+    routes: tuple[RouteConfig, ...], expected: str
+) -> None:
+    assert side_model(routes) == expected
+
+
+WORDS = st.text(st.characters(exclude_characters=f"\0{KEY}{FOLDER}", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(WORDS, WORDS, WORDS)
+def test_a_shell_reads_what_was_meant(value: str, text: str, word: str) -> None:
+    settings = Settings({"V": value + KEY + value}, (f"{FOLDER}/f", word), {"f": text + KEY})
+    client = replace(CLIENTS["aider"], program="show")
+    show = 'show() { printf "%s\\0" "$V" "$2" "$3"; printf %s "$(cat "$1"; echo .)"; }'
+    lines = [show, *as_shell(client, settings, [text])]
+    env = {"PATH": os.environ["PATH"], "SHEPHERD_API_KEY": "se'c\"r$t", "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+    done = subprocess.run(["sh", "-c", "\n".join(lines)], env=env, capture_output=True, check=True)
+    shown = done.stdout.decode().split("\0")
+    assert shown[:3] == [f"{value}se'c\"r$t{value}", word, text]
+    assert shown[3] == f"{text}se'c\"r$t\n."
+
+
+SAMPLES = {
+    "TokenCount": ["8k", "100"],
+    "Layers": ["all", "3"],
+    "Words": ["a,b"],
+    "Choice": ["f16", "info"],
+    "StringParamType": ["two words", ""],
+}
+"""By type of option; a number for all others."""
+
+
+def ways_to_say(option: click.Option) -> list[list[str]]:
+    if option.is_flag:
+        return [[flag] for flag in (*option.opts, *option.secondary_opts)]
+    samples = SAMPLES.get(type(option.type).__name__, ["7"])
+    if isinstance(option.type, click.Choice):
+        samples = [sample for sample in samples if sample in option.type.choices]
+    return [[flag, sample] for flag in option.opts for sample in samples]
+
+
+@pytest.mark.parametrize("words", [words for option in SHARED for words in ways_to_say(option)], ids=" ".join)
+def test_shared_options_survive_being_written_as_words(words: list[str]) -> None:
+    def read(words: list[str]) -> dict[str, Any]:
+        return said(cli.commands["serve"].make_context("serve", words))
+
+    options = read(words)
+    assert options
+    written = as_arguments(options)
+    for left_out in ("api_keys", "server", "list_tools"):
+        options.pop(left_out, None)
+    assert read(written) == options
+
+
+def test_keys_are_in_no_command_line_which_everybody_can_read() -> None:
+    assert "s3cret" not in " ".join(as_arguments({"api_keys": ("s3cret",), "port": 1}))
+
+
+# -- the whole way ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listening: Listening) -> None:
+    with listening(service(), api_keys=("s3cret",)) as port:
+        ask = [name, "--url", f"127.0.0.1:{port}/v1/", "--api-key", "s3cret"]
+        ran = stub.run(*ask, "--", "-p", "it's")
+        assert ran.returncode == 0, ran.stderr
+        launched = stub.told()
+        printed = stub.run(*ask, "--print", "--", "-p", "it's")
+        assert printed.returncode == 0, printed.stderr
+        assert "s3cret" not in printed.stdout
+        shown = stub.run(*ask, "--print", "--show-key", "--", "-p", "it's")
+        assert "s3cret" in shown.stdout
+        for script, key in ((printed.stdout, "s3cret"), (shown.stdout, "")):
+            env = {**stub.env, **({"SHEPHERD_API_KEY": key} if key else {})}
+            subprocess.run(["sh", "-e", "-c", script], env=env, check=True)
+            pasted = stub.told()
+            for told in (launched, pasted):
+                told["arguments"] = [re.sub(r'[^"=]*/shepherd-launch[^/]*/', "", word) for word in told["arguments"]]
+                for variable in ("SHLVL", "OLDPWD", "_", "PWD", "SHEPHERD_API_KEY", "LC_CTYPE"):
+                    told["env"].pop(variable, None)
+            assert [text.strip() for text in pasted.pop("files")] == [text.strip() for text in launched["files"]]
+            assert pasted == {key: value for key, value in launched.items() if key != "files"}
+    assert "qwen" in json.dumps(launched)
+    assert launched["arguments"][-2:] == ["-p", "it's"]
+
+
+def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub, listening: Listening) -> None:
+    stub.then("print([oct(os.stat(word).st_mode) for word in sys.argv if word.endswith('settings.json')], sys.argv[2])")
+    with listening(service()) as port:
+        ran = stub.run("claude", "--url", f"http://127.0.0.1:{port}")
+    mode, file = ran.stdout.split()
+    assert mode == "['0o100600']"
+    assert not Path(file).parent.exists()
+
+
+def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> None:
+    with listening(service()) as port:
+        stub.then("sys.exit(7)")
+        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 7
+        stub.then(f"os.kill(os.getpid(), {signal.SIGKILL:d})")
+        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 128 + signal.SIGKILL
+
+
+def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) -> None:
+    stub.then(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"  # Ctrl-C is the client's own business
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)"
+    )
+    with listening(service()) as port:
+        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 9
+
+
+def test_the_client_has_the_terminal(stub: Stub, listening: Listening) -> None:
+    stub.then("pathlib.Path(os.environ['TOLD']).write_text(str([os.isatty(n) for n in range(3)]))")
+    ours, theirs = pty.openpty()
+    try:
+        with listening(service()) as port:
+            words = [sys.executable, "-m", "shepherd", "launch", "codex", "--url", f"http://127.0.0.1:{port}"]
+            subprocess.run(words, env=stub.env, stdin=theirs, stdout=theirs, stderr=theirs, timeout=60, check=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert stub.told_file.read_text() == "[True, True, True]"
+
+
+def test_a_client_that_is_missing_is_one_sentence_that_says_how_to_get_it(stub: Stub) -> None:
+    for name, client in CLIENTS.items():
+        ran = stub.run(name, PATH="/nowhere")
+        assert ran.returncode == 127
+        assert ran.stderr.strip() == (
+            f"shepherd: there is no program {client.program!r} on this machine; install it with: {client.install}"
+        )
+
+
+def test_the_configuration_says_what_is_printed_when_no_server_runs(stub: Stub, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(
+        '[models.m]\npath = "embedded"\n[caches.main]\nmodel = "m"\nn_ctx = 40000\n[caches.fast]\nmodel = "m"\n'
+        'n_ctx = 9000\n[[routes]]\nmatch = "*haiku*"\ncache = "fast"\n[[routes]]\nmatch = "*"\ncache = "main"\n'
+        "[server]\nport = 1\n"
+    )
+    ran = stub.run("claude", "--print", "--config", str(config), "--reserve", "1000")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:1" in lines
+    assert "export ANTHROPIC_MODEL=m" in lines
+    assert f"export ANTHROPIC_DEFAULT_HAIKU_MODEL={SIDE_MODEL}" in lines
+    assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=39000" in lines
+    assert "no server answers" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "sentence"),
+    [
+        (service(), {"api_keys": ("sk",)}, "does not let us in; give its key with --api-key KEY"),
+        (ScriptedService(saying(), health=Health("error", "b", "m", detail="no memory")), {}, "answer: no memory"),
+    ],
+    ids=["no key", "a model that failed"],
+)
+def test_a_server_that_is_of_no_use_is_one_sentence(
+    made: ScriptedService, options: dict[str, Any], sentence: str, stub: Stub, listening: Listening
+) -> None:
+    with listening(made, **options) as port:
+        ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}")
+    assert ran.returncode == 1
+    assert sentence in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert not stub.told_file.exists()
+
+
+def test_what_is_no_shepherd_server_is_told_so(stub: Stub) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"Ollama is running")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        ran = stub.run("aider", "--port", str(other.server_port))
+        other.shutdown()
+    assert "is no Shepherd server; choose another port with --port" in ran.stderr
+
+
+def test_nobody_at_the_address_that_was_named(stub: Stub) -> None:
+    ran = stub.run("aider", "--url", "127.0.0.1:1")
+    assert ran.returncode == 1
+    assert "no server answers at http://127.0.0.1:1; start one there" in ran.stderr
+
+
+def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None:
+    with listening(service()) as port:
+        ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
+        assert "openai/small" in stub.told()["arguments"]
+        assert "small has a context of 2048 tokens, and aider begins with about 3000" in ran.stderr
+        ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
+        assert "openai/claude-x" in stub.told()["arguments"]
+        assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
+
+
+def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listening: Listening) -> None:
+    with listening(service()) as port:
+        ran = stub.run("aider", "--port", str(port), "--context-size", "32k", "--reserve", "1k", "-v")
+    assert ran.returncode == 0
+    assert f"127.0.0.1:{port} already, and goes on as it is: --context-size 32768 is not for it" in ran.stderr
+    assert stub.told()["files"] != []
+
+
+@pytest.mark.model
+def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Path) -> None:
+    stub.then(
+        "import urllib.request\n"
+        "url = os.environ['OPENAI_API_BASE']\n"
+        "key = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        "ask = urllib.request.Request(url + '/models', headers=key)\n"
+        "print(url)\n"
+        "print(json.load(urllib.request.urlopen(ask))['data'][0]['max_model_len'])"
+    )
+    serving = ("--model", str(lamb), "--port", "0", "--host", "0.0.0.0", "--context-size", "1k", "--threads", "1")
+    ran = stub.run("aider", *serving)
+    assert ran.returncode == 0, ran.stderr
+    url, n_ctx = ran.stdout.split()
+    assert int(n_ctx) == 1024
+    assert url.startswith("http://127.0.0.1:")
+    # Others could reach it: a key was made for the occasion.
+    told = stub.told()
+    assert len(told["env"]["OPENAI_API_KEY"]) > 20
+    assert told["arguments"][:2] == ["--model", "openai/lamb"]
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url)
+
+
+@pytest.mark.model
+def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: Path, tmp_path: Path) -> None:
+    stub.then("import time\nprint(os.environ['OPENAI_API_BASE'], flush=True)\ntime.sleep(60)")
+    serving = ("--model", str(lamb), "--port", "0", "--context-size", "1k", "--threads", "1")
+    with subprocess.Popen(
+        [sys.executable, "-m", "shepherd", "launch", "aider", *serving],
+        env=stub.env,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as launched:
+        assert launched.stdout is not None
+        url = launched.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}/models") as answer:
+            assert answer.status == 200
+        launched.terminate()
+        assert launched.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url)
+
+
+def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
+    ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
+    assert ran.returncode == 1
+    assert "the server did not start: " in ran.stderr
+    assert "none.gguf" in ran.stderr
+    assert not stub.told_file.exists()
