@@ -48,7 +48,7 @@ TOOLS = (
 
 @cache
 def lamb() -> tuple[Template, Dialect]:
-    source = gguf.read_header(LAMB).chat_template
+    source = gguf.read_header(LAMB).chat_template or ""
     return Template(source), detect(source)
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.history import Answers, Days, Prompts, Tools
+from shepherd.backends.history import Answers, Begun, Days, Prompts, Tools, spliced
 from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import Piece, Prompt, Template, detect, render
+from shepherd.dialects import TOOLS, Piece, Prompt, Stretch, Template, detect, render
 from shepherd.dialects.replay import OWN, Said
 
 SYSTEM, ASK = Message.system("Be kind."), Message.user("1 + 2?")
@@ -264,6 +264,34 @@ def test_a_prompt_that_cannot_be_parted_stays_as_the_template_has_it() -> None:
         asked = request(*TALK[:4], further, MORE)
         own = prompt_of(asked, joining)
         assert (prompts.going_on(asked, own) != own) == is_parted, "two results in one turn, or one alone"
+
+
+OLD = Begun((Piece("<old>", None), Piece("A", 0), Piece("</q>", None)), (Stretch(0, 10, 0),))
+FIRST, SECOND = (Piece("<new>", None), Piece("A", 0)), Piece("B", 1)
+ENDS = Piece("</q><a>", None)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "others", "text"),
+    [
+        ((*FIRST, ENDS, SECOND), (), "<old>A</q><a>B"),
+        ((*FIRST, Piece("</q>", None)), (), "<old>A</q>"),
+        ((*FIRST, Piece("</z><a>", None), SECOND), (), None),
+        ((*FIRST, SECOND), (), None),
+        (FIRST, (), None),
+        ((FIRST[0], Piece("A!", 0), ENDS, SECOND), (), None),
+        ((*FIRST, ENDS, Piece("{tools}", TOOLS), SECOND), (), None),
+        ((*FIRST, ENDS, SECOND, Piece("A", 0), ENDS), (), None),
+        ((SECOND, *FIRST, ENDS), (), None),
+        ((*FIRST, ENDS, SECOND), (0,), None),
+    ],
+)
+def test_a_beginning_is_put_before_what_parts_from_it_only(
+    pieces: tuple[Piece, ...], others: tuple[int, ...], text: str | None
+) -> None:
+    prompt = Prompt(pieces, "", (), (Stretch(0, 10, 0), Stretch(10, 14, 1, others)))
+    made = spliced(OLD, prompt, 1)
+    assert (made and made.text) == text
 
 
 def test_an_answer_that_is_to_be_gone_on_with_is_no_beginning() -> None:

@@ -212,3 +212,14 @@ def test_a_template_that_takes_nothing_of_the_probes_still_has_places() -> None:
     source = "{% for m in messages %}{% if 'probe' in m.content %}{{ raise_exception('no') }}{% endif %}" + CHATML[24:]
     prompt = prompt_of(source, [U, A, V])
     assert [(stretch.message, stretch.others) for stretch in prompt.stretches] == [(2, (0, 1))]
+
+
+def test_a_reminder_ends_as_the_turn_does_in_which_it_stands() -> None:
+    source = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    later = Message.system("LATER")
+    told = "<system-reminder>\nLATER\n</system-reminder>"
+    prompt = prompt_of(source, [U, later, A, V])
+    assert stretched(prompt) == [f"<|user|>U1\n\n{told}<|end|>", "<|assistant|>A1<|end|>", "<|user|>U2<|end|>"]
+    assert [(stretch.message, stretch.others) for stretch in prompt.stretches] == [(1, (0,)), (2, ()), (3, ())]
+    alone = prompt_of(source, [U, A, later, A, V])
+    assert stretched(alone)[1:4] == ["<|assistant|>A1<|end|>", f"<|user|>{told}<|end|>", "<|assistant|>A1<|end|>"]

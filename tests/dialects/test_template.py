@@ -444,6 +444,17 @@ def test_later_system_messages_are_reminders_where_they_stand_and_leading_ones_b
     assert turns(Template(CHATML).render(messages)) == [f"{m.role}\n{m.text}" for m in messages]
 
 
+def test_a_system_message_that_would_change_what_stands_before_it_is_a_reminder() -> None:
+    default = "{% if messages | selectattr('role', 'eq', 'system') | list | length == 0 %}<default>{% endif %}" + CHATML
+    template = Template(default)
+    messages = [Message.user("U"), Message.assistant("A")]
+    before = spelled(template.render(messages, add_generation_prompt=False))
+    after = spelled(template.render([*messages, Message.system("L"), Message.user("V")], add_generation_prompt=False))
+    assert after.startswith(before)
+    assert reminder("L") in after
+    assert "<default>" not in spelled(template.render([Message.system("S"), *messages]))
+
+
 def test_what_is_marked_as_a_reminder_is_not_marked_again_and_what_is_empty_is_nothing() -> None:
     marked = reminder("Be brief.")
     messages = [Message.user("U"), Message.system(marked), Message.assistant("A"), Message.system("")]

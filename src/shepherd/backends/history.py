@@ -22,7 +22,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -304,32 +304,35 @@ def stages(messages: Sequence[Message], apart: str = "", *, ids: bool = False) -
     hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=16)
     made: list[bytes] = []
     for message in messages:
-        hashed.update(repr((message.role, *said_in(message, ids=ids))).encode("utf-8", "replace"))
+        for word in (message.role, *said_in(message, ids=ids), "."):
+            data = word.encode("utf-8", "replace")
+            hashed.update(b"%d:" % len(data))
+            hashed.update(data)
         made.append(hashed.digest())
     return made
 
 
-def said_in(message: Message, *, ids: bool = False) -> list[object]:
+def said_in(message: Message, *, ids: bool = False) -> Iterator[str]:
     """What a message says: its text, what it shows, and what it calls or answers. Clients strip answers."""
-    told: list[object] = [message.text.strip() if message.role == "assistant" else message.text]
+    yield message.text.strip() if message.role == "assistant" else message.text
     for part in message.parts:
         match part:
             case ToolCall():
-                told.append((part.id if ids else "", *meaning(part)))
+                yield repr(("call", part.id if ids else "", *meaning(part)))
             case ToolResult():
-                told.append((part.call_id if ids else "", *map(shown, part.parts)))
+                yield repr(("result", part.call_id if ids else "", len(part.parts)))
+                yield from map(shown, part.parts)
             case Image():
-                told.append(shown(part))
+                yield shown(part)
             case Text() | Reasoning():
                 pass
             case _:
-                told.append(part.raw)
-    return told
+                yield repr(("bad", part.raw))
 
 
-def shown(part: Text | Image) -> object:
+def shown(part: Text | Image) -> str:
     """What of a part a model can see."""
-    return part.text if isinstance(part, Text) else (part.media_type, part.url, len(part.data or b""))
+    return part.text if isinstance(part, Text) else repr((part.media_type, part.url, len(part.data or b"")))
 
 
 def by_calls(calls: Sequence[ToolCall]) -> bytes:

@@ -197,7 +197,7 @@ def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_jso
         from shepherd.cli import logs
         from shepherd.cli import serve as server
 
-        logs.set_up({**options, "server": True})
+        logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         server.run(config)
         return
     sys.exit(conversation.run(config, prompt=prompt, as_json=as_json, bare=bool(ctx.meta.get(_BARE))))
@@ -206,16 +206,22 @@ def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_jso
 @cli.command(shown=("Model", "Answers", "Server", "Tools", "Messages"), params=[_model_argument()])
 @click.pass_context
 def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None:
-    """Serve models over HTTP, in the protocol of OpenAI."""
+    """Serve models over HTTP, in the protocols of OpenAI, Anthropic and Ollama."""
     from shepherd.cli import serve as server
     from shepherd.cli import start
 
     server.run(start.load_config({**_options(ctx, model_word), "server": True}))
 
 
-@cli.group()
-def models(**_shared: Any) -> None:
-    """Find models on this machine, and look into them."""
+@cli.group(invoke_without_command=True, params=[_JSON])
+@click.pass_context
+def models(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """Show the configured models and what memory they take, find others on this machine, and look into them."""
+    if ctx.invoked_subcommand is None:
+        from shepherd.cli import models as shelf
+        from shepherd.cli import start
+
+        shelf.show_configured(start.load_config(_options(ctx, None)), as_json=as_json)
 
 
 @models.command("list", params=[_JSON])
@@ -278,9 +284,14 @@ def _memory_command(row: memory_options.Row) -> Callable[..., None]:
 _add_memory_commands()
 
 
-@cli.group("config")
-def config_group(**_shared: Any) -> None:
+@cli.group("config", invoke_without_command=True)
+@click.pass_context
+def config_group(ctx: click.Context, /, **_shared: Any) -> None:
     """Show the configuration and where it comes from."""
+    if ctx.invoked_subcommand is None:
+        from shepherd.cli import start
+
+        start.show_config(_options(ctx, None))
 
 
 @config_group.command("show")
@@ -317,6 +328,62 @@ def top(ctx: click.Context, /, url: str | None, once: bool, as_json: bool, **_sh
     from shepherd.cli import top as watching
 
     sys.exit(watching.run(_options(ctx, None), address=url, once=once, as_json=as_json))
+
+
+@cli.command(
+    params=[
+        click.Argument(["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider"))),
+        click.Argument(["said"], metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED),
+        click.Option(["--print", "printing"], is_flag=True, help="Show the settings, for a shell, and start nothing."),
+        click.Option(["--show-key"], is_flag=True, help="Write the server's key out in what --print shows."),
+        click.Option(["--url"], metavar="URL", help="A server that runs; by default the configured one, or a new one."),
+    ],
+    shown=("Model", "Server"),
+)
+@click.pass_context
+def launch(ctx: click.Context, /, client: str, said: tuple[str, ...], url: str | None, **asked: Any) -> None:
+    """Run a coding agent on our server: claude, codex, opencode or aider.
+
+    The server is started if none runs, and stopped afterwards. The client's own options follow two dashes:
+    'shepherd launch claude -- --continue'. Its own configuration is not changed.
+    """
+    from shepherd.cli import launch as launching
+
+    sys.exit(
+        launching.run(
+            _options(ctx, None), client, said, url=url, printing=asked["printing"], show_key=asked["show_key"]
+        )
+    )
+
+
+@cli.command(
+    params=[
+        click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True)),
+        click.Option(["--url"], metavar="URL", help="A server that runs; by default the configured model, in process."),
+        click.Option(
+            ["--speed"],
+            metavar="FACTOR",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Keep the recorded pauses, 1 as they were, 2 half as long; by default there are none.",
+        ),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one object per request, for programs."),
+    ],
+    shown=("Model", "Server"),
+)
+@click.pass_context
+def replay(
+    ctx: click.Context, /, paths: tuple[str, ...], url: str | None, speed: float | None, as_json: bool, **_shared: Any
+) -> None:
+    """Send recorded requests again, and show what they cost and what has changed.
+
+    PATH is a recording or a folder of them ('shepherd serve --record'), or the folder of a request that --debug has
+    left, or a folder of those. The exit status is 1 when something ends in another way than it was recorded.
+    """
+    from pathlib import Path
+
+    from shepherd.cli import replay as replaying
+
+    sys.exit(replaying.run(_options(ctx, None), [Path(path) for path in paths], url=url, speed=speed, as_json=as_json))
 
 
 @cli.command(params=[_JSON], shown=("Server",))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
-from shepherd.dialects.base import TOOLS, Piece
+from shepherd.dialects.base import Piece
 
 Span = tuple[int, int, int]
 """`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""

@@ -1,15 +1,18 @@
-"""Who asks, as the headers of a request say it: whose memory is meant, and which conversation goes on.
+"""Who asks, as the headers of a request say it: whose memory is meant, which conversation goes on, and what is no
+conversation at all but a side task.
 
 Clients name their conversations in headers of their own; what a body says of it is the codec's to read.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from starlette.types import Scope
 
+from shepherd.core import Request
 from shepherd.wire.base import Decoded
 
 USER = b"x-shepherd-user"
@@ -19,10 +22,20 @@ SESSIONS = (
     (b"x-claude-code-session-id", b"x-claude-code-agent-id"),
     (b"x-session-id",),
     (b"x-session-affinity",),
-    (b"session-id",),
+    (b"session-id", b"thread-id"),
+    (b"x-openwebui-chat-id",),
 )
 """Headers that name a conversation: all of a row together, the first row that is there. Claude Code's agents share
-their session's id; opencode sends the second and the third; Codex the last."""
+their session's id; opencode sends the second and the third; Codex the fourth, whose threads share a session, too. What
+changes within a conversation, such as Codex's window, names none."""
+
+AGENTS = re.compile(r"claude-cli/|opencode/|codex", re.ASCII | re.IGNORECASE)
+"""How the names of programs begin that offer tools with every request of a conversation."""
+
+TASK = re.compile(
+    r"\s*### Task:\n.*^### (Guidelines|Output|Instructions|Chat History|Context)\b", re.DOTALL | re.MULTILINE
+)
+"""Open WebUI's requests for titles, tags, follow-ups and queries: one message of these sections."""
 
 
 def named_user(scope: Scope) -> str | None:
@@ -35,8 +48,25 @@ def named_session(scope: Scope) -> str | None:
     headers = dict(scope["headers"])
     for row in SESSIONS:
         if headers.get(row[0]):
-            return "/".join(value.decode("latin-1")[:200] for name in row if (value := headers.get(name)))
+            names = dict.fromkeys(value.decode("latin-1")[:200] for name in row if (value := headers.get(name)))
+            return "/".join(names)
     return None
+
+
+def is_side_task(request: Request, program: str) -> bool:
+    """Whether a request is a title, a summary or the like, by its shape: nobody has answered in it, and there are no
+    tools though this program's conversations have some, or it is one message of a task's sections.
+
+    `program` is the caller's `user-agent`.
+    """
+    if (
+        request.tools
+        or request.completion is not None
+        or any(message.role not in {"system", "user"} for message in request.messages)
+    ):
+        return False
+    said = [message for message in request.messages if message.role == "user"]
+    return bool(AGENTS.match(program)) or (len(said) == 1 and TASK.match(said[0].text) is not None)
 
 
 def as_from(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
@@ -46,6 +76,9 @@ def as_from(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]
         said["user"] = user
     if session := named_session(scope):
         said["session"] = session
+    program = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")
+    if decoded.request.background is None and is_side_task(decoded.request, program):
+        said["background"] = True
     if not said:
         return decoded
     return replace(decoded, requests=tuple(replace(request, **said) for request in decoded.requests))
