@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from shepherd.backends.base import Backend
+from shepherd.backends.history import Recent
 from shepherd.backends.turns import is_input
 from shepherd.core import (
     Assembler,
@@ -51,7 +51,6 @@ BUDGET_TOKENS, BUDGET_SHARE = 512, 10
 PROFILE_TOKENS = 256
 BLOCKS = 10_000
 """Questions of late for which it is remembered what was recalled."""
-T = TypeVar("T")
 
 
 class Counting(Backend, Protocol):
@@ -79,33 +78,11 @@ class Block:
     ids: tuple[int, ...] = ()
 
 
-class Latest(Generic[T]):
-    """So many values of late, by their keys; the longest unused is forgotten. Event loop only."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held: OrderedDict[object, T] = OrderedDict()
-
-    def find(self, key: object) -> T | None:
-        if key in self._held:
-            self._held.move_to_end(key)
-        return self._held.get(key)
-
-    def keep(self, key: object, value: T) -> None:
-        self._held[key] = value
-        self._held.move_to_end(key)
-        if len(self._held) > self._limit:
-            self._held.popitem(last=False)
-
-    def clear(self) -> None:
-        self._held.clear()
-
-
 class Histories:
     """The conversations of late as the archive takes them: one that has grown is not read again from its start."""
 
     def __init__(self, limit: int = 32) -> None:
-        self._read = Latest[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
+        self._read = Recent[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
 
     def of(self, request: Request) -> tuple[tuple[Entry, ...], list[bytes]]:
         """The entries of a request's messages, and for each a name for it and all before it."""
@@ -142,7 +119,7 @@ class Remembering:
     def __init__(self, backend: Counting, shelf: Shelf) -> None:
         self._backend = backend
         self._shelf = shelf
-        self._blocks = Latest[Block](BLOCKS)
+        self._blocks = Recent[Block](BLOCKS)
         """What was recalled, by the name of the history it was recalled for."""
         self._histories = Histories()
 
