@@ -434,9 +434,12 @@ def test_where_a_file_is_cut_makes_no_difference(objects: list[Any], frame: str,
 @given(st.binary(max_size=200) | st.text('[]{}",:\\ \n1rolecontentuser', max_size=80).map(str.encode))
 @example(b"\x1c")
 @example(b"\xff\xfe \x00")
+@example(b"\xef")
 def test_no_file_is_a_traceback(raw: bytes) -> None:
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = raw.decode("utf-16" if wide else "utf-8-sig", "replace")
+    if codecs.BOM_UTF8.startswith(raw):  # a part of it, at the end of a file, is read as nothing
+        text = ""
     assert read(raw) or not text.strip()
 
 

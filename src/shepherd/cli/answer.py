@@ -178,6 +178,7 @@ class JsonAnswer:
             self._out(json.dumps({"event": "tool_result", **result, "ok": not event.result.is_error}) + "\n")
             return
         fields = {"event": EVENT_NAMES[type(event)], **asdict(event)}
+        fields.pop("scores", None)  # nobody asks for them here
         if isinstance(event, CallEnded):
             fields["ok"] = isinstance(event.call, ToolCall)
         self._out(json.dumps(fields, ensure_ascii=False) + "\n")
