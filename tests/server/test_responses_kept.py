@@ -10,9 +10,9 @@ import pytest
 
 from shepherd.core import ConfigError, Finished, InvalidRequest, Message, Started, TextDelta
 from shepherd.server.kept import KeptResponses
-from shepherd.wire import responses
 from shepherd.wire.base import Json
-from shepherd.wire.responses import N_KEPT, UnknownResponse
+from shepherd.wire.responses import codec as responses
+from shepherd.wire.responses.codec import N_KEPT, UnknownResponse
 
 
 def answer(kept: KeptResponses, id: str, said: str, **fields: Any) -> Json:

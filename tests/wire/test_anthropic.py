@@ -46,9 +46,9 @@ from shepherd.core import (
     Usage,
     fold,
 )
-from shepherd.wire import anthropic
-from shepherd.wire.anthropic import MessageOptions, encode_error
-from shepherd.wire.anthropic_answer import INVALID, Display, Encoder
+from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.anthropic.answer import INVALID, Display, Encoder
+from shepherd.wire.anthropic.codec import MessageOptions, encode_error
 from shepherd.wire.base import Json
 
 USAGE = Usage(input=10, cache_read=30, cache_write=2, output=8, reasoning=3)

@@ -24,8 +24,8 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.wire import anthropic
-from shepherd.wire.anthropic import MessageOptions, decode_request, encode_error
+from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.anthropic.codec import MessageOptions, decode_request, encode_error
 from shepherd.wire.base import Json
 
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest, Request, ToolResult
-from shepherd.wire.anthropic import decode_request, encode_error
+from shepherd.wire.anthropic.codec import decode_request, encode_error
 from shepherd.wire.base import Json
 
 USER = {"role": "user", "content": "Hello"}

@@ -18,7 +18,7 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.wire.anthropic import MessageOptions, decode_request
+from shepherd.wire.anthropic.codec import MessageOptions, decode_request
 from shepherd.wire.base import Json
 
 USER = {"role": "user", "content": "Hello"}

@@ -20,9 +20,9 @@ from shepherd.core import (
     Usage,
     fold,
 )
-from shepherd.wire import infill
 from shepherd.wire.base import Json
-from shepherd.wire.infill import InfillOptions, decode_request
+from shepherd.wire.llama import infill
+from shepherd.wire.llama.infill import InfillOptions, decode_request
 
 
 @pytest.mark.parametrize(

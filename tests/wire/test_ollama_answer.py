@@ -41,8 +41,8 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.ollama import Errand, encode_error
-from shepherd.wire.ollama_answer import AnswerOptions, Encoder, encoder, read_object
+from shepherd.wire.ollama.answer import AnswerOptions, Encoder, encoder, read_object
+from shepherd.wire.ollama.fields import Errand, encode_error
 
 USAGE = Usage(input=7, cache_read=3, output=5)
 

@@ -24,9 +24,10 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
-from shepherd.wire import ollama_chat, ollama_generate
 from shepherd.wire.base import Fields, decode_json
-from shepherd.wire.ollama import FOR_EVER, decode_keep_alive
+from shepherd.wire.ollama import chat as ollama_chat
+from shepherd.wire.ollama import generate as ollama_generate
+from shepherd.wire.ollama.fields import FOR_EVER, decode_keep_alive
 
 HELLO = {"role": "user", "content": "Hello"}
 

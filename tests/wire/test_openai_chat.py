@@ -39,9 +39,9 @@ from shepherd.core import (
     fold,
     replay,
 )
-from shepherd.wire import openai_chat
 from shepherd.wire.base import Json
-from shepherd.wire.openai_chat import ChatOptions, encode_error
+from shepherd.wire.openai import chat as openai_chat
+from shepherd.wire.openai.chat import ChatOptions, encode_error
 
 
 def stream_of(events: Iterable[Event], *, model: str = "gpt-4", include_usage: bool = False) -> list[Json]:

@@ -28,9 +28,9 @@ from shepherd.core import (
     Usage,
     fold,
 )
-from shepherd.wire import openai_completions
 from shepherd.wire.base import Json
-from shepherd.wire.openai_completions import CompletionOptions, decode_request, encode_error
+from shepherd.wire.openai import completions as openai_completions
+from shepherd.wire.openai.completions import CompletionOptions, decode_request, encode_error
 
 
 def request_of(**fields: Any) -> Request:

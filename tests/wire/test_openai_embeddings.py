@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.wire import openai_embeddings
-from shepherd.wire.ollama_embed import decode_embed, decode_embeddings
-from shepherd.wire.openai_embeddings import MAX_INPUTS, Wanted, decode_request, encode_answer, pack, plain
+from shepherd.wire.ollama.embed import decode_embed, decode_embeddings
+from shepherd.wire.openai import embeddings as openai_embeddings
+from shepherd.wire.openai.embeddings import MAX_INPUTS, Wanted, decode_request, encode_answer, pack, plain
 
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

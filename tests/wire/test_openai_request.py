@@ -23,7 +23,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.openai_chat import ChatOptions, decode_request
+from shepherd.wire.openai.chat import ChatOptions, decode_request
 
 USER = {"role": "user", "content": "Hello"}
 BIG = '{"n": 12345678901234567890}'

@@ -25,11 +25,11 @@ from shepherd.core import (
     ToolResult,
     Usage,
 )
-from shepherd.wire import responses
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.responses import decode_request
-from shepherd.wire.responses_items import decode_items
-from shepherd.wire.responses_tools import decode_tools
+from shepherd.wire.responses import codec as responses
+from shepherd.wire.responses.codec import decode_request
+from shepherd.wire.responses.items import decode_items
+from shepherd.wire.responses.tools import decode_tools
 
 
 def read(path: Path) -> Json:

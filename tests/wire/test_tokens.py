@@ -8,7 +8,7 @@ import pytest
 
 from shepherd.core import InvalidRequest
 from shepherd.wire.base import Json
-from shepherd.wire.tokens import Tokenize, decode_detokenize, decode_tokenize, encode_text, encode_tokens
+from shepherd.wire.llama.tokens import Tokenize, decode_detokenize, decode_tokenize, encode_text, encode_tokens
 
 
 @pytest.mark.parametrize(

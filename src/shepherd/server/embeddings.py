@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from shepherd.backends.base import Embeddings
 from shepherd.core import Request
-from shepherd.wire import ollama_embed, openai_embeddings
 from shepherd.wire.base import Json
+from shepherd.wire.ollama import embed as ollama_embed
+from shepherd.wire.openai import embeddings as openai_embeddings
 
 if TYPE_CHECKING:
     from shepherd.server.service import Service

@@ -21,8 +21,8 @@ import apsw
 
 from shepherd.core import ConfigError
 from shepherd.wire.base import Json, shown
-from shepherd.wire.responses import N_KEPT, UnknownResponse, message_of
-from shepherd.wire.responses_stream import Kept
+from shepherd.wire.responses.codec import N_KEPT, UnknownResponse, message_of
+from shepherd.wire.responses.stream import Kept
 
 logger = logging.getLogger(__name__)
 

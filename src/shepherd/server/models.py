@@ -23,9 +23,9 @@ from shepherd.server.body import json_bytes
 from shepherd.server.exchange import retry_headers
 from shepherd.server.service import Service
 from shepherd.server.surfaces import encode_error
-from shepherd.wire import anthropic
+from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json, shown
-from shepherd.wire.openai_shapes import encode_model, encode_models
+from shepherd.wire.openai.shapes import encode_model, encode_models
 
 MAX_PAGE = 1000
 """Of Anthropic's list."""

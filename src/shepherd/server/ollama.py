@@ -23,7 +23,7 @@ from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownMode
 from shepherd.server.body import json_bytes, send_json
 from shepherd.server.exchange import retry_headers
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.ollama import encode_error
+from shepherd.wire.ollama.fields import encode_error
 
 if TYPE_CHECKING:
     from shepherd.server.service import Service

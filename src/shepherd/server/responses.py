@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.body import json_bytes
 from shepherd.server.kept import KeptResponses
-from shepherd.wire import responses
 from shepherd.wire.base import Json, shown
+from shepherd.wire.responses import codec as responses
 
 if TYPE_CHECKING:
     from shepherd.server.service import Service

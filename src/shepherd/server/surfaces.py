@@ -14,10 +14,10 @@ from shepherd.server.exchange import Surface
 from shepherd.server.ollama import answer_pull, answer_show
 from shepherd.server.query import EncodeError, Query
 from shepherd.server.responses import count_input
-from shepherd.server.schema import CHAT_BODY
-from shepherd.server.schemas_anthropic import COUNT_BODY, MESSAGES_BODY
-from shepherd.server.schemas_completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
-from shepherd.server.schemas_ollama import (
+from shepherd.server.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
+from shepherd.server.schemas.chat import CHAT_BODY
+from shepherd.server.schemas.completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
+from shepherd.server.schemas.ollama import (
     EMBEDDINGS_BODY,
     OLLAMA_CHAT_BODY,
     OLLAMA_EMBED_BODY,
@@ -25,21 +25,19 @@ from shepherd.server.schemas_ollama import (
     OLLAMA_GENERATE_BODY,
     OLLAMA_NAME_BODY,
 )
-from shepherd.server.schemas_responses import COUNT_BODY as RESPONSES_COUNT_BODY
-from shepherd.server.schemas_responses import RESPONSES_BODY
+from shepherd.server.schemas.responses import COUNT_BODY as RESPONSES_COUNT_BODY
+from shepherd.server.schemas.responses import RESPONSES_BODY
 from shepherd.server.tokens import answer_detokenize, answer_tokenize
-from shepherd.wire import (
-    anthropic,
-    infill,
-    ollama,
-    ollama_chat,
-    ollama_generate,
-    openai_chat,
-    openai_completions,
-    openai_embeddings,
-    responses,
-)
+from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json
+from shepherd.wire.llama import infill
+from shepherd.wire.ollama import chat as ollama_chat
+from shepherd.wire.ollama import fields as ollama
+from shepherd.wire.ollama import generate as ollama_generate
+from shepherd.wire.openai import chat as openai_chat
+from shepherd.wire.openai import completions as openai_completions
+from shepherd.wire.openai import embeddings as openai_embeddings
+from shepherd.wire.responses import codec as responses
 
 SURFACES: tuple[Surface, ...] = (
     Surface(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shepherd.wire import tokens
 from shepherd.wire.base import Json
+from shepherd.wire.llama import tokens
 
 if TYPE_CHECKING:
     from shepherd.server.service import Service

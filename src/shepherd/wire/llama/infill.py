@@ -23,7 +23,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.wire.base import Decoded, Fields, Json
-from shepherd.wire.openai_completions import encode_error
+from shepherd.wire.openai.completions import encode_error
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 

@@ -36,8 +36,8 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.responses_parts import seal
-from shepherd.wire.responses_tools import NO_TOOLS, Toolbox, free_text
+from shepherd.wire.responses.parts import seal
+from shepherd.wire.responses.tools import NO_TOOLS, Toolbox, free_text
 from shepherd.wire.sse import MEDIA_TYPE, PING
 
 

@@ -11,10 +11,10 @@ import logging
 import re
 
 from shepherd.core import ReasoningLevel, Request
-from shepherd.wire.anthropic_answer import Display, Encoder, MessageOptions
-from shepherd.wire.anthropic_blocks import decode_conversation
-from shepherd.wire.anthropic_shapes import UnknownThread, encode_error
-from shepherd.wire.anthropic_tools import decode_tool_choice, decode_tools
+from shepherd.wire.anthropic.answer import Display, Encoder, MessageOptions
+from shepherd.wire.anthropic.blocks import decode_conversation
+from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
+from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools
 from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
 from shepherd.wire.sampling import decode_sampling, decode_stop
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from shepherd.core import Image, InvalidRequest, ReasoningLevel, ShepherdError, UnknownModel
 from shepherd.wire.base import Fields, Json, Range, shown, wrong
-from shepherd.wire.openai_format import ANY_OBJECT
-from shepherd.wire.openai_shapes import UNEXPECTED
+from shepherd.wire.openai.format import ANY_OBJECT
+from shepherd.wire.openai.shapes import UNEXPECTED
 from shepherd.wire.sampling import decode_sampling, decode_stop
 
 logger = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.ollama import Errand, encode_error
+from shepherd.wire.ollama.fields import Errand, encode_error
 
 Clock = Callable[[], int]
 """Nanoseconds since some moment."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.wire.base import Fields, Json, Range, wrong
-from shepherd.wire.ollama import decode_keep_alive
-from shepherd.wire.openai_embeddings import plain
+from shepherd.wire.ollama.fields import decode_keep_alive
+from shepherd.wire.openai.embeddings import plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ContextFull, InvalidRequest, Message, OnFull, ReasoningLevel, Request
-from shepherd.wire import openai_shapes
 from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
-from shepherd.wire.openai_format import ANY_OBJECT, Format
-from shepherd.wire.responses_items import decode_items, kind_of
-from shepherd.wire.responses_stream import Encoder, ResponsesOptions
-from shepherd.wire.responses_tools import Toolbox, decode_tool_choice, decode_tools
+from shepherd.wire.openai import shapes as openai_shapes
+from shepherd.wire.openai.format import ANY_OBJECT, Format
+from shepherd.wire.responses.items import decode_items, kind_of
+from shepherd.wire.responses.stream import Encoder, ResponsesOptions
+from shepherd.wire.responses.tools import Toolbox, decode_tool_choice, decode_tools
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from shepherd.core import InvalidRequest
 from shepherd.wire.base import INT32_MAX, Fields, Json, Range, wrong
-from shepherd.wire.openai_shapes import encode_error
+from shepherd.wire.openai.shapes import encode_error
 
 __all__ = ["Input", "Wanted", "decode_request", "encode_answer", "encode_error"]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from shepherd.wire.base import Fields, shown
-from shepherd.wire.responses_parts import decode_content, decode_part, decode_thought
-from shepherd.wire.responses_tools import Toolbox, free_arguments, joined
+from shepherd.wire.responses.parts import decode_content, decode_part, decode_thought
+from shepherd.wire.responses.tools import Toolbox, free_arguments, joined
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import time
 
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
-from shepherd.wire.ollama import decode_common, decode_images, encode_error, errand_of, streams
-from shepherd.wire.ollama_answer import AnswerOptions, Clock, encoder
+from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
+from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, errand_of, streams
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 

@@ -27,10 +27,10 @@ from shepherd.core import (
     TokenScore,
     Usage,
 )
-from shepherd.wire import openai_shapes
 from shepherd.wire.base import INT32_MAX, Decoded, Fields, Json, Range, wrong
-from shepherd.wire.openai_format import decode_format
-from shepherd.wire.openai_shapes import encode_usage, joined, logprob_of
+from shepherd.wire.openai import shapes as openai_shapes
+from shepherd.wire.openai.format import decode_format
+from shepherd.wire.openai.shapes import encode_usage, joined, logprob_of
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 

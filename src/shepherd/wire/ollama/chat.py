@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
-from shepherd.wire.ollama import decode_common, decode_images, encode_error, errand_of, streams
-from shepherd.wire.ollama_answer import AnswerOptions, Clock, encoder
-from shepherd.wire.openai_messages import decode_tools
+from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
+from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, errand_of, streams
+from shepherd.wire.openai.messages import decode_tools
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 

@@ -32,10 +32,10 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
-from shepherd.wire.openai_format import decode_format
-from shepherd.wire.openai_messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
-from shepherd.wire.openai_shapes import encode_error, encode_usage, joined, logprob_of
-from shepherd.wire.responses import decode_hybrid
+from shepherd.wire.openai.format import decode_format
+from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
+from shepherd.wire.openai.shapes import encode_error, encode_usage, joined, logprob_of
+from shepherd.wire.responses.codec import decode_hybrid
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 

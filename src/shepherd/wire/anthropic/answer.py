@@ -32,7 +32,7 @@ from shepherd.core import (
     ToolCall,
     replay,
 )
-from shepherd.wire.anthropic_shapes import encode_error, encode_usage
+from shepherd.wire.anthropic.shapes import encode_error, encode_usage
 from shepherd.wire.base import MAX_DEPTH, Json
 from shepherd.wire.sse import MEDIA_TYPE, encode_event
 
