@@ -1,4 +1,4 @@
-"""The server half of Ollama's `POST /api/chat`: a conversation to a request. The answer is `ollama_answer`'s.
+"""The server half of Ollama's `POST /api/chat`: a conversation to a request. The answer is `answer`'s.
 
 Ollama's clients drop the ids of tool calls and name the tool that a result is of. Calls without an id are numbered in
 the order of the conversation, and a result belongs to the oldest call of its tool that has none yet: the same history

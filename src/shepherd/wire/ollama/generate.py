@@ -1,7 +1,7 @@
 """The server half of Ollama's `POST /api/generate`: one prompt, with or without a chat template around it.
 
 Without one it is a bare prompt to be continued (`raw`), or a gap to be filled (`suffix`), which is how editors ask for
-completions. The answer is `ollama_answer`'s.
+completions. The answer is `answer`'s.
 """
 
 from __future__ import annotations
