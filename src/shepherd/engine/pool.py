@@ -28,6 +28,9 @@ WORTH_SAVING = 32
 """Tokens of an idle sequence that nothing else has: below, computing them again is as cheap as keeping them."""
 WORTH_TIDYING = 256
 """Cells that only idle sequences hold: below, they cost less than moving them. llama.cpp looks at cells by so many."""
+WORTH_SHARING = 32
+"""Tokens of a beginning that two sequences have in common, where idle cells cost: llama.cpp looks at all cells up to
+the last one in use, so a few that stay behind of a long conversation slow every decode as much as all of it would."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 20.0
@@ -59,7 +62,8 @@ class Counts:
 
 
 class Refused(Exception):
-    """A plan could not be carried out; the sequence that it failed on has been forgotten, if it failed half way."""
+    """A plan could not be carried out, or is not worth it; the sequence that it failed on has been forgotten, if it
+    failed half way."""
 
 
 class Pool:
@@ -136,6 +140,8 @@ class Pool:
         return self._fork(source, length)
 
     def _fork(self, source: Resident, length: int) -> Resident:
+        if length < WORTH_SHARING and self.runtime.pays_for_idle:
+            raise Refused
         if not self.ledger.has_free_id:
             self._need_id(source)
         target, ops = self.ledger.fork(source, length)
