@@ -164,7 +164,7 @@ def test_any_text_is_a_grammar_or_refused(text: str) -> None:
     try:
         BYTES.check(lark)
     except InvalidRequest as error:  # one that nothing satisfies
-        assert "satisfies" in error.message or "complex" in error.message, lark  # noqa: PT017
+        assert "satisf" in error.message or "complex" in error.message, lark  # noqa: PT017
 
 
 # -- against other readers
