@@ -28,4 +28,4 @@ bench:  ## against llama-bench and llama-server of the same source (builds them 
 	uv run python bench/server.py
 
 lock:  ## the exact versions that were tested, without package hosts
-	uv export --no-hashes --no-emit-project --no-annotate --no-header --all-groups > requirements.lock
+	uv export --no-hashes --no-emit-project --no-annotate --no-header --all-groups --all-extras > requirements.lock
