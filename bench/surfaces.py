@@ -3,8 +3,9 @@
     uv run python bench/surfaces.py [--rounds 3] [--quick]
 
 Three parts, all on the embedded model with one engine thread. *Overhead*: one-token answers over one connection (a
-new one where a server has closed it), streamed, small and with a body of 100 kB; what counts is the time from the
-request to the first byte of the answer's body, and the same through `App.stream` in this process is the floor.
+new one where a server has closed it), streamed, small and with a body of 100 kB: the time from the request to the
+first byte of the answer's body (which may come before the prompt is read) and to its last, and the floor: all of the
+same through `App.stream` in this process.
 *Clients*: 1, 4 and 16 read streams at once; tokens/s of all together. *Idle connections*: resident memory per
 connection that has asked once and stays open.
 """
@@ -33,7 +34,7 @@ from verdict import Verdict, spread
 
 from shepherd import config
 from shepherd.app import App
-from shepherd.core import Message, Request, Sampling, TextDelta
+from shepherd.core import Message, Request, Sampling
 
 N_CTX = 16_384
 SEQUENCES = 16
@@ -79,8 +80,11 @@ class Line:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened
 
-    def ask(self, path: str, body: Mapping[str, Any]) -> float:
-        """Seconds until the first byte of the answer's body. Raises: `RuntimeError` for another status than 200."""
+    def ask(self, path: str, body: Mapping[str, Any]) -> tuple[float, float]:
+        """Seconds until the first byte of the answer's body, and until its last.
+
+        Raises: `RuntimeError` for another status than 200.
+        """
         content = json.dumps(body).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nContent-Type: application/json\r\n"
@@ -96,7 +100,7 @@ class Line:
                     if not first and raw.partition(b"\r\n\r\n")[2]:
                         first = time.perf_counter() - begun
                     if raw.endswith(b"\r\n0\r\n\r\n"):
-                        return first
+                        return first, time.perf_counter() - begun
                 if raw:
                     raise RuntimeError(f"{path}: {raw[:300]!r}")
             self.close()  # closed by the server after the answer before
@@ -123,7 +127,8 @@ def overhead(side: Side, port: int, verdict: Verdict, n_asks: int) -> None:
                 continue
             with line_to(port) as line:
                 times = [line.ask(path, body) for _ in range(n_asks)][WARM_UP:]
-            verdict.add(f"first byte: {surface}, {size}", side, statistics.median(times) * 1e3)
+            for what, seconds in zip(("first byte", "all of it"), zip(*times, strict=True), strict=True):
+                verdict.add(f"{what}: {surface}, {size}", side, statistics.median(seconds) * 1e3)
 
 
 def clients(side: Side, port: int, verdict: Verdict, n_tokens: int, counts: tuple[int, ...]) -> None:
@@ -163,7 +168,7 @@ def idle(side: Side, pid: int, port: int, verdict: Verdict, n: int) -> None:
 
 
 async def in_process(n_asks: int) -> dict[str, float]:
-    """Milliseconds from the request to the first text, without a server: small, and with 100 kB."""
+    """Milliseconds for all of a one-token answer, without a server: small, and with 100 kB."""
     said = {"model": "embedded", "context_size": N_CTX, "threads": 1}
     app = App(config.load(flags=said, env={}, cwd=Path.cwd(), user_dir=Path.cwd(), read_files=False))
     await app.load()
@@ -174,11 +179,9 @@ async def in_process(n_asks: int) -> dict[str, float]:
             times = []
             for _ in range(n_asks):
                 begun = time.perf_counter()
-                first = 0.0
-                async for event in app.stream(request):
-                    if isinstance(event, TextDelta) and not first:
-                        first = time.perf_counter() - begun
-                times.append(first)
+                async for _ in app.stream(request):
+                    pass
+                times.append(time.perf_counter() - begun)
             found[size] = statistics.median(times[WARM_UP:]) * 1e3
     finally:
         await app.aclose()
@@ -205,7 +208,7 @@ def main() -> None:
                 idle(side, server.pid, server.port, verdict, n_idle)
     verdict.show(console, "surfaces, embedded model, one engine thread")
     for size in ("small", "100 kB"):
-        console.print(f"in process, {size}: first text after {spread(floor[size] for floor in floors)} ms")
+        console.print(f"in process, {size}: {spread(floor[size] for floor in floors)} ms")
     if not options.quick:
         path = machine.save("surfaces-1t", {"in_process_ms": floors, "results": verdict.results()})
         console.print(f"written to {path}")

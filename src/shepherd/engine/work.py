@@ -427,9 +427,7 @@ class Work:
         """Make sure that the next decode has a cell for every running job. False: somebody's todo has changed."""
         while self.running:
             n = len(self.running)
-            if self._ledger.free >= n or self.pool.make_room(
-                n, background=all(map(precedence.is_background, self.running))
-            ):
+            if self._ledger.free >= n or self.pool.make_room(n, background=precedence.are_sides(self.running)):
                 return True
             youngest = precedence.weakest(self.running)
             if youngest.phase == "closing":
