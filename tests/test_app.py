@@ -318,6 +318,26 @@ async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
         assert app.n_loads() == {"main": 1, "other": 1, "third": 1}
 
 
+async def test_names_that_only_routes_have_are_listed_too(tmp_path: Path) -> None:
+    routes = """
+[[routes]]
+model = "gpt-4"
+cache = "other"
+[[routes]]
+match = "*haiku*"
+cache = "third"
+[[routes]]
+match = "*"
+cache = "main"
+"""
+    async with running(make(tmp_path, DEMAND + routes)) as app:
+        cards = {card.id: card for card in app.models()}
+        assert list(cards) == ["main", "other", "third", "gpt-4"]
+        assert (cards["gpt-4"].n_ctx, cards["gpt-4"].loaded) == (512, False)
+        assert await ask(app, "gpt-4") == SAID
+        assert {card.id for card in app.models() if card.loaded} == {"main", "other", "gpt-4"}
+
+
 async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
 

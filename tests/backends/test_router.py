@@ -92,3 +92,13 @@ def test_a_rule_may_write_a_path_in_any_way(endpoint: str, path: str) -> None:
 def test_a_name_as_it_is_said_comes_first() -> None:
     assert model_names("Claude-Local-qwen:latest") == ("Claude-Local-qwen:latest", "qwen:latest", "qwen")
     assert model_names("qwen") == ("qwen",)
+
+
+def test_the_names_that_rules_take_exactly_are_told_with_where_they_really_lead() -> None:
+    rules = [
+        Route("fast", match="*mini*"),
+        Route("main", model="gpt-4"),
+        Route("main", model="gpt-4-mini"),  # the first rule has it
+        Route("main", model="claude", endpoint="/v1/messages"),  # on one path only
+    ]
+    assert Router(rules).names() == {"gpt-4": "main", "gpt-4-mini": "fast"}

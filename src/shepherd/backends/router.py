@@ -71,14 +71,22 @@ class Router:
         self._routes = tuple(routes)
         self._models = tuple(models)
 
+    def names(self) -> dict[str, str]:
+        """The names that a rule takes exactly, whatever path they come by, and where each leads."""
+        exact = dict.fromkeys(route.model for route in self._routes if route.model is not None)
+        leads = {name: self._first(name) for name in exact}
+        return {name: route.target for name, route in leads.items() if route is not None}
+
     def choose(self, model: str, endpoint: str = "") -> Route:
         """The rule for `model`, asked for by the path `endpoint`. Raises: `UnknownModel`."""
-        for route in self._routes:
-            if route.takes(model, endpoint):
-                logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
-                return route
+        if (route := self._first(model, endpoint)) is not None:
+            logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
+            return route
         rules = (route.model or route.match or "*" for route in self._routes)
         raise UnknownModel(model, known=tuple(dict.fromkeys((*self._models, *rules))))
+
+    def _first(self, model: str, endpoint: str = "") -> Route | None:
+        return next((route for route in self._routes if route.takes(model, endpoint)), None)
 
 
 def model_names(name: str) -> tuple[str, ...]:

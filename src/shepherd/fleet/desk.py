@@ -123,9 +123,16 @@ class Desk:
         return tuple(card.id for _, card in self.roster.cards())
 
     def models(self) -> tuple[ModelCard, ...]:
-        """One card per model that can be asked for, loaded or not, in the order of the configuration."""
+        """One card per model that can be asked for, loaded or not, in the order of the configuration; then one for each
+        other name that the routes have for one of them."""
         standing, now_s = self.fleet.standing(), time.time()
-        return tuple(_current(card, standing[name], now_s) for name, card in self.roster.cards())
+        own = {card.id: _current(card, standing[name], now_s) for name, card in self.roster.cards()}
+        taken = {name.casefold() for name in (*own, *self._models)}
+        others = ((name, self._models[cache]) for name, cache in self.router.names().items())
+        aliases = (
+            replace(own[model], id=name) for name, model in others if model in own and name.casefold() not in taken
+        )
+        return (*own.values(), *aliases)
 
     def entry_of(self, cache: str) -> Entry:
         """The model that a cache is of."""
