@@ -97,7 +97,7 @@ async def test_evicted_messages_are_told_in_a_header_and_in_the_log(
     assert " evicted=3 " in caplog.text
 
 
-async def test_what_leaves_after_the_head_of_a_stream_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_leaves_after_the_head_of_a_stream_is_told_in_the_stream_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shepherd.server")
 
     async def script(request: Request) -> AsyncGenerator[Event, None]:
@@ -111,6 +111,7 @@ async def test_what_leaves_after_the_head_of_a_stream_is_in_the_log_only(caplog:
     async with client_of(ScriptedService(script)) as client:
         answer = await client.post(CHAT, json={**BODY, "stream": True})
     assert "x-shepherd-evicted" not in answer.headers
+    assert answer.text.count("\n: evicted 4 messages, 50 tokens\n") == 1
     assert " evicted=4 " in caplog.text
 
 

@@ -33,6 +33,7 @@ from shepherd.core import (
     ContextFull,
     EngineDown,
     Event,
+    Evicted,
     InvalidRequest,
     RateLimited,
     Request,
@@ -48,7 +49,7 @@ from shepherd.server.outbox import ClientTooSlow, Outbox
 from shepherd.server.record import Record
 from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
-from shepherd.wire.sse import PING
+from shepherd.wire.sse import PING, encode_comment
 
 logger = logging.getLogger("shepherd.server")
 
@@ -315,7 +316,11 @@ class Exchange(Response):
             choice, event = await first
             while True:
                 self._see(event, choice, record)
-                if fragment := encoder.encode(event, choice):
+                fragment = encoder.encode(event, choice)
+                if isinstance(event, Evicted) and encoder.media_type == EVENT_STREAM:
+                    # The head tells of it only if it came before; no protocol has a word for it.
+                    fragment += encode_comment(f"evicted {event.messages} messages, {event.tokens} tokens")
+                if fragment:
                     if self._kept is not None and record.finished:
                         self._kept.keep(encoder)  # before the client, who may go on with it at once, knows the end
                     self._observers.send(fragment)

@@ -16,6 +16,11 @@ PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
+def encode_comment(text: str) -> bytes:
+    """A line that readers skip and people see. One line of ASCII."""
+    return f": {text}\n\n".encode("ascii")
+
+
 def encode_event(body: Any, event: str | None = None) -> bytes:
     """One event with a JSON body.
 
