@@ -97,7 +97,9 @@ async def test_evicted_messages_are_told_in_a_header_and_in_the_log(
     assert " evicted=3 " in caplog.text
 
 
-async def test_what_leaves_after_the_head_of_a_stream_is_told_in_the_stream_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_leaves_after_the_head_of_a_stream_is_told_in_the_stream_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, logger="shepherd.server")
 
     async def script(request: Request) -> AsyncGenerator[Event, None]:
