@@ -40,9 +40,9 @@ from shepherd.cli.launch_settings import (
     side_model,
 )
 from shepherd.cli.options import SHARED
-from shepherd.cli.serve import is_loopback
 from shepherd.cli.signals import handling
 from shepherd.core import BadReply, EngineDown, EngineError, NotAllowed, Unreachable
+from shepherd.server.auth import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config

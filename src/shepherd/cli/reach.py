@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import httpx2
 
-from shepherd.cli.serve import is_loopback, url
+from shepherd.cli.serve import url
+from shepherd.server.auth import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config

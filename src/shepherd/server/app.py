@@ -26,10 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.auth import LOCAL_ORIGIN, Guard, Key, keys_for
-from shepherd.server.body import json_bytes
 from shepherd.server.caches import encode_caches
 from shepherd.server.caller import USER
-from shepherd.server.exchange import Exchange, Limits, Live, Shared, Surface, retry_headers, with_id
+from shepherd.server.exchange import Exchange, Limits, Live, Shared, Surface
 from shepherd.server.gates import Gate, Gates
 from shepherd.server.kept import KeptResponses
 from shepherd.server.listen import loop_factory, serve
@@ -43,6 +42,7 @@ from shepherd.server.record import REQUEST_ID
 from shepherd.server.responses import add_response_paths
 from shepherd.server.service import Service
 from shepherd.server.surfaces import QUERIES, SURFACES, encode_error
+from shepherd.server.telling import refused, told
 
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 
@@ -167,7 +167,7 @@ def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
         }
         if found.detail:
             body["detail"] = found.detail
-        return _json(body, 200 if found.status == "ok" else 503)
+        return told(body, 200 if found.status == "ok" else 503)
 
     paths = [surface.path for surface in SURFACES] + [query.path for query in QUERIES]
 
@@ -177,7 +177,7 @@ def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
         endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
         endpoints += ["GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items"]
         endpoints += [*OLLAMA_ENDPOINTS, *MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
-        return _json({"name": "shepherd", "version": app.version, "endpoints": endpoints})
+        return told({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
     _add_reading(app, "/health", health)
     _add_reading(app, "/", root)
@@ -192,7 +192,7 @@ def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
         if not stats and service.health().status == "loading":
             return _error_response(request, still_loading())
         models = {name: cache.model for name, cache in service.health().caches.items()}
-        return _json(encode_caches(stats, models, metrics.totals()))
+        return told(encode_caches(stats, models, metrics.totals()))
 
     async def clear(request: HTTPRequest, name: str) -> Response:
         """Forget what a cache holds; answers in the making go on."""
@@ -206,7 +206,7 @@ def _add_cache_paths(app: FastAPI, service: Service, metrics: Metrics) -> None:
             await service.clear(name)
         except ShepherdError as error:
             return _error_response(request, error)
-        return _json({"cache": name, "cleared": True})
+        return told({"cache": name, "cleared": True})
 
     async def measure() -> Response:
         """Figures for Prometheus."""
@@ -225,15 +225,8 @@ def _add_reading(
     app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
 
 
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(json_bytes(body), status, media_type="application/json")
-
-
 def _error_response(request: HTTPRequest, error: Exception) -> Response:
-    status, body = encode_error(request.scope["path"], error)
-    response = _json(with_id(body, request.scope.get(REQUEST_ID, "-")), status)
-    response.raw_headers.extend(retry_headers(error))
-    return response
+    return refused(error, encode_error(request.scope["path"], error), request.scope)
 
 
 async def _answer_http_error(request: HTTPRequest, error: Exception) -> Response:

@@ -19,10 +19,9 @@ from starlette.responses import JSONResponse, Response
 from shepherd.backends.base import ModelCard
 from shepherd.backends.router import ALIAS
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
-from shepherd.server.body import json_bytes
-from shepherd.server.exchange import retry_headers
 from shepherd.server.service import Service
 from shepherd.server.surfaces import encode_error
+from shepherd.server.telling import refused, told
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json, shown
 from shepherd.wire.openai.shapes import encode_model, encode_models
@@ -41,9 +40,9 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
             # An empty list would be believed and remembered.
             return _refusal(request, still_loading())
         if not _speaks_anthropic(request):
-            return _told({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
+            return told({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
         try:
-            return _told(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
+            return told(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
         except ShepherdError as error:
             return _refusal(request, error)
 
@@ -53,10 +52,10 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
         if _speaks_anthropic(request):
             for card in cards:
                 if model_id in (card.id, claude_name(card.id)):
-                    return _told(_for_anthropic(card))
+                    return told(_for_anthropic(card))
         for card in cards:
             if card.id == model_id:
-                return _told(_model_body(card))
+                return told(_model_body(card))
         if not cards and service.health().status == "loading":
             return _refusal(request, still_loading())
         return _refusal(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
@@ -202,13 +201,8 @@ def _codex_model(card: ModelCard, priority: int) -> Json:
     }
 
 
-def _told(body: Json) -> Response:
-    return Response(json_bytes(body), media_type="application/json")
-
-
 def _refusal(request: HTTPRequest, error: Exception) -> Response:
-    encode = anthropic.encode_error if _speaks_anthropic(request) else None
-    status, body = encode(error) if encode else encode_error(request.scope["path"], error)
-    response = Response(json_bytes(body), status, media_type="application/json")
-    response.raw_headers.extend(retry_headers(error))
-    return response
+    encoded = (
+        anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(request.scope["path"], error)
+    )
+    return refused(error, encoded, request.scope)

@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 from shepherd.backends.base import ModelCard
 from shepherd.backends.router import model_names
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
-from shepherd.server.body import json_bytes, send_json
-from shepherd.server.exchange import retry_headers
+from shepherd.server.body import send_json
+from shepherd.server.telling import refused, told
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.ollama.fields import encode_error
 
@@ -119,12 +119,9 @@ _HOW = (
 
 def _told(telling: Callable[[], Json]) -> Response:
     try:
-        return Response(json_bytes(telling()), media_type="application/json")
+        return told(telling())
     except ShepherdError as error:
-        status, body = encode_error(error)
-        response = Response(json_bytes(body), status, media_type="application/json")
-        response.raw_headers.extend(retry_headers(error))
-        return response
+        return refused(error, encode_error(error), {})
 
 
 # ---- what one is

@@ -12,8 +12,8 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.body import json_bytes
 from shepherd.server.kept import KeptResponses
+from shepherd.server.telling import refused, told
 from shepherd.wire.base import Json, shown
 from shepherd.wire.responses import codec as responses
 
@@ -34,13 +34,13 @@ def add_response_paths(app: FastAPI, kept: KeptResponses) -> None:
                 InvalidRequest("an answer that is complete is told whole; leave out stream", field="stream")
             )
         found = kept.find(response_id)
-        return _not_found(response_id) if found is None else _told(found)
+        return _not_found(response_id) if found is None else told(found)
 
     async def delete(response_id: str) -> Response:
         """Forget an answer and its input."""
         if not kept.forget(response_id):
             return _not_found(response_id)
-        return _told({"id": response_id, "object": "response", "deleted": True})
+        return told({"id": response_id, "object": "response", "deleted": True})
 
     async def read_input(request: HTTPRequest, response_id: str) -> Response:
         """What the model was given for an answer, the newest first; with `limit`, `order` and `after`."""
@@ -48,7 +48,7 @@ def add_response_paths(app: FastAPI, kept: KeptResponses) -> None:
             items = kept.find_input(response_id)
             if items is None:
                 return _not_found(response_id)
-            return _told(_page(items, dict(request.query_params)))
+            return told(_page(items, dict(request.query_params)))
         except ShepherdError as error:
             return _refusal(error)
 
@@ -108,15 +108,10 @@ def _page(items: list[Json], said: dict[str, str]) -> Json:
     }
 
 
-def _told(body: Json) -> Response:
-    return Response(json_bytes(body), media_type="application/json")
-
-
 def _not_found(id: str) -> Response:
     message = f"there is no response {shown(id)} here: it may be too old, deleted, or made with store: false"
     return _refusal(InvalidRequest(message, field="response_id", status=404))
 
 
 def _refusal(error: Exception) -> Response:
-    status, body = responses.encode_error(error)
-    return Response(json_bytes(body), status, media_type="application/json")
+    return refused(error, responses.encode_error(error), {})

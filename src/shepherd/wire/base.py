@@ -114,6 +114,11 @@ def decode_json(body: bytes) -> Json:
     return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
+def compact(body: Any) -> bytes:
+    """JSON without blanks, in ASCII."""
+    return json.dumps(body, separators=(",", ":")).encode("ascii")
+
+
 def shown(value: object, limit: int = 40) -> str:
     """A short picture of a JSON value for an error message."""
     match value:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from shepherd.core import (
     BadCall,
@@ -35,7 +35,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.wire.base import Json
+from shepherd.wire.base import Json, compact
 from shepherd.wire.ollama.fields import Errand, encode_error
 
 Clock = Callable[[], int]
@@ -102,7 +102,7 @@ class Encoder:
 
     def encode_failure(self, error: Exception) -> bytes:
         """An error in the middle: a line that clients raise at."""
-        return _compact(encode_error(error)[1]) + b"\n"
+        return compact(encode_error(error)[1]) + b"\n"
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """The whole answer: the last line of a stream, with all that was said in it."""
@@ -120,7 +120,7 @@ class Encoder:
         if self._errand:
             return f'"done":true,"done_reason":"{self._errand}"}}\n'.encode("ascii")
         figures = {"done": True, "done_reason": "length" if reason == "length" else "stop", **self._watch.told(usage)}
-        return _compact(figures)[1:] + b"\n"
+        return compact(figures)[1:] + b"\n"
 
     def _head(self) -> bytes:
         now = self._created + self._clock() - self._made
@@ -132,10 +132,10 @@ class Encoder:
         if delta.thinking:
             said += [b',"thinking":', quote(delta.thinking).encode("ascii")]
         if delta.calls:
-            said += [b',"tool_calls":', _compact(delta.calls)]
+            said += [b',"tool_calls":', compact(delta.calls)]
         said.append(self._close)
         if delta.scores:
-            said += [b',"logprobs":', _compact([_score(score) for score in delta.scores])]
+            said += [b',"logprobs":', compact([_score(score) for score in delta.scores])]
         return b"".join(said) + (b"," + end if end else _GOES_ON)
 
 
@@ -286,7 +286,3 @@ class _Watch:
             "eval_count": usage.output,
             "eval_duration": self._ended - first,
         }
-
-
-def _compact(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode("ascii")

@@ -31,7 +31,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
+from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wrong
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
 from shepherd.wire.openai.shapes import encode_error, encode_usage, joined, logprob_of
@@ -257,8 +257,8 @@ class Encoder:
         ).encode("ascii")
 
     def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore] = ()) -> bytes:
-        logprobs = b',"logprobs":' + _compact(_encode_scores(scores)) if scores else b""
-        return self._heads[choice] + _compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
+        logprobs = b',"logprobs":' + compact(_encode_scores(scores)) if scores else b""
+        return self._heads[choice] + compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
 
     def _last_chunk(self, finished: Finished, choice: int) -> bytes:
         reason = quote(self._deltas[choice].finish_reason(finished.reason)).encode("ascii")
@@ -268,7 +268,7 @@ class Encoder:
             return last
         if self._options.include_usage:
             usage = joined([self._usages[at] for at in range(self._options.n)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + _compact(encode_usage(usage)) + b"}\n\n"
+            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
         return last + DONE
 
 
@@ -394,7 +394,3 @@ def _encode_scores(scores: Iterable[TokenScore]) -> Json:
 
 def _encode_score(piece: bytes, logprob: float) -> Json:
     return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
-
-
-def _compact(body: Json) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode("ascii")

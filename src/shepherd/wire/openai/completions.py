@@ -7,7 +7,6 @@ chunk of a stream says of logprobs is a part of what the whole answer says.
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
@@ -27,7 +26,7 @@ from shepherd.core import (
     TokenScore,
     Usage,
 )
-from shepherd.wire.base import INT32_MAX, Decoded, Fields, Json, Range, wrong
+from shepherd.wire.base import INT32_MAX, Decoded, Fields, Json, Range, compact, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.shapes import encode_usage, joined, logprob_of
@@ -222,18 +221,18 @@ class Encoder:
         ).encode("ascii")
 
     def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: bytes = b"null") -> bytes:
-        logprobs = _compact(self._tables[choice].encode(scores)) if scores else b"null"
+        logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
         told = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":' + reason
         return self._heads[choice] + told + self._tail
 
     def _last_chunk(self, finished: Finished, choice: int) -> bytes:
-        last = self._chunk(choice, "", (), _compact(_FINISH_REASONS[finished.reason]))
+        last = self._chunk(choice, "", (), compact(_FINISH_REASONS[finished.reason]))
         self._usages[choice] = finished.usage
         if len(self._usages) < self._options.n_choices:
             return last
         if self._options.include_usage:
             usage = joined([self._usages[at] for at in range(self._options.n_choices)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + _compact(encode_usage(usage)) + b"}\n\n"
+            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
         return last + DONE
 
 
@@ -280,7 +279,3 @@ def _written(piece: bytes) -> str:
         return piece.decode("utf-8")
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-
-def _compact(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode("ascii")
