@@ -5,6 +5,7 @@ import logging
 import threading
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,20 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> No
     assert 1.0 <= (refused.value.retry_after_s or 0.0) <= 120.0
     gate.release(100)
     for ticket in (first, *others):
+        assert (await steps(ticket))[-1] == Done("length")
+
+
+@pytest.mark.parametrize("queue", [1, 2, 3])
+async def test_side_tasks_may_take_half_of_a_queue_and_one_place_of_any(make: Make, queue: int) -> None:
+    gate = threading.Semaphore(0)
+    engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=queue))
+    first = engine.submit(job("first", 1))
+    await wait_until(lambda: engine._work.sole is first)
+    side = engine.submit(replace(job("side", 1), background=True))
+    with pytest.raises(RateLimited):
+        engine.submit(replace(job("another", 1), background=True))
+    gate.release(100)
+    for ticket in (first, side):
         assert (await steps(ticket))[-1] == Done("length")
 
 

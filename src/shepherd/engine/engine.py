@@ -120,7 +120,7 @@ class Engine:
         elif len(job.tokens) + job.max_tokens > self.n_ctx:
             raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
         n_waiting = len(self._work.waiting) + self._mailbox.qsize()
-        if n_waiting >= (self.options.queue // 2 if job.background else self.options.queue):
+        if n_waiting >= (max(1, self.options.queue // 2) if job.background else self.options.queue):
             wait_s = self._work.job_s * n_waiting / self.options.sequences
             raise RateLimited(
                 f"cache {self.name!r} is busy: {n_waiting} requests are waiting already; try again later",
