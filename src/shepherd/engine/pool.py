@@ -296,8 +296,11 @@ class Pool:
         """Whether it can be kept in host memory without anything else leaving that."""
         if not self._token_bytes:
             self._token_bytes = len(self.runtime.save(resident.id)) / max(1, resident.n_resident)
-        n_bytes = resident.n_resident * self._token_bytes
-        return 0 < n_bytes <= self._ram_bytes - self.snapshots.ram_bytes
+        return self._token_bytes > 0 and self._fits_into_ram(resident)
+
+    def _fits_into_ram(self, resident: Resident) -> bool:
+        """As far as is known what a saved token takes."""
+        return resident.n_resident * self._token_bytes <= self._ram_bytes - self.snapshots.ram_bytes
 
     def tidy(self) -> None:
         """Move idle sequences into host memory at once, where their cells make every decode slower and RAM has room.
@@ -310,7 +313,7 @@ class Pool:
         if self.ledger.used - self.ledger.used_without(idle) < WORTH_TIDYING:
             return
         for resident in idle:
-            if resident.n_resident * self._token_bytes > self._ram_bytes - self.snapshots.ram_bytes:
+            if not self._fits_into_ram(resident):
                 return
             self.drop(resident)
 

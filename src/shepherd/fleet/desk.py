@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
+from shepherd.backends.bare import check_tokens
 from shepherd.backends.base import Embeddings, ModelCard
 from shepherd.backends.router import Route, Router, model_names
 from shepherd.config import Config
@@ -88,12 +89,7 @@ class Desk:
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
         async with self._of_name(model, endpoint) as opened:
-            n_vocab = opened.weights.n_vocab
-            for token in tokens:
-                if not 0 <= token < n_vocab:
-                    raise InvalidRequest(
-                        f"{token} is no token of model {opened.name!r}: they go from 0 to {n_vocab - 1}", field="tokens"
-                    )
+            check_tokens(tokens, opened.weights, "tokens")
             return [opened.weights.piece(token) for token in tokens]
 
     async def embed(

@@ -86,10 +86,10 @@ class Asked(Response):
         except Exception as error:  # the wall: every failure is answered in the protocol's own shape
             note(error, record)
             record.status, told = self._query.encode_error(error)
-            told = with_id(told, record.id)
-            observers.send(json_bytes(told))
+            content = json_bytes(with_id(told, record.id))
+            observers.send(content)
             unread = receive if isinstance(error, BodyTooLarge) else None
-            await send_json(send, record.status, told, retry_headers(error), unread=unread)
+            await send_json(send, record.status, content, retry_headers(error), unread=unread)
         finally:
             record.write()
             self._shared.metrics.count(record)

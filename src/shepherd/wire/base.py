@@ -263,6 +263,19 @@ class Fields:
         return tuple(values)
 
 
+def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
+    """`values` as token ids; which of them a model has is for that to say. Raises: `InvalidRequest`."""
+    for at, value in enumerate(values):
+        if not is_integer(value) or not 0 <= value <= INT32_MAX:
+            raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
+    return tuple(values)
+
+
+def is_integer(value: object) -> bool:
+    """Whether it is a whole number as JSON writes one; `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def check_number(value: object, path: str, allowed: Range = ANY) -> float:
     """`value` as a finite number in range. Raises: `InvalidRequest`."""
     if isinstance(value, bool) or not isinstance(value, int | float):

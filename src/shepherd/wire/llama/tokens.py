@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import INT32_MAX, Fields, Json, wrong
+from shepherd.wire.base import Fields, Json, check_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,8 @@ def decode_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
     values = fields.find_array("tokens")
     if values is None:
         raise InvalidRequest("tokens is missing: an array of token ids", field="tokens")
-    for at, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT32_MAX:
-            raise wrong(f"tokens[{at}]", "a token: an integer of at least 0", value)
-    return fields.find_string("model") or "", tuple(values)
+    tokens = check_tokens(values, "tokens")
+    return fields.find_string("model") or "", tokens
 
 
 def encode_text(pieces: Sequence[bytes]) -> Json:

@@ -34,7 +34,7 @@ from shepherd.core import (
 from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wrong
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
-from shepherd.wire.openai.shapes import encode_error, encode_usage, joined, logprob_of
+from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, joined, logprob_of
 from shepherd.wire.responses.codec import decode_hybrid
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
@@ -133,17 +133,6 @@ def _decode_logprobs(fields: Fields) -> int | None:
     return None
 
 
-_EFFORTS: dict[str, ReasoningLevel] = {
-    "none": "off",
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
-
-
 def _decode_reasoning(fields: Fields, reasoning: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
     """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
     efforts = [_decode_effort(place, key) for place, key in ((fields, "reasoning_effort"), (reasoning, "effort"))]
@@ -161,9 +150,9 @@ def _decode_reasoning(fields: Fields, reasoning: Fields, template_arguments: Fie
 
 def _decode_effort(fields: Fields, key: str) -> ReasoningLevel | None:
     effort = fields.find_string(key)
-    if effort is not None and effort not in _EFFORTS:
-        raise wrong(fields.at(key), f"one of {', '.join(_EFFORTS)}", effort)
-    return None if effort is None else _EFFORTS[effort]
+    if effort is not None and effort not in EFFORTS:
+        raise wrong(fields.at(key), f"one of {', '.join(EFFORTS)}", effort)
+    return None if effort is None else EFFORTS[effort]
 
 
 def _decode_thinking(fields: Fields) -> bool | None:

@@ -26,7 +26,7 @@ from shepherd.core import (
     TokenScore,
     Usage,
 )
-from shepherd.wire.base import INT32_MAX, Decoded, Fields, Json, Range, compact, wrong
+from shepherd.wire.base import Decoded, Fields, Json, Range, check_tokens, compact, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.shapes import encode_usage, joined, logprob_of
@@ -115,7 +115,7 @@ def _decode_prompts(fields: Fields) -> list[str | tuple[int, ...]]:
         case []:
             raise InvalidRequest("prompt is an empty array; send a text, or tokens", field="prompt")
         case [int() | float(), *_]:
-            return [_decode_tokens(prompt, "prompt")]
+            return [check_tokens(prompt, "prompt")]
         case [*_]:
             return [_decode_prompt(one, f"prompt[{at}]") for at, one in enumerate(prompt)]
         case _:
@@ -124,17 +124,10 @@ def _decode_prompts(fields: Fields) -> list[str | tuple[int, ...]]:
 
 def _decode_prompt(prompt: Any, path: str) -> str | tuple[int, ...]:
     if isinstance(prompt, list):
-        return _decode_tokens(prompt, path)
+        return check_tokens(prompt, path)
     if not isinstance(prompt, str):
         raise wrong(path, "a string or an array of tokens", prompt)
     return prompt
-
-
-def _decode_tokens(values: list[Any], path: str) -> tuple[int, ...]:
-    for at, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT32_MAX:
-            raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
-    return tuple(values)
 
 
 def _decode_max_tokens(fields: Fields) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import INT32_MAX, Fields, Json, Range, wrong
+from shepherd.wire.base import Fields, Json, Range, check_tokens, is_integer, wrong
 from shepherd.wire.openai.shapes import encode_error
 
 __all__ = ["Input", "Wanted", "decode_request", "encode_answer", "encode_error"]
@@ -69,7 +69,7 @@ def _decode_inputs(fields: Fields) -> tuple[Input, ...]:
         raise wrong("input", "a string, an array of strings, or an array of tokens", said)
     if not said:
         raise InvalidRequest("input is an empty array; send at least one text", field="input")
-    if _is_token(said[0]):
+    if is_integer(said[0]):
         return (_decode_input(said, "input"),)
     return tuple(_decode_input(one, f"input[{index}]") for index, one in enumerate(said))
 
@@ -83,14 +83,7 @@ def _decode_input(said: Any, path: str) -> Input:
         raise wrong(path, "a string or an array of tokens", said)
     if not said:
         raise InvalidRequest(f"{path} is an empty array; there is nothing to embed", field=path)
-    for index, token in enumerate(said):
-        if not _is_token(token) or not 0 <= token <= INT32_MAX:
-            raise wrong(f"{path}[{index}]", "a token: an integer of at least 0", token)
-    return tuple(said)
-
-
-def _is_token(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return check_tokens(said, path)
 
 
 def encode_answer(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, packed: bool) -> Json:

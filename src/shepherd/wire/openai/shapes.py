@@ -8,10 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shepherd.core import ContextFull, InvalidRequest, ShepherdError, UnknownModel, Usage
+from shepherd.core import ContextFull, InvalidRequest, ReasoningLevel, ShepherdError, UnknownModel, Usage
 from shepherd.wire.base import Json
 
 LEAST_LOGPROB = -9999.0
+EFFORTS: dict[str, ReasoningLevel] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""How much is to be thought, in OpenAI's words."""
+
 UNEXPECTED = "the server made an error while answering; its log holds the details"
 
 

@@ -19,6 +19,7 @@ from shepherd.core import ContextFull, InvalidRequest, Message, OnFull, Reasonin
 from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
+from shepherd.wire.openai.shapes import EFFORTS
 from shepherd.wire.responses.items import decode_items, kind_of
 from shepherd.wire.responses.stream import Encoder, ResponsesOptions
 from shepherd.wire.responses.tools import Toolbox, decode_tool_choice, decode_tools
@@ -182,16 +183,7 @@ def _offers(fields: Fields, items: list[Fields]) -> Iterator[Fields]:
             yield from item.objects("tools")
 
 
-_EFFORTS: dict[str, ReasoningLevel] = {
-    "none": "off",
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-    "ultra": "high",
-}
+_EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}
 
 
 def _decode_reasoning(fields: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
