@@ -239,9 +239,13 @@ async def test_side_tasks_may_take_half_of_a_queue_and_one_place_of_any(make: Ma
 
 
 async def test_a_job_that_fills_the_pool_harms_nobody(make: Make) -> None:
-    engine, _ = make(n_ctx=100, n_batch=64, options=EngineOptions(sequences=4, tiers=Tiers(1 << 20)))
+    gate = threading.Semaphore(0)
+    options = EngineOptions(sequences=4, tiers=Tiers(1 << 20))
+    engine, _ = make(Faults(gate=gate), n_ctx=100, n_batch=64, options=options)
     texts = ["a" * 3, "b" * 13, "c" * 5]
-    got = await asyncio.gather(*(steps(engine.submit(job(text, 100 - len(text)))) for text in texts))
+    tickets = [engine.submit(job(text, 100 - len(text))) for text in texts]  # all of them before the first decodes
+    gate.release(10_000)
+    got = await asyncio.gather(*map(steps, tickets))
     for text, each in zip(texts, got, strict=True):
         assert tokens(each) == list(range(len(text), 40)), "the same as alone"
         assert each[-1] == Done("end", END)
