@@ -20,7 +20,10 @@ from shepherd.config.schema import (
     SCHEMA,
     SHORTHANDS,
     CacheConfig,
+    ChatConfig,
+    CommandToolsConfig,
     Config,
+    HttpToolsConfig,
     KeyConfig,
     KvConfig,
     McpServerConfig,
@@ -84,7 +87,8 @@ class Resolver:
             routes=tuple(rules),
             kv=self._one(KvConfig, "kv"),
             memory=self._one(MemoryConfig, "memory"),
-            tools=self._one(ToolsConfig, "tools"),
+            tools=self._tools(),
+            chat=self._one(ChatConfig, "chat"),
             server=self._server(),
             mcp_servers=self._mcp_servers(),
             # To stop thinking is to hide it as well (C14), unless somebody says otherwise.
@@ -299,6 +303,17 @@ class Resolver:
 
     def _one(self, cls: type[_T], table: str) -> _T:
         return _built(cls, None, {path[1]: said for path, said in self.said.items() if path[0] == table and path[1:]})
+
+    def _tools(self) -> ToolsConfig:
+        """With its two tables inside."""
+        said = {path[1:]: each for path, each in self.said.items() if path[0] == "tools" and len(path) > 1}
+
+        def inner(cls: type[_T], name: str) -> _T:
+            return _built(cls, None, {path[1]: each for path, each in said.items() if path[0] == name and path[1:]})
+
+        plain = {path[0]: each for path, each in said.items() if not path[1:] and path[0] not in ("http", "command")}
+        outer = _built(ToolsConfig, None, plain)
+        return replace(outer, http=inner(HttpToolsConfig, "http"), command=inner(CommandToolsConfig, "command"))
 
     def _server(self) -> ServerConfig:
         server = self._one(ServerConfig, "server")

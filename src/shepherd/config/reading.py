@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.config.kind import NOTHING, Place
-from shepherd.config.layer import NOBODY, Layer, Said, find_files, read_file
+from shepherd.config.layer import Layer, Said, find_files, read_file
 from shepherd.config.meaning import Resolver
 from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, SCHEMA, SPELLED, Config, Source
 
@@ -50,17 +50,26 @@ def load(
             spoken.accept_text(value, FLAGS[flag], SPELLED.get(flag, "--" + flag.replace("_", "-")))
 
     said: dict[tuple[str, ...], Said] = {}
-    closed: tuple[str, ...] = ()
     for each in layers:
-        said |= each.said
+        grown = {
+            path: _with_earlier(said[path], one) for path, one in each.said.items() if path in GROWING & said.keys()
+        }
+        said |= each.said | grown
         warnings += each.warnings
-        disabled = each.said.get(("tools", "disabled"), NOBODY).value or ()
-        closed += tuple(name for name in disabled if name not in closed)
     sources = tuple(
         replace(each.source, keys=tuple(one.key for one in each.said.values() if one.key))
         for each in layers
         if each.said
     )
-    if closed:
-        said["tools", "disabled"] = replace(said["tools", "disabled"], value=closed)
     return replace(Resolver(said, env, variables.place, warnings).config(), sources=sources, warnings=tuple(warnings))
+
+
+GROWING = {("tools", "disabled"), ("tools", "deny"), ("mcp_servers",)}
+"""Lists to which a layer adds: what one has closed no other opens; a server replaces one of its name."""
+
+
+def _with_earlier(earlier: Said, later: Said) -> Said:
+    if later.value and isinstance(later.value[0], Mapping):
+        names = {row.get("name") for row in later.value}
+        return replace(later, value=(*(row for row in earlier.value if row.get("name") not in names), *later.value))
+    return replace(later, value=tuple(dict.fromkeys((*(earlier.value or ()), *(later.value or ())))))

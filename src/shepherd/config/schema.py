@@ -196,14 +196,70 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpToolsConfig:
+    """What the HTTP tools may do."""
+
+    allow_private: bool = key(FLAG, False)
+    """Let them call this machine and the networks it is in."""
+    allow_hosts: tuple[str, ...] = key(TEXTS, ())
+    """Names or globs of hosts that may be called wherever they are."""
+    max_bytes: int = key(SIZE, 5 * 2**20)
+    """Of an answer; the rest is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandToolsConfig:
+    """What `execute_command` may do."""
+
+    max_bytes: int = key(SIZE, 2**20)
+    """Of output that is kept of each stream, its beginning and its end."""
+    keep_env: tuple[str, ...] = key(TEXTS, ())
+    """Names or globs of variables that programs may see although they look like secrets."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolsConfig:
-    """Names of tools or categories; `disabled` wins over `enabled`."""
+    """Names of tools or categories, or globs; `disabled` wins over `enabled`, `deny` over `ask` over `allow`."""
 
     enabled: tuple[str, ...] | None = key(TEXTS)
     disabled: tuple[str, ...] = key(TEXTS, ())
     """The union of what all layers say: no layer opens what a lower one has closed."""
     roots: tuple[str, ...] | None = key(PATHS)
-    """Folders that file tools may touch."""
+    """Folders that file tools may touch; None = the working folder."""
+    allow: tuple[str, ...] = key(TEXTS, ())
+    """Carried out without asking; a subject may follow: `execute_command(git status)`, `http_get(*.example)`."""
+    ask: tuple[str, ...] = key(TEXTS, ())
+    """Asked for each time, even where reading is free."""
+    deny: tuple[str, ...] = key(TEXTS, ())
+    """Offered, but refused when called."""
+    read_only: bool = key(FLAG, False)
+    """Refuse what changes anything: files, the memory, other machines; and programs."""
+    dry_run: bool = key(FLAG, False)
+    """Show what would change in files, and change nothing."""
+    max_rounds: int = key(whole(1, 10_000), 32)
+    """Answers with calls in one turn; then one more without."""
+    max_repeats: int = key(whole(2, 100), 3)
+    """The same call with the same arguments so often in one turn is refused."""
+    timeout_s: float = key(number(0.1, 86_400), 120.0)
+    """Of one call, unless the tool says otherwise."""
+    result_tokens: int | None = key(whole(16))
+    """What the results of one round may take of the context; None = a third of it, of long contexts more."""
+    files: tuple[str, ...] = key(PATHS, ())
+    """Python files with tools."""
+    http: HttpToolsConfig = key(Table(keys_of(HttpToolsConfig)), HttpToolsConfig())
+    command: CommandToolsConfig = key(Table(keys_of(CommandToolsConfig)), CommandToolsConfig())
+
+
+@dataclass(frozen=True, slots=True)
+class ChatConfig:
+    """The conversations of the terminal."""
+
+    save: bool = key(FLAG, True)
+    """Keep each conversation in a file, so that it can be gone on with."""
+    folder: str | None = key(PATH)
+    """Where; None = in the user's data folder."""
+    keep: int = key(whole(1, 1_000_000), 200)
+    """Conversations that are kept; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +313,8 @@ class ServerConfig:
     """Bytes that their files may take together."""
     record_dir: str | None = key(PATH)
     """Record every request here, for `shepherd replay`."""
+    use_tools: bool = key(FLAG, False)
+    """Give requests that bring no tools ours, and carry them out here; offer them over MCP, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +327,12 @@ class McpServerConfig:
     env: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
     url: str | None = key(URL)
     headers: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
+    cwd: str | None = key(PATH)
+    enabled: bool = key(FLAG, True)
+    timeout: float = key(DURATION, 60.0)
+    """Seconds for the start, and for each request to it."""
+    ask_model: bool = key(FLAG, True)
+    """It may ask the model (sampling), each time with the user's consent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +359,7 @@ class Config:
     memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
     tools: ToolsConfig = key(Table(keys_of(ToolsConfig)), ToolsConfig())
     server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())
+    chat: ChatConfig = key(Table(keys_of(ChatConfig)), ChatConfig())
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
     system: str | None = key(ANY_TEXT)
     """An empty text is a system prompt too: none at all, where the model's template would add one."""
@@ -366,6 +431,12 @@ FLAGS = {
     "recall": "memory.recall",
     "enable_tools": "tools.enabled",
     "disable_tools": "tools.disabled",
+    "allow_tools": "tools.allow",
+    "roots": "tools.roots",
+    "read_only": "tools.read_only",
+    "dry_run": "tools.dry_run",
+    "use_tools": "server.use_tools",
+    "save": "chat.save",
 }
 SPELLED = {
     "overflow": "--enable-eviction",
@@ -373,5 +444,6 @@ SPELLED = {
     "api_keys": "--api-key",
     "origins": "--origin",
     "record_dir": "--record",
+    "roots": "--root",
 }
 """Flags whose option has another name than their key."""

@@ -20,6 +20,9 @@ def to_toml(config: Config) -> str:
         value = getattr(config, name)
         if isinstance(kind, Table) and kind.form == "one":
             lines += _shown_table(f"[{name}]", value)
+            for inner, its_kind in keys_of(type(value)).items():
+                if isinstance(its_kind, Table) and its_kind.form == "one":
+                    lines += _shown_table(f"[{name}.{inner}]", getattr(value, inner))
         elif isinstance(kind, Table):
             for entry in value:
                 header = f"[[{name}]]" if kind.form == "list" else f"[{name}.{_quoted(entry.name)}]"
