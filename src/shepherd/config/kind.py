@@ -125,6 +125,13 @@ def _text_map(value: Any, place: Place) -> Mapping[str, str]:
     return dict(value)
 
 
+def _matching(pattern: str) -> Callable[[Any, Place], tuple[str, ...]]:
+    def accept(value: Any, place: Place) -> tuple[str, ...]:
+        return tuple(_check(re.fullmatch(pattern, text) is not None, text) for text in _texts(value, place))
+
+    return accept
+
+
 def _url(value: Any, place: Place) -> str:
     return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, place)) is not None, value))
 
@@ -139,7 +146,9 @@ TEXT = Kind("a text that is not empty", _text)
 SECRET = replace(TEXT, secret=True)
 TEXTS = Kind("a list of texts", _texts, _split)
 SECRETS = replace(TEXTS, secret=True)
-TEXT_MAP = Kind("a table of texts", _text_map, secret=True)
+TEXT_MAP = Kind("a table whose values are all texts", _text_map, secret=True)
+HOSTS = Kind("a list of hosts such as wiki.lan, *.example or 10.0.0.5:8080", _matching(r"[^\s/@]+"), _split)
+VARIABLES = Kind("a list of names of environment variables, or globs", _matching(r"[^\s=]+"), _split)
 FLAG = Kind("true or false", lambda value, place: _check(isinstance(value, bool), value), _parse_flag)
 PATH = Kind("a path", lambda value, place: place.resolve(_text(value, place)))
 PATHS = Kind("a list of paths", lambda value, place: tuple(map(place.resolve, _texts(value, place))), _split)

@@ -21,6 +21,7 @@ from shepherd.config.kind import (
     CACHE_TYPE,
     DURATION,
     FLAG,
+    HOSTS,
     LAYERS,
     NOTHING,
     OVERFLOW,
@@ -37,6 +38,7 @@ from shepherd.config.kind import (
     TEXTS,
     TOKENS,
     URL,
+    VARIABLES,
     Kind,
     Table,
     key,
@@ -201,7 +203,7 @@ class HttpToolsConfig:
 
     allow_private: bool = key(FLAG, False)
     """Let them call this machine and the networks it is in."""
-    allow_hosts: tuple[str, ...] = key(TEXTS, ())
+    allow_hosts: tuple[str, ...] = key(HOSTS, ())
     """Names or globs of hosts that may be called wherever they are."""
     max_bytes: int = key(SIZE, 5 * 2**20)
     """Of an answer; the rest is not read."""
@@ -213,7 +215,7 @@ class CommandToolsConfig:
 
     max_bytes: int = key(SIZE, 2**20)
     """Of output that is kept of each stream, its beginning and its end."""
-    keep_env: tuple[str, ...] = key(TEXTS, ())
+    keep_env: tuple[str, ...] = key(VARIABLES, ())
     """Names or globs of variables that programs may see although they look like secrets."""
 
 

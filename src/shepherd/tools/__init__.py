@@ -1,1 +1,19 @@
-"""What a model can call: tools that Shepherd carries out itself."""
+"""What a model can call: tools that Shepherd carries out itself, ours and anybody's.
+
+    @tool(effect="read")
+    def roll(sides: int = 6) -> str:
+        \"\"\"Roll a die.\"\"\"
+
+in a file that `tools.files` names, or in a module that a package names as an entry point `shepherd.tools`. A class that
+inherits from `Tool` is one, too (`forms.py`).
+"""
+
+from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.forms import CustomTool as Tool
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.signature import tool
+
+ToolResult = Result
+"""The seeds' name of it."""
+
+__all__ = ["Result", "Tool", "ToolContext", "ToolError", "ToolRegistry", "ToolResult", "tool"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shepherd.tools.mcp.servers import Servers
     from shepherd.tools.reach import Reach
     from shepherd.tools.roots import Roots
+    from shepherd.tools.shell import Commands
 
 Effect = Literal["read", "write", "run", "net"]
 """The worst that a call may do: look at things here, change them, run programs, talk to other machines."""
@@ -71,6 +72,8 @@ class ToolContext:
     """The folders that file tools may touch."""
     reach: Reach | None = None
     """The addresses that HTTP tools may call."""
+    commands: Commands | None = None
+    """What programs may be given, and how much of what they print is kept."""
     memory: MemoryStore | None = None
     servers: Servers | None = None
     """The MCP servers."""

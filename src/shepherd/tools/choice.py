@@ -2,49 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from shepherd.core import ToolSpec
+from shepherd.tools.base import CATEGORIES, Tool
 
 ROOM_SHARE = 8
 """Tools that nobody asked for by name may take one part in so many of the context."""
 
+DISABLED = "disabled"
+NOT_ENABLED = "not enabled"
+NO_ROOM = "no room"
+"""Why a tool is not offered. One for which there is no room can be called nevertheless."""
 
-def choose(
-    groups: Mapping[str, Sequence[ToolSpec]],
+CATEGORY_ALIASES: Mapping[str, str] = {"command": "command_execution"}
+"""The seeds call it both (C21)."""
+
+FIRST = (
+    "list_directory", "read_file", "search_memory", "get_fact", "set_fact", "search_files", "write_file", "edit_file",
+    "file_exists", "http_get", "json_path",
+)  # fmt: skip
+"""What helps most in a small context; then come the tools that somebody has added, since he means them to be used."""
+LAST = ("list_resources", "read_resource", "call_mcp_tool")
+"""What the tools of MCP servers do already."""
+
+
+def rank(tool: Tool) -> int:
+    """Smaller is more useful."""
+    if tool.name in FIRST:
+        return FIRST.index(tool.name)
+    if tool.name in LAST:
+        return len(FIRST) + 2
+    is_added = tool.category in {"mcp", "models"} or tool.category not in CATEGORIES
+    return len(FIRST) + (not is_added)
+
+
+def why_off(
+    tools: Iterable[Tool],
     *,
-    enabled: Sequence[str] | None,
-    disabled: Sequence[str],
-    n_ctx: int,
-    cost: Callable[[ToolSpec], int],
-) -> list[ToolSpec]:
-    """The tools to offer, of those in `groups`, most useful first.
+    enabled: Sequence[str] | None = None,
+    disabled: Sequence[str] = (),
+    lacking: Mapping[str, str] = MappingProxyType({}),
+    n_ctx: int | None = None,
+    cost: Callable[[ToolSpec], int] = lambda spec: 0,
+) -> dict[str, str]:
+    """By name, the tools that are not offered, and why.
 
-    `enabled` and `disabled` are names of tools or groups, or globs over them; `disabled` wins. `enabled` None: the
-    first ones whose descriptions, `cost` tokens each, fit together into their part of the context.
+    `tools` come in the order of their use. `enabled` and `disabled` are patterns as in `meets`; `disabled` wins.
+    `lacking`: by pattern, what has nothing to work on, and what that is: `{"memory": "there is no memory"}`.
+    `enabled` None: those that are offered unasked and whose descriptions, `cost` tokens each, fit together into their
+    part of the context.
     """
-    room = n_ctx // ROOM_SHARE
-    chosen: list[ToolSpec] = []
-    for group, specs in groups.items():
-        for spec in specs:
-            if _is_among(spec.name, group, disabled):
-                continue
-            if enabled is None:
-                room -= cost(spec)
-                if room < 0:
-                    return chosen
-            elif not _is_among(spec.name, group, enabled):
-                continue
-            chosen.append(spec)
-    return chosen
+    room = None if n_ctx is None else n_ctx // ROOM_SHARE
+    off: dict[str, str] = {}
+    for tool in tools:
+        if meets(tool, disabled):
+            off[tool.name] = DISABLED
+        elif missing := next((why for pattern, why in lacking.items() if meets(tool, [pattern])), ""):
+            off[tool.name] = missing
+        elif not (tool.offered if enabled is None else meets(tool, enabled)):
+            off[tool.name] = NOT_ENABLED
+        elif enabled is None and room is not None:
+            n_tokens = cost(tool.spec)
+            if n_tokens > room:
+                off[tool.name] = NO_ROOM
+            else:
+                room -= n_tokens
+    return off
 
 
-def unknown(names: Sequence[str], groups: Mapping[str, Sequence[ToolSpec]]) -> list[str]:
-    """The names that stand for no tool."""
-    tools = [(spec.name, group) for group, specs in groups.items() for spec in specs]
-    return [name for name in names if not any(_is_among(tool, group, [name]) for tool, group in tools)]
+def meets(tool: Tool, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns means the tool: its name, another name of it, its category, or a glob over those."""
+    words = [word.casefold() for word in words_of(tool)]
+    return any(fnmatchcase(word, pattern.strip().casefold()) for pattern in patterns for word in words)
 
 
-def _is_among(name: str, group: str, names: Sequence[str]) -> bool:
-    return any(fnmatchcase(word, pattern.casefold()) for pattern in names for word in (name, group))
+def plain(name: str) -> str:
+    """The name with the signs that every provider takes: `My Tool!` is `my_tool_`."""
+    return re.sub(r"[^a-z0-9_-]", "_", name.strip().lower())
+
+
+def words_of(tool: Tool) -> list[str]:
+    """All that a tool can be called in a configuration."""
+    also = [other for other, category in CATEGORY_ALIASES.items() if category == tool.category]
+    return [tool.name, tool.category, *also, *tool.aliases]
+
+
+def unknown(patterns: Iterable[str], tools: Sequence[Tool], *, servers: Iterable[str] = ()) -> list[str]:
+    """The patterns that mean no tool. Those that begin with the name of an MCP server in `servers` may mean one of its
+    tools, whether that server runs or not."""
+    always = {*CATEGORIES, *CATEGORY_ALIASES}
+    starts = tuple(
+        f"{word}{mark}" for name in servers for word in (name.casefold(), plain(name)) for mark in (":", "_", "*")
+    )
+    return [
+        pattern
+        for pattern in patterns
+        if (word := pattern.strip().casefold()) not in always
+        and not (starts and word.startswith(starts))
+        and not any(meets(tool, [pattern]) for tool in tools)
+    ]

@@ -11,6 +11,8 @@ from shepherd.memory.retrieval.words import STOP
 
 SHORTEST = 5
 """Letters; a shorter word has too many neighbours."""
+LONGEST = 40
+"""Letters; a longer one is no word, and its neighbours take time with the square of its length."""
 KEPT = 3
 """Letters at the beginning that are taken as right, unless two of them are swapped or one is too many."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -26,7 +28,7 @@ def respelled(lanes: Sequence[Lane], terms: Sequence[Term], unsaid: Collection[i
     found = list(terms)
     for at in sorted(unsaid):
         word = terms[at].said[0]
-        may_be = len(word) >= SHORTEST and word.isalpha() and word not in STOP["en"]
+        may_be = SHORTEST <= len(word) <= LONGEST and word.isalpha() and word not in STOP["en"]
         if left and may_be and not any(lane.knows(terms[at]) for lane in lanes):
             left -= 1
             meant = {other: None for lane in lanes for other in _neighbours(lane, word, tokenize)}

@@ -1,0 +1,149 @@
+"""What can be a tool: a function, or a class of the seeds' form; and what of that is in a module.
+
+    class Shout(Tool):                                     `shepherd.tools.Tool` is `CustomTool`
+        name = "shout"                                     attributes or methods; `unsanitized_name` is the name, too
+        description = "Say it louder."
+        parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+        def execute(self, args):                           or `async def`; a dict, text or a `Result`
+            return {"said": args["text"].upper()}
+
+Not here: how a function becomes a tool (`signature.py`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, get_args
+
+from shepherd.tools.base import Effect, Result, Tool, ToolContext
+from shepherd.tools.signature import as_result, carry_out, tool
+
+EFFECTS = get_args(Effect)
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+OPTIONAL = (
+    "category", "effect", "aliases", "argument_aliases", "preview", "subject", "offered", "timeout_s",
+)  # fmt: skip
+"""Fields of a `Tool` that a class may have as well."""
+
+
+class CustomTool:
+    """What a class of the seeds' form may inherit from, but need not: the registry looks at what it has."""
+
+    name: Any = ""
+    description: Any = ""
+    parameters: Any = NO_ARGUMENTS
+    """JSON Schema of the arguments object, as a dict or as JSON text."""
+
+    def execute(self, args: dict[str, Any]) -> Any:
+        """Carry out one call, whose arguments fit `parameters`. Whatever it raises is told to the model."""
+        raise NotImplementedError(f"{type(self).__name__} has no method execute(args)")
+
+
+def made_of(thing: object) -> Tool:
+    """The tool that a `Tool`, a function, an object of the seeds' form, or a class of such objects stands for.
+
+    The seeds' form: `unsanitized_name` or `name`, `description`, `parameters` (a dict, or JSON text), each an attribute
+    or a method, and `execute(args)`, which may be a coroutine function, and returns a dict, text or a `Result`. Fields
+    of `Tool` that it has (`category`, `effect`, `aliases` ...) count as well.
+
+    Raises: `TypeError` that says what is missing.
+    """
+    if isinstance(thing, type):
+        if not callable(getattr(thing, "execute", None)):
+            raise TypeError(f"the class {thing.__name__} is not a tool: it has no method execute(args)")
+        return made_of(thing())
+    if isinstance(thing, Tool):
+        made = thing
+    elif callable(getattr(thing, "execute", None)):
+        made = _of_object(thing)
+    elif inspect.isroutine(thing):
+        made = tool(thing)
+    else:
+        raise TypeError(f"{type(thing).__name__} is not a tool: it has no method execute(args)")
+    if not made.name.strip():
+        raise TypeError(f"the tool {made.description[:80]!r} has no name")
+    if not callable(made.effect) and made.effect not in EFFECTS:
+        raise TypeError(f"the tool {made.name}: its effect is {made.effect!r}; it can be {', '.join(EFFECTS)}")
+    return made
+
+
+def _of_object(thing: Any) -> Tool:
+    def said(key: str) -> Any:
+        value = getattr(thing, key, None)
+        # The effect and the preview are functions in a `Tool`, too.
+        return value() if callable(value) and key not in {"effect", "preview"} else value
+
+    kind = type(thing).__name__
+    name = said("unsanitized_name") or said("name")
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"the tool {kind} has no name: give it the attribute `name`, a text")
+    parameters = said("parameters") or NO_ARGUMENTS
+    if isinstance(parameters, str):
+        try:
+            parameters = json.loads(parameters)
+        except ValueError as error:
+            raise TypeError(f"the parameters of the tool {name!r} are not JSON: {error}") from error
+    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+        raise TypeError(f"the parameters of the tool {name!r} must be a JSON Schema of an object")
+
+    async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
+        return as_result(await carry_out(thing.execute, dict(arguments)))
+
+    given = {key: value for key in OPTIONAL if (value := said(key)) is not None}
+    return Tool(name, str(said("description") or "").strip(), parameters, run, **given)
+
+
+def things_in(found: object) -> list[object]:
+    """The tools of what an entry point names: a module, a tool, a function that gives some, or some."""
+    if isinstance(found, ModuleType):
+        listed = getattr(found, "tools", None)
+        return list(listed()) if inspect.isroutine(listed) else list(_attributes(found))
+    if isinstance(found, type | Tool) or callable(getattr(found, "execute", None)):
+        return [found]
+    if callable(found):
+        return things_in(found())
+    if isinstance(found, Iterable) and not isinstance(found, str):
+        return list(found)
+    raise TypeError(f"{type(found).__name__} is neither a module nor a tool")
+
+
+def _attributes(module: ModuleType) -> Iterator[object]:
+    """The tools among a module's attributes, in order, each once; a class that it has imported is somebody else's."""
+    seen: set[int] = set()
+    for value in list(vars(module).values()):
+        execute = getattr(value, "execute", None)
+        if isinstance(value, type):
+            is_tool = (
+                value.__module__ == module.__name__
+                and callable(execute)
+                and execute is not CustomTool.execute
+                and any(hasattr(value, key) for key in ("name", "unsanitized_name"))
+                and not inspect.isabstract(value)
+                and not needs_arguments(value)
+            )
+        else:
+            is_tool = isinstance(value, Tool) or (callable(execute) and hasattr(value, "parameters"))
+        if is_tool and id(value) not in seen:
+            seen.add(id(value))
+            yield value
+
+
+def needs_arguments(kind: type) -> bool:
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(
+        each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD} for each in parameters
+    )
+
+
+def origin_of(thing: object) -> object:
+    """What tells whether two things are the same tool: the class of one of the seeds' form, else the thing itself."""
+    if isinstance(thing, type) or not callable(getattr(thing, "execute", None)):
+        return thing
+    return type(thing)
