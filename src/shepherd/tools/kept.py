@@ -1,0 +1,60 @@
+"""Results that were too long to be shown whole, kept so that the model can read on.
+
+    read_file(path="result:3", offset=201)
+
+In memory only, for as long as the conversation lives, and bounded: the oldest go first.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+
+from shepherd.tools.base import ToolError
+from shepherd.tools.shorten import sound
+
+MOST_CHARS = 32_000_000
+"""Of all results together; each takes at most a quarter of it."""
+
+NAME = re.compile(r"result:(\d{1,9})", re.IGNORECASE | re.ASCII)
+
+
+class KeptResults:
+    """The kept results of one conversation. For any thread."""
+
+    def __init__(self, most_chars: int = MOST_CHARS) -> None:
+        self._most_chars = most_chars
+        self._lock = threading.Lock()
+        self._texts: dict[int, str] = {}  # oldest first
+        self._last = 0
+
+    def keep(self, text: str) -> tuple[str, bool]:
+        """The name by which the text can be read from now on, such as `result:3`, and whether it is all there.
+
+        Of one that is larger than a quarter of what may be kept, the beginning is.
+        """
+        most_chars = self._most_chars // 4
+        kept = sound(text[:most_chars])
+        with self._lock:
+            self._last += 1
+            self._texts[self._last] = kept
+            n_chars = sum(map(len, self._texts.values()))
+            while n_chars > self._most_chars:
+                n_chars -= len(self._texts.pop(next(iter(self._texts))))
+            return f"result:{self._last}", len(text) <= most_chars
+
+    def get(self, name: str) -> str:
+        """The text that is kept under a name. Raises: `ToolError`."""
+        found = NAME.fullmatch(name.strip())
+        with self._lock:
+            text = self._texts.get(int(found[1])) if found else None
+            names = ", ".join(f"result:{number}" for number in self._texts)
+        if text is None:
+            there = f"there are: {names}" if names else "call the tool again that it came from"
+            raise ToolError(f"no result is kept under the name {name[:40]!r}; {there}")
+        return text
+
+    def clear(self) -> None:
+        """Forget all of them; no name is used again."""
+        with self._lock:
+            self._texts.clear()

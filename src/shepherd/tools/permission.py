@@ -1,0 +1,435 @@
+"""May a call be carried out? Rules, what a person has answered before, and the question.
+
+    read_only ─▶ deny ─▶ "never" ─▶ ask ─▶ allow ─▶ answered before ─▶ read, or the memory ─▶ free
+        │         │         │        │                                        └─ anything else ─┐
+        └──── refused ──────┘        └──────────────────── asked ◀────────────────────────────┘
+                                          nobody there: what the operator has enabled by name goes through
+
+A rule is `name`, `category` or a glob over them, and may end with a glob over what the call is about, in brackets:
+`execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. What a call is about is the command line,
+the host, or the file that the path leads to with its links followed; so that `notes/../secret` is not in `notes`.
+
+Not here: which folders and addresses can be touched at all (`roots.py`, `reach.py`). No rule opens those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import tempfile
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from shepherd.core import InvalidRequest
+from shepherd.tools.base import Effect, Form, Person, Question, Tool, ToolError, Verdict
+from shepherd.tools.choice import words_of
+from shepherd.tools.reach import Target
+from shepherd.tools.roots import home
+
+logger = logging.getLogger(__name__)
+
+FREE_CATEGORIES = ("memory",)
+"""Their writes are not asked for: the memory is the model's own notebook."""
+SHELL_SIGNS = ";&|<>`$(){}\\\n\r"
+"""What lets one command line run another program; a `*` of an allowing rule does not stand for it."""
+LONGEST_PATH = 4_096
+MOST_REMEMBERED = 1_000
+"""Answers that a file keeps; the oldest go first."""
+
+EFFECTS: Mapping[Effect, str] = {
+    "read": "only looks at things here",
+    "write": "changes things here",
+    "run": "runs programs",
+    "net": "talks to other machines",
+}
+
+
+class NotPermitted(ToolError):
+    """A call that the rules or a person refuse. The sentence has nothing of the call but the name of its tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One pattern."""
+
+    name: str
+    """A glob over names and categories."""
+    subject: str | None = None
+    """A glob over what a call is about; None = about anything."""
+
+    @classmethod
+    def read(cls, text: str) -> Rule:
+        """Raises: `InvalidRequest`."""
+        name, bracket, rest = text.strip().partition("(")
+        if not name or (bracket and not rest.endswith(")")):
+            raise InvalidRequest(
+                f"the rule {text[:80]!r} cannot be read; write a tool, a category or a glob, and what it is about in "
+                "brackets if need be: execute_command(git status)"
+            )
+        return cls(name.strip().casefold(), rest[:-1] if bracket else None)
+
+    def __str__(self) -> str:
+        return self.name if self.subject is None else f"{self.name}({self.subject})"
+
+    def is_about(self, tool: Tool) -> bool:
+        return any(fnmatchcase(word.casefold(), self.name) for word in words_of(tool))
+
+    def forbids(self, call: Call) -> bool:
+        """Whether it meets a call by any of the ways to say what that is about, or might."""
+        if not self.is_about(call.tool):
+            return False
+        if self.subject is None or call.is_doubtful:
+            return True
+        glob = plain(self.subject).casefold()  # of names that differ in case, some systems make one
+        return any(fnmatchcase(it.casefold(), glob) for it in call.said)
+
+    def permits(self, call: Call) -> bool:
+        """Whether it meets what a call is about, beyond doubt."""
+        if not self.is_about(call.tool):
+            return False
+        if self.subject is None or self.subject == "*":
+            return True
+        if call.kind == "command":
+            return _allows_command(self.subject, call.subject)
+        # A glob of hosts must not be met by the rest of an address.
+        means_url = "://" in self.subject
+        ways = [it for it in call.really if call.kind != "address" or ("://" in it) == means_url]
+        return any(fnmatchcase(it, plain(self.subject)) for it in ways)
+
+
+def _allows_command(glob: str, command: str) -> bool:
+    """Whether a command line is meant, with no more signs of the shell in it than the rule itself has."""
+    anything = f"[^{re.escape(SHELL_SIGNS)}]"
+    parts = ({"*": f"{anything}*", "?": anything}.get(char, re.escape(char)) for char in glob)
+    return re.fullmatch("".join(parts), command) is not None
+
+
+def plain(text: str) -> str:
+    """One spelling of what can be spelt in several ways (macOS takes them for the same name)."""
+    return unicodedata.normalize("NFC", os.path.normcase(text))
+
+
+# -- what a call is about ---------------------------------------------------------------------------------------------
+
+Kind = Literal["command", "address", "path", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as the rules see it."""
+
+    tool: Tool
+    effect: Effect
+    kind: Kind = "text"
+    subject: str = ""
+    """For a person, and for what is remembered; empty = the tool has none."""
+    really: tuple[str, ...] = ()
+    """Ways to say what it is about that cannot be mistaken; none where there is doubt."""
+    said: tuple[str, ...] = ()
+    """Those, and all others."""
+    is_doubtful: bool = False
+    """What it is about cannot be told: whatever forbids anything meets it, and nothing that allows something does."""
+
+
+def about(tool: Tool, arguments: Mapping[str, Any], folder: Path) -> Call:
+    """What a call is about; relative paths are in `folder`. Looks at the disk to follow links."""
+    effect = tool.effect_of(arguments)
+    given = arguments.get(tool.subject) if tool.subject else None
+    if given is None and tool.subject:
+        given = tool.parameters.get("properties", {}).get(tool.subject, {}).get("default")
+    if given is None:
+        return Call(tool, effect)
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+    if effect == "run":
+        return Call(tool, effect, "command", text, (text,), (plain(text),))
+    if tool.category == "filesystem":
+        return _about_path(Call(tool, effect, "path", text), folder)
+    if tool.category == "http":
+        return _about_address(Call(tool, effect, "address", text))
+    return Call(tool, effect, "text", text, (plain(text),), (plain(text),))
+
+
+def _about_path(call: Call, folder: Path) -> Call:
+    """Where a path leads, as `Roots` walks it: from the folder if it is within, and from the root of the disk."""
+    text = call.subject
+    loosely = (plain(text), plain(os.path.basename(text.rstrip("/"))))
+    try:
+        if len(text) > LONGEST_PATH:
+            raise ValueError(text)
+        real = os.path.realpath(folder / home(text))
+    except (OSError, ValueError):  # a NUL in it
+        return replace(call, said=loosely, is_doubtful=True)
+    base = str(folder)
+    within = base if base.endswith(os.sep) else base + os.sep
+    ways = (".", real) if real == base else (real[len(within) :], real) if real.startswith(within) else (real,)
+    plainly = tuple(map(plain, ways))
+    return replace(call, subject=ways[0], really=plainly, said=(*plainly, *loosely))
+
+
+def _about_address(call: Call) -> Call:
+    """The host, with its port, and the whole address, as the HTTP tools read it."""
+    try:
+        target = Target.of(call.subject)
+    except ToolError:
+        return replace(call, said=(call.subject,), is_doubtful=True)
+    ways = (target.host, f"{target.host}:{target.port}", target.url)
+    return replace(call, subject=target.host, really=ways, said=(*ways, call.subject))
+
+
+# -- what has been answered -------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """The file of what was answered with "always", by folder. Several processes may use it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def of(self, folder: Path) -> list[tuple[str, str]]:
+        """Tool and subject of what is allowed in a folder; nothing when the file cannot be read."""
+        found = self._read().get(str(folder), [])
+        pairs = (entry for entry in found if isinstance(entry, list) and len(entry) == 2)
+        return [(name, subject) for name, subject in pairs if isinstance(name, str) and isinstance(subject, str)]
+
+    def add(self, folder: Path, tool: str, subject: str) -> None:
+        """Remember an answer. Raises: `OSError`."""
+        self._change(folder, lambda kept: [*(pair for pair in kept if pair != (tool, subject)), (tool, subject)])
+
+    def drop(self, folder: Path, forgotten: Callable[[tuple[str, str]], bool]) -> None:
+        """Raises: `OSError`."""
+        self._change(folder, lambda kept: [pair for pair in kept if not forgotten(pair)])
+
+    def _change(self, folder: Path, change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> None:
+        # Read again each time: another process may have written. Of two at the same moment one answer is asked again.
+        everything = self._read()
+        everything[str(folder)] = [list(pair) for pair in change(self.of(folder))][-MOST_REMEMBERED:]
+        if not everything[str(folder)]:
+            del everything[str(folder)]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # made with 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"version": 1, "allowed": everything}, file, indent=1)
+            Path(part).replace(self.path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            read = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            logger.warning("what you have allowed for always cannot be read, and is asked again: %s: %s",
+                           self.path, error)  # fmt: skip
+            return {}
+        allowed = read.get("allowed") if isinstance(read, dict) else None
+        return allowed if isinstance(allowed, dict) else {}
+
+
+class Nobody:
+    """A `Person` that is not there: a pipe, a program, a remote caller."""
+
+    async def allow(self, question: Question) -> Verdict:
+        return "no"
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        return None
+
+
+# -- the decision -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What becomes of a call of a tool, whatever it is about."""
+
+    tool: str
+    verdict: Literal["free", "asked", "refused", "shown"]
+    """`shown`: what it would change is shown in place of doing it."""
+    why: str
+
+
+class Permission:
+    """What one conversation may do. On one event loop; questions wait for each other."""
+
+    def __init__(
+        self,
+        *,
+        allow: Iterable[str] = (),
+        ask: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        enabled: Iterable[str] = (),
+        read_only: bool = False,
+        dry_run: bool = False,
+        person: Person | None = None,
+        answers: Answers | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`enabled`: names that the operator has chosen himself; where nobody can be asked, they are allowed.
+        `answers`: where "always" is kept; None = for the conversation only. `folder`: where relative paths begin, and
+        what "always" is kept for; None = the working folder.
+
+        Raises: `InvalidRequest` for a rule that cannot be read.
+        """
+        self.read_only, self.dry_run = read_only, dry_run
+        """May be changed at any time, as the rules may."""
+        self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
+        self.person: Person = person or Nobody()
+        self._enabled = tuple(map(Rule.read, enabled))
+        self._answers = answers
+        self.folder = Path(os.path.realpath(folder or Path.cwd()))
+        """A `Box` sets it to where its file tools begin."""
+        self._session: dict[tuple[str, str], Literal["session", "never"]] = {}
+        self._asking = asyncio.Lock()
+
+    @property
+    def is_anybody_there(self) -> bool:
+        return type(self.person) is not Nobody
+
+    async def check(
+        self, tool: Tool, arguments: Mapping[str, Any], preview: Callable[[], Awaitable[str]] | None = None
+    ) -> None:
+        """Let a call through, now or once a person has said yes. `preview` makes the diff that is shown with the
+        question; what it raises, this raises. In a dry run nobody is asked: nothing is done.
+
+        Raises: `NotPermitted` that says why not, and what the model should do.
+        """
+        call = about(tool, arguments, self.folder)
+        if not self._is_asked(call) or self.dry_run:
+            return
+        if not self.is_anybody_there:
+            self._go_without_asking(call)
+            return
+        async with self._asking:
+            # The answer to the question before may have been about this call, too.
+            if not self._is_asked(call):
+                return
+            diff = await preview() if preview is not None else ""
+            why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), EFFECTS[call.effect])
+            verdict = await self.person.allow(Question(tool.name, arguments, call.effect, call.subject, diff, why))
+            await asyncio.to_thread(self._remember, call, verdict)
+        if verdict not in {"once", "session", "always"}:
+            raise NotPermitted(
+                f"the user said no to this call of {tool.name}; do not repeat it: ask what to do instead"
+            )
+
+    def explain(self, tools: Sequence[Tool]) -> list[Ruling]:
+        """What becomes of calls of these tools, as far as that can be said without arguments."""
+        return [self._explain(tool) for tool in tools]
+
+    def remembered(self) -> list[str]:
+        """What was answered before, a line each: a rule, and for how long."""
+        kept = self._answers.of(self.folder) if self._answers else []
+        return [
+            *(f"{_shown(*pair)}: {'no' if how == 'never' else 'yes'}, in this conversation"
+              for pair, how in self._session.items()),
+            *(f"{_shown(*pair)}: yes, always in {self.folder}" for pair in kept),
+        ]  # fmt: skip
+
+    def forget(self, pattern: str | None = None) -> int:
+        """Forget what was answered about the calls that a rule means, or everything; how many answers.
+
+        Raises: `InvalidRequest`, `OSError`.
+        """
+        rule = Rule.read(pattern) if pattern else None
+
+        def is_meant(pair: tuple[str, str]) -> bool:
+            if rule is None:
+                return True
+            return fnmatchcase(pair[0].casefold(), rule.name) and (
+                rule.subject is None or rule.subject == pair[1] or fnmatchcase(pair[1], rule.subject)
+            )
+
+        kept = [pair for pair in (self._answers.of(self.folder) if self._answers else []) if is_meant(pair)]
+        ours = [pair for pair in self._session if is_meant(pair)]
+        if self._answers and kept:
+            self._answers.drop(self.folder, is_meant)
+        for pair in ours:
+            del self._session[pair]
+        return len(kept) + len(ours)
+
+    def _is_asked(self, call: Call) -> bool:
+        """Whether a call must be asked for; False = it is free. Raises: `NotPermitted` when it is refused."""
+        tool, key = call.tool, (call.tool.name, call.subject)
+        if self.read_only and call.effect != "read" and tool.name != "http_get":
+            raise NotPermitted(f"this conversation is read-only, and {tool.name} {EFFECTS[call.effect]}; do without it")
+        if rule := next((rule for rule in self.deny if rule.forbids(call)), None):
+            raise NotPermitted(f"the user's rules do not let {tool.name} do this (deny: {rule}); do without it")
+        if self._session.get(key) == "never":
+            raise NotPermitted(f"the user does not want this call of {tool.name}; do without it")
+        if any(rule.forbids(call) for rule in self.ask):
+            return True
+        if any(rule.permits(call) for rule in self.allow) or key in self._session:
+            return False
+        if call.effect == "read" or (call.effect == "write" and tool.category in FREE_CATEGORIES):
+            return False
+        return not (self._answers and key in self._answers.of(self.folder))
+
+    def _go_without_asking(self, call: Call) -> None:
+        """Raises: `NotPermitted` where only a person could say yes."""
+        name = call.tool.name
+        if rule := next((rule for rule in self.ask if rule.forbids(call)), None):
+            raise NotPermitted(
+                f"the user wants to be asked about this (ask: {rule}), and nobody is there; do without it"
+            )
+        if not any(rule.is_about(call.tool) for rule in self._enabled):
+            raise NotPermitted(
+                f"{name} {EFFECTS[call.effect]}, and nobody is there to be asked; it needs --allow-tools {name} "
+                "(tools.allow). Do without it, or tell the user so"
+            )
+
+    def _remember(self, call: Call, verdict: Verdict) -> None:
+        key = (call.tool.name, call.subject)
+        if verdict in {"session", "never"}:
+            self._session[key] = "never" if verdict == "never" else "session"
+        if verdict != "always":
+            return
+        try:
+            if self._answers is not None:
+                self._answers.add(self.folder, *key)
+                return
+        except OSError as error:
+            logger.warning("the answer cannot be kept for always: %s", error)
+        self._session[key] = "session"
+
+    def _explain(self, tool: Tool) -> Ruling:
+        try:
+            effect = tool.effect_of({})
+        except Exception:  # a function of arguments that are not there
+            effect = "run"
+        what = EFFECTS[effect]
+
+        def met(rules: Sequence[Rule]) -> str:
+            """The rule about any call of it."""
+            return next((str(rule) for rule in rules if rule.subject in {None, "*"} and rule.is_about(tool)), "")
+
+        if self.read_only and effect != "read" and tool.name != "http_get":
+            return Ruling(tool.name, "refused", f"read-only, and it {what}")
+        if rule := met(self.deny):
+            return Ruling(tool.name, "refused", f"deny: {rule}")
+        if self.dry_run and effect != "read":
+            return Ruling(tool.name, "shown" if tool.preview else "refused", f"dry run, and it {what}")
+        if rule := met(self.ask):
+            return Ruling(tool.name, "asked" if self.is_anybody_there else "refused", f"ask: {rule}")
+        if rule := met(self.allow):
+            return Ruling(tool.name, "free", f"allow: {rule}")
+        if effect == "read" or (effect == "write" and tool.category in FREE_CATEGORIES):
+            return Ruling(tool.name, "free", what if effect == "read" else "the memory is the model's own")
+        if self.is_anybody_there:
+            return Ruling(tool.name, "asked", what)
+        if rule := met(self._enabled):
+            return Ruling(tool.name, "free", f"enabled: {rule}")
+        return Ruling(tool.name, "refused", f"it {what}, and nobody is there to be asked")
+
+
+def _shown(tool: str, subject: str) -> str:
+    return f"{tool}({subject})" if subject else tool

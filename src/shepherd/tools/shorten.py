@@ -1,0 +1,140 @@
+"""A text brought to a number of tokens: its beginning, one sentence of what is missing, its end.
+
+    whole ─ surely short? surely long? count ─▶ whole | head [Cut here: 12,345 of 20,000 characters ...] tail
+
+However long the text is, only about as much of it as is kept is ever copied or counted: a tool may return a gigabyte.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+Count = Callable[[str], int]
+
+MOST_TOKENS_PER_CHAR = 4
+"""One for each byte, where a vocabulary has no better."""
+MOST_CHARS_PER_TOKEN = 16
+"""A text with more on average is blanks or one sign repeated; it is taken for too long without being counted."""
+SLACK = 8
+"""Tokens that a vocabulary may add at the seams."""
+HEAD_SHARE = 2 / 3
+"""Of what is kept; the rest is the end, where commands say how they ended."""
+ROUNDS = 8
+"""Guesses of how much fits; the fourth is mostly within a few per cent."""
+NEAR = 0.9
+"""Of the budget: full enough."""
+
+_SURROGATE_OR_NUL = re.compile("[\0\ud800-\udfff]")
+
+
+def fits(text: str, budget: int, count: Count) -> bool:
+    """Whether a text has at most `budget` tokens; looks at no text that is much too long."""
+    if len(text) * MOST_TOKENS_PER_CHAR + SLACK <= budget:
+        return True
+    return len(text) <= budget * MOST_CHARS_PER_TOKEN and count(text) <= budget
+
+
+def shorten(text: str, budget: int, count: Count, rest: Callable[[str], str] = lambda head: "") -> str:
+    """The text if it has at most `budget` tokens; else a head, a notice and a tail that have, together.
+
+    `rest` says how to read what is left out, given the head: a sentence, or nothing. Cuts are made between characters
+    as people see them, at the end of a line where one is near. A budget too small for the notice is exceeded by it.
+    """
+    if fits(text, budget, count):
+        return text
+
+    def kept(n_chars: int) -> str:
+        n_tail = n_chars - int(n_chars * HEAD_SHARE)
+        head = text[: head_end(text, n_chars - n_tail)]
+        start = tail_start(text, max(len(text) - n_tail, len(head))) if head else len(text)
+        how = rest(head)
+        notice = f"[Cut here: {start - len(head):,} of {len(text):,} characters are left out.{' ' if how else ''}{how}]"
+        if not head:
+            return notice
+        return "".join((head, "" if head.endswith("\n") else "\n", notice, "\n", text[start:]))
+
+    fitting = kept(0)
+    least, most = (
+        0,
+        min(len(text) - 1, budget * MOST_CHARS_PER_TOKEN),
+    )  # characters: fit, and do not fit or were not tried
+    n_chars = min(most, budget * 3)
+    for _ in range(ROUNDS):
+        if not least < n_chars <= most:
+            break
+        tried = kept(n_chars)
+        n_tokens = max(1, count(tried))
+        if n_tokens <= budget:
+            least, fitting = n_chars, tried
+            if n_tokens >= budget * NEAR:
+                break
+        else:
+            most = n_chars - 1
+        # Aimed a little low: a hit from below ends the search.
+        guess = int(n_chars * budget * (1 + NEAR) / 2 / n_tokens)
+        n_chars = min(max(guess, least + 1), most)
+    return fitting
+
+
+def head_end(text: str, at: int) -> int:
+    """Where a head of at most `at` characters ends: behind a line if that costs little, else behind a character."""
+    line = text.rfind("\n", at - at // 8, at) + 1
+    return line or boundary(text, at)
+
+
+def tail_start(text: str, at: int) -> int:
+    """Where a tail from `at` or a little later begins: with a line, or else with a character."""
+    n_tail = len(text) - at
+    line = text.find("\n", at, at + n_tail // 4) + 1
+    if line:
+        return line
+    while at < len(text) and boundary(text, at) != at:
+        at += 1
+    return at
+
+
+def boundary(text: str, at: int) -> int:
+    """The last place up to `at` that does not lie within a character as people see it: one with its marks, an emoji
+    sequence, a flag, a line end. Marks without end are cut after a while."""
+    for place in range(at, max(0, at - 64), -1):
+        if place >= len(text) or not _joined(text, place):
+            return place
+    return at if at > 64 else 0
+
+
+def _joined(text: str, at: int) -> bool:
+    """Whether the code points on both sides of a place belong together."""
+    before, after = text[at - 1], text[at]
+    if after in "\n" and before == "\r":
+        return True
+    if after < "\u0300":
+        return False
+    if _is_flag_letter(after) and _is_flag_letter(before):
+        start = at
+        while start > max(0, at - 64) and _is_flag_letter(text[start - 1]):
+            start -= 1
+        return (at - start) % 2 == 1
+    return (
+        before == "\u200d"
+        or after in "\u200c\u200d"
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # the colour of a skin
+        or "\U000e0020" <= after <= "\U000e007f"  # the tags of a flag
+        or "\u1160" <= after <= "\u11ff"  # what follows in a Hangul syllable
+        or unicodedata.category(after) in {"Mn", "Me", "Mc"}
+    )
+
+
+def _is_flag_letter(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def sound(text: str) -> str:
+    """The text with what no prompt can hold replaced: halves of characters (two that belong together are joined), NUL.
+
+    Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1).
+    """
+    if not _SURROGATE_OR_NUL.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
