@@ -1,0 +1,206 @@
+"""One open directory: everything in it is reached relative to its handle, and no symbolic link is ever followed.
+
+    Folder.top("/work") ─▶ .child("src") ─▶ .look("a.py") .open("a.py") .replace("a.py", b"...") .unlink("a.py")
+
+A handle stays with its directory: whoever renames it, or puts a link in its place, changes nothing for who holds it.
+Where the system has no such handles (Windows) paths take their place, and links are looked for before each step.
+
+Not here: which directories may be opened, and what links mean (`roots.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from types import TracebackType
+from typing import Literal, Self
+
+Kind = Literal["file", "directory", "symlink", "FIFO", "socket", "device"]
+
+HAS_HANDLES = os.scandir in os.supports_fd and {os.open, os.stat, os.mkdir, os.unlink, os.rename} <= os.supports_dir_fd
+WALK = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+"""To pass through a directory; where it can be said, also one that may be searched and not read."""
+SAFE = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a FIFO that takes the place of a file is to hang nobody
+    | getattr(os, "O_BINARY", 0)
+)
+BAD_ON_WINDOWS = re.compile(r'[:*?"<>|\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)', re.IGNORECASE)
+"""Names that Windows takes for something else: a device, a stream of another file, the folder above."""
+
+
+def kind_of(status: os.stat_result) -> Kind:
+    """What it is, of what `Folder.look` has found."""
+    if stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == 0xA0000003:  # a junction of Windows
+        return "symlink"
+    return KINDS.get(stat.S_IFMT(status.st_mode), "device")
+
+
+KINDS: dict[int, Kind] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+}
+
+
+PRIVATE = re.compile(r"/proc/\d+/(task/\d+/)?(environ|mem|auxv)|/proc/k(core|msg)")
+"""Where keys lie: of this program and of others."""
+
+
+class NotAFile(OSError):
+    """Something else has the name; `strerror` says what."""
+
+
+class Folder:
+    """An open directory; closed at the end of its `with`. For one thread at a time."""
+
+    def __init__(self, path: str, handle: int | None) -> None:
+        self.path = path
+        """Where it was when it was opened."""
+        self.handle = handle
+
+    @classmethod
+    def top(cls, path: str) -> Folder:
+        """The directory with this absolute path, which leads through no link. Raises: `OSError`."""
+        anchor = os.path.splitdrive(path)[0] + os.sep
+        folder = cls(anchor, os.open(anchor, WALK | SAFE) if HAS_HANDLES else None)
+        return folder.down([part for part in path[len(anchor) :].split(os.sep) if part])
+
+    def down(self, names: list[str]) -> Folder:
+        """The directory that lies so deep in this one, which is closed. Raises: `OSError`."""
+        folder = self
+        for name in names:
+            with folder:
+                folder = folder.child(name)
+        return folder
+
+    def child(self, name: str) -> Folder:
+        """A directory in it. Raises: `NotADirectoryError` for anything else, a link to one too; other `OSError`."""
+        path = self.path if name == "." else os.path.join(self.path, name)
+        if self.handle is None:
+            if kind_of(os.lstat(path)) != "directory":
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+            return Folder(path, None)
+        try:
+            return Folder(path, os.open(name, WALK | SAFE, dir_fd=self.handle))
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # what macOS says of a link
+                raise NotADirectoryError(errno.ENOTDIR, error.strerror, name) from error
+            raise
+
+    def look(self, name: str) -> os.stat_result | None:
+        """What there is under a name, a link as itself; None = nothing. Raises: `OSError`."""
+        try:
+            return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def link(self, name: str) -> str | None:
+        """Where a link leads; None = it is none. Raises: `OSError`."""
+        if (status := self.look(name)) is None or kind_of(status) != "symlink":
+            return None
+        try:
+            return os.readlink(self._at(name), dir_fd=self.handle)
+        except OSError as error:
+            if error.errno in {errno.EINVAL, errno.ENOENT}:  # it was one just now
+                return None
+            raise
+
+    def open(self, name: str) -> int:
+        """A file's handle for reading, which the caller closes. What is no file is not opened.
+
+        Raises: `NotAFile`, `OSError`.
+        """
+        return self._open(name, os.O_RDONLY)
+
+    def _open(self, name: str, flags: int) -> int:
+        if PRIVATE.fullmatch(os.path.join(self.path, name)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        # Looked at first, since to open a device may do something; and afterwards, since it may be another one by then.
+        status = self.look(name)
+        if status is not None and kind_of(status) != "file":
+            raise NotAFile(errno.EINVAL, f"is a {kind_of(status)}, not a file", name)
+        handle = os.open(self._at(name), flags | SAFE, dir_fd=self.handle)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise NotAFile(errno.EINVAL, "is not a file any more", name)
+        return handle
+
+    def make(self, name: str) -> None:
+        """A new directory in it, unless there is something already. Raises: `OSError`."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._at(name), dir_fd=self.handle)
+
+    def replace(self, name: str, content: bytes) -> bool:
+        """Write a whole file in one step: it has its old content or the new one. Whether it is a new file.
+
+        An old file keeps its mode, and its owner if that is allowed; other names of it (hard links) keep the old
+        content. Raises: `NotAFile`, `OSError`.
+        """
+        old = None
+        with contextlib.suppress(FileNotFoundError):
+            handle = self._open(name, os.O_WRONLY)  # one that may not be written is not replaced either
+            old = os.fstat(handle)
+            os.close(handle)
+        draft = f".shepherd-{secrets.token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
+        handle = os.open(self._at(draft), flags, 0o600 if old else 0o666, dir_fd=self.handle)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                if old is not None and hasattr(os, "fchown"):
+                    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                        with contextlib.suppress(PermissionError):
+                            os.fchown(handle, old.st_uid, old.st_gid)
+                    os.fchmod(handle, stat.S_IMODE(old.st_mode) & 0o777)  # other content is not to run as its owner
+                os.fsync(handle)
+            os.replace(self._at(draft), self._at(name), src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(draft)
+            raise
+        return old is None
+
+    def unlink(self, name: str) -> None:
+        """Remove a name, a link and not what it leads to. Raises: `OSError`, for a directory too."""
+        os.unlink(self._at(name), dir_fd=self.handle)
+
+    def scan(self) -> list[tuple[str, Kind | None]]:
+        """The names in it with what they are, in a stable order; None = `look` knows. Raises: `OSError`."""
+        handle = None if self.handle is None else os.open(".", os.O_RDONLY | SAFE, dir_fd=self.handle)
+        try:
+            with os.scandir(self.path if handle is None else handle) as entries:
+                found: list[tuple[str, Kind | None]] = [
+                    (entry.name, "directory" if entry.is_dir(follow_symlinks=False) else
+                     "symlink" if entry.is_symlink() else
+                     "file" if entry.is_file(follow_symlinks=False) else None)
+                    for entry in entries
+                ]  # fmt: skip
+        finally:
+            if handle is not None:
+                os.close(handle)
+        return sorted(found, key=lambda entry: (entry[0].casefold(), entry[0]))
+
+    def _at(self, name: str) -> str:
+        return name if self.handle is not None else os.path.join(self.path, name)
+
+    def close(self) -> None:
+        if self.handle is not None and self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1  # not None: what comes now is to fail, and not to go by the path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
