@@ -1,5 +1,6 @@
 """The memory's tools: what they answer, and how they take what models send."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.core import Text, ToolCall, ToolResult
+from shepherd.core import ShepherdError
 from shepherd.memory.rows import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.memory import SPECS, TOOLS, MemoryTools
+from shepherd.tools import memory
+from shepherd.tools.arguments import read_arguments
+from shepherd.tools.base import Tool, ToolContext, ToolError
+from shepherd.tools.forms import things_in
+
+TOOLS = {tool.name: tool for tool in things_in(memory) if isinstance(tool, Tool)}
+NAMES = ["search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"]
 
 
 @pytest.fixture
@@ -20,18 +27,14 @@ def store(tmp_path: Path) -> Iterator[MemoryStore]:
         yield made
 
 
-def text_of(result: ToolResult) -> str:
-    (part,) = result.parts
-    assert isinstance(part, Text)
-    return part.text
+async def answer(context: ToolContext, name: str, text: str) -> str:
+    result = await TOOLS[name].run(context, read_arguments(text, TOOLS[name]))
+    assert result.success
+    return result.content
 
 
-async def call(store: MemoryStore, tool: str, **arguments: object) -> str:
-    result = await MemoryTools(store).run(ToolCall("c", tool, json.dumps(arguments)))
-    assert result.call_id == "c"
-    assert result.name == tool
-    assert not result.is_error, text_of(result)
-    return text_of(result)
+async def call(store: MemoryStore, tool: str, /, **arguments: object) -> str:
+    return await answer(ToolContext(memory=store), tool, json.dumps(arguments))
 
 
 async def test_facts_are_set_read_changed_and_cleared(store: MemoryStore) -> None:
@@ -65,9 +68,9 @@ async def test_a_note_is_found_in_the_seeds_words_replaced_and_cleared(store: Me
 async def test_the_question_that_is_being_asked_is_not_its_own_answer(store: MemoryStore) -> None:
     store.archive([Entry("user", "The code of the shed is 4711."), Entry("assistant", "Got it.")], session="before")
     store.archive([Entry("user", "What is the code of the shed?")], session="now")
-    result = await MemoryTools(store, session="now").run(ToolCall("c", "search_memory", '{"query": "code shed"}'))
-    assert "Found 1 archived" in text_of(result)
-    assert "4711" in text_of(result)
+    found = await answer(ToolContext(memory=store, session="now"), "search_memory", '{"query": "code shed"}')
+    assert "Found 1 archived" in found
+    assert "4711" in found
 
 
 @pytest.mark.parametrize(
@@ -80,16 +83,15 @@ async def test_the_question_that_is_being_asked_is_not_its_own_answer(store: Mem
         ("search_memory", '{"query": ', "not JSON"),
         ("set_fact", '{"key": "a"}', "'value' is missing"),
         ("set_fact", '{"key": "  ", "value": "b"}', "key"),
-        ("fly_to_moon", "{}", "there is no tool 'fly_to_moon'; there are: search_memory, get_fact"),
+        ("set_fact", '{"key": "a", "value": "b", "user": "bob"}', "there is no argument 'user'"),
     ],
 )
 async def test_a_wrong_call_is_answered_with_what_to_do(
     store: MemoryStore, name: str, arguments: str, says: str
 ) -> None:
-    result = await MemoryTools(store).run(ToolCall("c", name, arguments))
-    assert result.is_error
-    assert text_of(result).startswith("Error: ")
-    assert says in text_of(result)
+    with pytest.raises(ShepherdError) as refused:
+        await answer(ToolContext(memory=store), name, arguments)
+    assert says in refused.value.message
 
 
 async def test_arguments_are_taken_as_models_write_them(store: MemoryStore) -> None:
@@ -101,12 +103,20 @@ async def test_arguments_are_taken_as_models_write_them(store: MemoryStore) -> N
     assert "matching: x" in await call(store, "search_memory", query="x", max_results=10_000)
 
 
-async def test_a_tool_that_is_not_offered_cannot_be_called(store: MemoryStore) -> None:
-    tools = MemoryTools(store, names={"get_fact"})
-    assert [spec.name for spec in tools.specs] == ["get_fact"]
-    result = await tools.run(ToolCall("c", "set_fact", '{"key": "a", "value": "b"}'))
-    assert result.is_error
-    assert store.get_fact("a") is None
+async def test_without_a_memory_each_tool_says_so() -> None:
+    for name, tool in TOOLS.items():
+        arguments = json.dumps(dict.fromkeys(tool.parameters["required"], "x"))
+        with pytest.raises(ToolError, match="there is no memory in this conversation"):
+            await answer(ToolContext(), name, arguments)
+
+
+async def test_results_are_shortened_and_then_left_out_until_they_fit(store: MemoryStore) -> None:
+    for n in range(5):
+        store.remember(f"shed question {n}", f"shed answer {n} " + "and more " * 500)
+    budget = 1_500
+    found = await answer(ToolContext(memory=store, budget=budget), "search_memory", '{"query": "shed"}')
+    assert len(found) <= budget
+    assert "Result 2 [Relevance:" in found
 
 
 json_values = st.recursive(
@@ -118,20 +128,29 @@ names = st.sampled_from(["query", "max_results", "key", "value", "question", "an
 
 
 @settings(deadline=None, max_examples=200)
-@given(name=st.sampled_from(list(TOOLS)), given_=st.dictionaries(names, json_values))
-def test_no_call_raises(tmp_path_factory: pytest.TempPathFactory, name: str, given_: dict[str, object]) -> None:
-    import asyncio
-
+@given(name=st.sampled_from(NAMES), given_=st.dictionaries(names, json_values))
+def test_a_call_is_answered_or_refused_in_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, name: str, given_: dict[str, object]
+) -> None:
     folder = tmp_path_factory.getbasetemp() / "hostile"
     folder.mkdir(exist_ok=True)
     with MemoryStore(folder / "memory.db") as store:
-        result = asyncio.run(MemoryTools(store).run(ToolCall("c", name, json.dumps(given_))))
-        assert result.name == name
-        text_of(result).encode()
+        try:
+            asyncio.run(call(store, name, **given_)).encode()
+        except ShepherdError as refused:
+            refused.message.encode()
 
 
-def test_every_schema_says_what_its_tool_takes() -> None:
-    for spec in SPECS:
-        schema = spec.parameters
-        assert list(schema["properties"]) == list(TOOLS[spec.name].parameters)
-        assert set(schema["required"]) <= set(schema["properties"])
+def test_their_names_and_arguments_are_the_seeds_and_writing_changes_something() -> None:
+    assert list(TOOLS) == NAMES
+    arguments = {name: list(tool.parameters["properties"]) for name, tool in TOOLS.items()}
+    assert arguments == {
+        "search_memory": ["query", "max_results"],
+        "get_fact": ["key"],
+        "set_fact": ["key", "value"],
+        "clear_fact": ["key"],
+        "store_memory": ["question", "answer"],
+        "clear_memory": ["question"],
+    }
+    assert {name for name, tool in TOOLS.items() if tool.effect == "read"} == {"search_memory", "get_fact"}
+    assert {tool.category for tool in TOOLS.values()} == {"memory"}

@@ -1,0 +1,86 @@
+"""Pure work on hostile input, done in a process of its own that is killed at a deadline.
+
+Regular expressions of Python can take for ever, hold the interpreter's lock meanwhile, and cannot be interrupted; deep
+input can exhaust a stack. What applies a model's patterns (JSONPath, JSON Schema) or reads foreign pages is therefore
+done over there: it costs a fraction of a second for each call, and nothing that happens can hurt a chat.
+
+    apart("package.module:function", payload) ──JSON──▶ child: function(payload) ──JSON──▶ its result or `ToolError`
+
+Not here: programs that the model wants to run (`shell.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shepherd.tools.base import ToolError
+
+DEADLINE_S = 5.0
+MOST_MEMORY_BYTES = 2 * 2**30
+"""Of the child's address space, where the system can limit it."""
+ROOT = str(Path(__file__).resolve().parents[2])
+CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.apart import serve; serve()"
+
+
+def apart(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:
+    """What the function `work` ("package.module:name") makes of `payload`; both are JSON. Blocks; call it in a thread.
+
+    Raises: `ToolError`, the function's own or one that says that its input was too much for it.
+    """
+    try:
+        # -I: neither the working folder nor the environment can slip in other modules.
+        child = subprocess.run(
+            [sys.executable, "-I", "-c", CHILD],
+            input=json.dumps({"work": work, "payload": payload, "deadline_s": deadline_s}).encode(),
+            capture_output=True,
+            timeout=deadline_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"this took longer than {deadline_s:g} s and was stopped; ask for less") from error
+    try:
+        answer = json.loads(child.stdout)
+    except ValueError as error:
+        raise ToolError(f"this is too much for one call (status {child.returncode}); give it less") from error
+    if "error" in answer:
+        raise ToolError(answer["error"])
+    return answer["value"]
+
+
+def serve() -> None:
+    """The child: one piece of work from standard input, its result to standard output."""
+    task = json.load(sys.stdin)
+    limit(task["deadline_s"])
+    module, _, name = task["work"].partition(":")
+    try:
+        answer = {"value": getattr(importlib.import_module(module), name)(task["payload"])}
+    except ToolError as error:
+        answer = {"error": error.message}
+    except RecursionError:
+        answer = {"error": "this is nested too deeply; take it apart"}
+    except MemoryError:
+        answer = {"error": "this needs too much memory; give it less"}
+    except Exception as error:  # the wall of this process: foreign code on foreign input
+        answer = {"error": f"this cannot be done: {type(error).__name__}: {str(error)[:300]}"}
+    sys.stdout.write(json.dumps(answer))
+
+
+def limit(deadline_s: float) -> None:
+    """Let the system end this process even where its parent has gone."""
+    try:
+        import resource  # noqa: PLC0415 - POSIX only
+    except ImportError:
+        return
+    seconds = int(deadline_s) + 1
+    for what, most in (
+        (resource.RLIMIT_AS, MOST_MEMORY_BYTES), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)
+    ):  # fmt: skip
+        try:
+            resource.setrlimit(what, (most, most))
+        except (ValueError, OSError):  # a lower one is in force, or the system has none
+            continue

@@ -1,0 +1,105 @@
+"""A web page as plain text: what a reader sees of it, with headings, lists, links and tables as in Markdown.
+
+Runs in a process of its own (`apart.py`): the parser takes long over pages that are made to hurt it.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+SKIPPED = frozenset({
+    "script", "style", "noscript", "template", "svg", "math", "head", "iframe", "object", "canvas", "select",
+})  # fmt: skip
+APART = frozenset({
+    "h1", "h2", "h3", "h4", "h5", "h6", "p", "pre", "table", "ul", "ol", "dl", "blockquote",
+})  # fmt: skip
+"""Blocks with an empty line around them."""
+BLOCKS = APART | {
+    "address", "article", "aside", "body", "br", "dd", "div", "dt", "figcaption", "figure", "footer", "form", "header",
+    "hr", "html", "li", "main", "nav", "section", "tbody", "tfoot", "thead", "tr",
+}  # fmt: skip
+BEFORE = {f"h{level}": "#" * level + " " for level in range(1, 7)} | {"li": "- ", "td": "| ", "th": "| "}
+
+
+def as_text(page: dict[str, str]) -> str:
+    """`page`: `html`, and the `url` that its links start from."""
+    reader = Reader(page["url"])
+    reader.feed(page["html"])
+    reader.close()
+    return reader.text
+
+
+class Reader(HTMLParser):
+    def __init__(self, url: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self._url = url
+        self._parts: list[str] = []
+        self._skipped: list[str] = []
+        """What is open and not read."""
+        self._n_pre = 0
+        self._links: list[str] = []
+        self._title: list[str] | None = None
+        """Being read while there is a list."""
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", "".join(self._parts))).strip()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "title":
+            self._title = []
+        if tag in SKIPPED or self._skipped:
+            if tag in SKIPPED:
+                self._skipped.append(tag)
+            return
+        self._break(tag)
+        said = dict(attributes)
+        if tag == "pre":
+            self._n_pre += 1
+        elif tag == "a":
+            self._links.append(said.get("href") or "")
+            self._parts += ["["] if self._links[-1] else []
+        elif tag == "img" and said.get("alt"):
+            self._parts.append(f"[image: {said['alt']}]")
+        if tag in BEFORE:
+            self._parts.append(BEFORE[tag])
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title" and self._title is not None:
+            self._parts.append("".join(self._title).strip() + "\n\n")
+            self._title = None
+        if self._skipped:
+            if tag in self._skipped:
+                del self._skipped[self._skipped.index(tag) :]
+            return
+        if tag == "pre":
+            self._n_pre = max(0, self._n_pre - 1)
+        elif tag == "a" and self._links and (link := self._links.pop()):
+            self._parts.append(f"]({self._absolute(link)})")
+        elif tag in {"td", "th"}:
+            self._parts.append(" ")
+        self._break(tag)
+
+    def handle_data(self, text: str) -> None:
+        if self._title is not None:
+            self._title.append(text)
+        elif not self._skipped:
+            self._add(text if self._n_pre else re.sub(r"\s+", " ", text))
+
+    def _add(self, text: str) -> None:
+        at_start = not self._parts or self._parts[-1].endswith(("\n", " "))
+        self._parts.append(text.lstrip(" ") if at_start and not self._n_pre else text)
+
+    def _break(self, tag: str) -> None:
+        if tag in APART:
+            self._parts.append("\n\n")
+        elif tag in BLOCKS and self._parts and not self._parts[-1].endswith("\n"):
+            self._parts.append("\n")
+
+    def _absolute(self, link: str) -> str:
+        try:
+            return urljoin(self._url, link)
+        except ValueError:
+            return link

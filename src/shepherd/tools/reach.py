@@ -1,0 +1,207 @@
+"""Which addresses HTTP tools may call: the world outside, unless the operator opens more.
+
+    url ── `Target.of` ──▶ host, port, path ── `Reach.addresses` ──▶ DNS ──▶ checked IP addresses ──▶ connect to these
+
+A name is looked up once and the connection goes to the very address that was checked: a name server that answers
+differently the second time (DNS rebinding) changes nothing, and neither does a number written in another way (decimal,
+octal, hexadecimal, IPv4 within IPv6), since what counts is the address that comes out. A redirect is a new target and
+goes the same way.
+
+Not here: the calls themselves (`web.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+
+from shepherd.tools.base import ToolError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+PORTS = {"http": 80, "https": 443}
+MOST_CHARS = 16_384
+"""Of a URL."""
+WORLD = IPv6Network("2000::/3")
+"""All that is given out of IPv6 for the world."""
+EMBEDDING = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
+"""Where an IPv4 address is the last four bytes: NAT64, and the way of old."""
+
+IP = IPv4Address | IPv6Address
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+Place = Literal["world", "near", "nowhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a URL means."""
+
+    scheme: str
+    host: str
+    """ASCII, lower case, without brackets or a final dot."""
+    port: int
+    path: str
+    """With the query, quoted; begins with a slash."""
+    user: str = ""
+    """`name:password` where the URL has it."""
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """Raises: `ToolError` for anything that could be read in two ways."""
+        url = url.strip()
+        if len(url) > MOST_CHARS:
+            raise ToolError(f"the URL has {len(url)} characters; at most {MOST_CHARS} are taken")
+        # `urlsplit` drops line ends, and readers disagree about backslashes: neither belongs into a URL.
+        if re.search(r"[\x00-\x1f\x7f\\]", url):
+            raise ToolError(f"the URL {url[:200]!r} has a control character or a backslash; percent-encode it")
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ToolError(f"{url[:200]!r} is not a URL ({error})") from error
+        if parts.scheme not in PORTS:
+            raise ToolError(f"the URL {url[:200]!r} must begin with http:// or https://")
+        if port == 0:
+            raise ToolError("port 0 cannot be called; ports are 1 to 65535")
+        path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + ("?" + quoted_query(parts) if parts.query else "")
+        user = ":".join(unquote(part) for part in (parts.username or "", parts.password or ""))
+        return cls(parts.scheme, ascii_host(parts), port or PORTS[parts.scheme], path, user.removesuffix(":"))
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        """For the `Host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Without who calls."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    def next(self, location: str) -> Target:
+        """Where a redirect leads. Raises: `ToolError` as `of` does."""
+        return Target.of(urljoin(self.url, location))
+
+
+def host_of(url: str) -> str:
+    """The host that a call of this URL would go to; empty where there is none."""
+    try:
+        return Target.of(url).host
+    except ToolError:
+        return ""
+
+
+def ascii_host(parts: SplitResult) -> str:
+    host = (parts.hostname or "").removesuffix(".")
+    if not host:
+        raise ToolError("the URL names no host")
+    if not host.isascii():
+        import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
+
+        try:
+            host = idna.encode(host, uts46=True).decode()
+        except UnicodeError as error:
+            raise ToolError(f"the host {host[:100]!r} is not a name ({error})") from error
+    if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f.]*:[0-9a-f:.]*", host):
+        raise ToolError(f"the host {host[:100]!r} is not a name")
+    return host
+
+
+def quoted_query(parts: SplitResult) -> str:
+    return quote(parts.query, safe="/%:@!$&'()*+,;=~?[]|^`{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What HTTP tools may call, and how much they read of it."""
+
+    allow_private: bool = False
+    """This machine and the networks it is in, too. Link-local addresses stay closed: the passwords of rented machines
+    are handed out there (169.254.169.254)."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names or globs of hosts, also `host:port`, that may be called wherever they are."""
+    max_bytes: int = 5 * 2**20
+    """Of a body, unpacked."""
+    lookup: Lookup | None = None
+    """The addresses of a name; None = the system's."""
+    trust: SSLContext | None = None
+    """Whose certificates are believed; None = those that this machine believes, or `SSL_CERT_FILE`."""
+
+    async def addresses(self, target: Target) -> list[str]:
+        """The IP addresses that may be connected to, in the order in which to try them.
+
+        Raises: `ToolError` where there is none.
+        """
+        try:
+            found = await (self.lookup or look_up)(target.host, target.port)
+        except OSError as error:
+            reason = error.strerror or str(error) or "no address"
+            raise ToolError(f"the host {target.host!r} is not known ({reason}); check its name") from error
+        if self.is_named(target):
+            return list(found)
+        open_places: set[Place] = {"world", "near"} if self.allow_private else {"world"}
+        allowed = [address for address in found if place_of(address) in open_places]
+        if not allowed:
+            shut = ", ".join(each for each in dict.fromkeys(found) if each != target.host)
+            is_near = {place_of(address) for address in found} == {"near"}
+            raise ToolError(
+                f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and HTTP tools "
+                f"may not call it; the operator can open it with tools.http.allow_hosts = [{target.host!r}]"
+                + (" or tools.http.allow_private = true" if is_near else "")
+            )
+        return allowed
+
+    def is_named(self, target: Target) -> bool:
+        names = (target.host, f"{target.host}:{target.port}")
+        return any(fnmatchcase(name, pattern.casefold()) for pattern in self.allow_hosts for name in names)
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses that the system knows for a name. Raises: `OSError`."""
+    try:
+        rows = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label of more than 63 characters
+        raise OSError(0, "not a name") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in rows))
+
+
+def place_of(text: str) -> Place:
+    """Where an address is: out in the world, near us, or where no tool has any business."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return "nowhere"
+    places = {own_place(each) for each in (address, *embedded(address))}
+    return "nowhere" if "nowhere" in places else "near" if "near" in places else "world"
+
+
+def own_place(address: IP) -> Place:
+    if address.is_unspecified or address.is_loopback:
+        return "near"
+    is_old = isinstance(address, IPv4Address)
+    if address.is_link_local or address.is_multicast or (is_old and address.is_reserved):
+        return "nowhere"
+    return "world" if address.is_global and (is_old or address in WORLD or embedded(address)) else "near"
+
+
+def embedded(address: IP) -> list[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address stands for, or passes through."""
+    if isinstance(address, IPv4Address):
+        return []
+    teredo = address.teredo or ()
+    last = [IPv4Address(int(address) & 0xFFFFFFFF)] if any(address in net for net in EMBEDDING) else []
+    if address.is_unspecified or address.is_loopback:
+        last = []
+    return [each for each in (address.ipv4_mapped, address.sixtofour, *teredo, *last) if each is not None]

@@ -1,0 +1,187 @@
+"""Which addresses may be called: how URLs are read, and where their hosts turn out to be."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.tools.base import ToolError
+from shepherd.tools.reach import Reach, Target, host_of, place_of
+
+PLACES = {
+    "world": [
+        "1.1.1.1",
+        "8.8.8.8",
+        "172.32.0.1",
+        "100.128.0.1",
+        "2606:4700::1111",
+        "::ffff:8.8.8.8",
+        "2002:808:808::1",
+        "64:ff9b::808:808",
+    ],
+    "near": [
+        "127.0.0.1",
+        "127.255.255.254",
+        "0.0.0.0",
+        "0.1.2.3",
+        "10.0.0.1",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.0.1",
+        "100.64.0.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "::",
+        "::1",
+        "fc00::1",
+        "fd12::1",
+        "fec0::1",
+        "2001:db8::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "::127.0.0.1",
+        "2002:7f00:1::",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::1",
+    ],
+    "nowhere": [
+        "169.254.169.254",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "fe80::1",
+        "fe80::1%eth0",
+        "ff02::1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::a9fe:a9fe",
+        "not an address",
+    ],
+}
+
+
+@pytest.mark.parametrize(("place", "address"), [(place, each) for place, all_ in PLACES.items() for each in all_])
+def test_an_address_is_out_in_the_world_near_us_or_nobodys_business(place: str, address: str) -> None:
+    assert place_of(address) == place
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path"),
+    [
+        ("http://example.com", "example.com", 80, "/"),
+        ("  HTTPS://Example.COM./a b?q=ä#part ", "example.com", 443, "/a%20b?q=%C3%A4"),
+        ("http://h/%41?a=%2F&b=[1]", "h", 80, "/%41?a=%2F&b=[1]"),
+        ("http://[::1]:8080/x", "::1", 8080, "/x"),
+        ("http://例え.jp/", "xn--r8jz45g.jp", 80, "/"),
+        ("http://①②⑦.0.0.1/", "127.0.0.1", 80, "/"),
+        ("http://public.example@inner/", "inner", 80, "/"),
+        ("http://inner/#@public.example", "inner", 80, "/"),
+    ],
+)
+def test_a_url_is_read_in_one_way(url: str, host: str, port: int, path: str) -> None:
+    target = Target.of(url)
+    assert (target.host, target.port, target.path) == (host, port, path)
+    assert host_of(url) == host
+    assert Target.of(target.url).url == target.url
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("example.com/x", "must begin with http:// or https://"),
+        ("file:///etc/passwd", "must begin with http:// or https://"),
+        ("gopher://x", "must begin with"),
+        ("", "must begin with"),
+        ("http://", "names no host"),
+        ("http://./", "names no host"),
+        ("http://a b/", "is not a name"),
+        ("http://a%2eb/", "is not a name"),
+        ("http://127.0.0.1%00.example/", "is not a name"),
+        ("http://[fe80::1%25eth0]/", "is not a name"),
+        ("http://h:99999/", "is not a URL"),
+        ("http://h:x/", "is not a URL"),
+        ("http://h:0/", "port 0"),
+        ("http://[::1/", "is not a URL"),
+        ("http://public.example\\@127.0.0.1/", "backslash"),
+        ("http://h/\r\nHost: other", "control character"),
+        ("http://h/\0", "control character"),
+        ("http://h/" + "x" * 20_000, "20009 characters; at most 16384"),
+        ("http://" + "ä" * 70 + ".example/", "is not a name"),
+    ],
+)
+def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str, says: str) -> None:
+    with pytest.raises(ToolError) as refused:
+        Target.of(url)
+    assert says in refused.value.message
+    assert host_of(url) == ""
+
+
+@given(st.text(max_size=60).map(lambda text: "http://" + text) | st.text(max_size=30))
+def test_any_text_is_a_target_or_a_sentence(url: str) -> None:
+    try:
+        target = Target.of(url)
+    except ToolError:
+        return
+    f"{target.authority}{target.path}".encode("ascii")
+    assert not set(target.authority + target.path) & set("\r\n\0\\ ")
+
+
+def reach(addresses: Sequence[str], **options: object) -> Reach:
+    async def lookup(host: str, port: int) -> Sequence[str]:
+        return addresses
+
+    return Reach(lookup=lookup, **options)  # type: ignore[arg-type]  # a table of options
+
+
+@pytest.mark.parametrize(
+    ("found", "options", "allowed"),
+    [
+        (["8.8.8.8"], {}, ["8.8.8.8"]),
+        (["127.0.0.1"], {}, None),
+        (["10.0.0.1", "8.8.8.8", "::1"], {}, ["8.8.8.8"]),
+        (["127.0.0.1", "169.254.169.254"], {"allow_private": True}, ["127.0.0.1"]),
+        (["169.254.169.254"], {"allow_private": True}, None),
+        (["169.254.169.254"], {"allow_hosts": ("h.example",)}, ["169.254.169.254"]),
+        (["10.0.0.1"], {"allow_hosts": ("*.EXAMPLE",)}, ["10.0.0.1"]),
+        (["10.0.0.1"], {"allow_hosts": ("h.example:8080",)}, ["10.0.0.1"]),
+        (["10.0.0.1"], {"allow_hosts": ("h.example:80", "example")}, None),
+        ([], {}, None),
+    ],
+)
+async def test_only_addresses_that_may_be_called_are_given(
+    found: list[str], options: dict[str, object], allowed: list[str] | None
+) -> None:
+    target = Target.of("http://h.example:8080/")
+    if allowed is not None:
+        assert await reach(found, **options).addresses(target) == allowed
+        return
+    with pytest.raises(ToolError, match="not an address of the public internet") as refused:
+        await reach(found, **options).addresses(target)
+    assert "tools.http.allow_hosts = ['h.example']" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0x7f.1", "0", "[::1]", "[::ffff:7f00:1]"]
+)
+async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
+    with pytest.raises(ToolError) as refused:
+        await Reach().addresses(Target.of(f"http://{host}/"))
+    assert "not an address of the public internet" in refused.value.message
+    assert "allow_private" in refused.value.message
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "1.2.3.4.5"])
+async def test_a_host_that_nobody_knows_is_told(host: str) -> None:
+    with pytest.raises(ToolError, match="is not known"):
+        await Reach().addresses(Target.of(f"http://{host}/"))
+
+
+async def test_a_name_server_that_fails_is_told() -> None:
+    async def lookup(host: str, port: int) -> Sequence[str]:
+        await asyncio.sleep(0)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    with pytest.raises(ToolError, match=r"'h' is not known .Temporary failure"):
+        await Reach(lookup=lookup).addresses(Target.of("http://h/"))
