@@ -1,0 +1,146 @@
+"""What servers answer, as ours: results, resources, messages. Nothing is left out without a word."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import mcp_types as types
+
+from shepherd.core import Image, Message, Text
+from shepherd.tools.base import Result
+from shepherd.tools.mcp.offer import Prompt, PromptArgument, Resource, ToolOffer
+
+DESCRIPTION_CHARS = 1024
+"""Of a tool: what OpenAI's API takes. Some servers write whole manuals there."""
+COMPARED_CHARS = 10**6
+ERROR_CHARS = 300
+
+
+def as_tool(tool: types.Tool) -> ToolOffer:
+    description = tool.description or tool.title or ""
+    if len(description) > DESCRIPTION_CHARS:
+        description = description[: DESCRIPTION_CHARS - 1] + "…"
+    notes = tool.annotations or types.ToolAnnotations()
+    # Only what a server says is believed: the protocol's own default, an open world, would make every tool one that
+    # calls other machines.
+    effect: Any = "net" if notes.open_world_hint else "read" if notes.read_only_hint else "write"
+    return ToolOffer(tool.name, description, tool.input_schema, effect, tool.title or "")
+
+
+def as_resource(server: str, found: types.Resource | types.ResourceTemplate) -> Resource:
+    is_template = isinstance(found, types.ResourceTemplate)
+    return Resource(
+        server,
+        found.uri_template if isinstance(found, types.ResourceTemplate) else str(found.uri),
+        name=found.title or found.name,
+        media_type=found.mime_type or "",
+        description=found.description or "",
+        size_bytes=found.size if isinstance(found, types.Resource) else None,
+        is_template=is_template,
+    )
+
+
+def as_prompt(server: str, found: types.Prompt) -> Prompt:
+    arguments = (
+        PromptArgument(each.name, each.description or "", bool(each.required)) for each in found.arguments or ()
+    )
+    return Prompt(server, found.name, found.description or found.title or "", tuple(arguments))
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+def as_result(server: str, answer: types.CallToolResult) -> Result:
+    """All items of an answer; one with `isError` is a failure, whatever it contains."""
+    texts, images = read_blocks(server, answer.content)
+    structured = answer.structured_content
+    if structured is not None and not any(says(text, structured) for text in texts):
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    content = "\n".join(texts)
+    if not answer.is_error:
+        return Result(content, images=images)
+    reason = content.strip() or "the server says that the call failed, and not why"
+    return Result(content, success=False, error=reason[:ERROR_CHARS], images=images)
+
+
+def says(text: str, structured: Any) -> bool:
+    """Whether a text is the same as JSON: servers are to give both. What is no object, SDKs wrap in one of one key."""
+    is_wrapped = isinstance(structured, dict) and len(structured) == 1
+    inner = next(iter(structured.values())) if is_wrapped else structured
+    if text == inner:
+        return True
+    if len(text) > COMPARED_CHARS:
+        return False
+    try:
+        return json.loads(text) in (structured, inner)
+    except (ValueError, RecursionError):
+        return False
+
+
+def as_read(server: str, uri: str, answer: types.ReadResourceResult) -> Result:
+    """The contents of a resource, which may be several."""
+    texts = [read_contents(each, is_alone=len(answer.contents) == 1) for each in answer.contents]
+    return Result("\n".join(texts) if texts else f"(the resource {uri} of {server} is empty)")
+
+
+def read_contents(found: types.TextResourceContents | types.BlobResourceContents, *, is_alone: bool) -> str:
+    if isinstance(found, types.TextResourceContents):
+        return found.text if is_alone else f"[{found.uri}]\n{found.text}"
+    kind = found.mime_type or "of an unknown type"
+    return f"[{found.uri}: binary data, {kind}, {size(found.blob)}, not shown]"
+
+
+def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Image, ...]]:
+    """Texts, with a note where something else stood; and the images."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in blocks:
+        match block:
+            case types.TextContent():
+                texts.append(block.text)
+            case types.ImageContent():
+                texts.append(f"[image, {block.mime_type}, {size(block.data)}]")
+                if (data := decoded(block.data)) is not None:
+                    images.append(Image(block.mime_type, data))
+            case types.AudioContent():
+                texts.append(f"[audio, {block.mime_type}, {size(block.data)}, not played]")
+            case types.ResourceLink():
+                told = ", ".join(
+                    part for part in (block.title or block.name, block.mime_type, block.description) if part
+                )
+                texts.append(f'[{told}: read_resource(uri="{block.uri}", server="{server}") reads it]')
+            case types.EmbeddedResource():
+                texts.append(read_contents(block.resource, is_alone=False))
+            case _:
+                texts.append(f"[something of the type {getattr(block, 'type', '?')!r}, not shown]")
+    return texts, tuple(images)
+
+
+def decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+
+
+def size(text: str) -> str:
+    """Of data in base64, for people."""
+    n_bytes = len(text) * 3 // 4 - text[-2:].count("=")
+    return f"{n_bytes} bytes" if n_bytes < 10_000 else f"{n_bytes / 1000:.0f} kB"
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def as_messages(server: str, answer: types.GetPromptResult) -> tuple[Message, ...]:
+    """A prompt of a server, as messages that can be sent."""
+    return tuple(as_message(server, each.role, [each.content]) for each in answer.messages)
+
+
+def as_message(server: str, role: types.Role, blocks: Sequence[Any]) -> Message:
+    texts, images = read_blocks(server, blocks)
+    return Message("assistant" if role == "assistant" else "user", (*map(Text, texts), *images))

@@ -1,0 +1,306 @@
+"""All MCP servers that are configured, as one: their tools under names of our own, their prompts and resources.
+
+They start side by side and in the background, and one that does not start costs a warning. How long somebody waits
+for them before the first request is his decision (`ready`): tools stand at the head of the prompt, so one that
+appears later makes a local model read the conversation again. In a terminal a moment is right, since conversations
+are short when they begin; a single question (`-p`) has no later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar
+
+from shepherd.core import Message
+from shepherd.tools.base import Person, Result, Tool, ToolContext, ToolError
+from shepherd.tools.mcp.connection import Connection
+from shepherd.tools.mcp.guardian import Guardian
+from shepherd.tools.mcp.offer import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0
+"""For servers to become ready before the first request of a conversation in the terminal."""
+NAME_CHARS = 64
+"""Of a tool's name: what every provider takes."""
+WALL_S = 86_400.0
+"""The toolbox's limit for a call: our own clock is stricter, and stands still while a person is asked."""
+ANYTHING: Mapping[str, Any] = {"type": "object"}
+T = TypeVar("T")
+
+
+class Servers:
+    """The servers of one program, on one event loop.
+
+    `person` may be assigned at any time, before `start` for servers to know that there is one. `on_tools` is called
+    when what `tools` returns has changed.
+    """
+
+    def __init__(
+        self,
+        options: Iterable[ServerOptions],
+        *,
+        env: Mapping[str, str],
+        roots: Sequence[str] = (),
+        answer: Answer | None = None,
+        person: Person | None = None,
+        warn: Callable[[str], None] = logger.warning,
+        on_tools: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`env`: ours, for `${NAME}`; servers get few of it. `roots`: the folders they are told to keep to."""
+        self.person = person
+        self.on_tools = on_tools
+        self.guardian = Guardian()
+        self.connections = {
+            each.name: Connection(
+                each,
+                env=env,
+                guardian=self.guardian,
+                person=lambda: self.person,
+                answer=answer,
+                roots=roots,
+                warn=warn,
+                on_tools=self._tell_of_tools,
+            )
+            for each in options
+        }
+        self.names: dict[tuple[str, str], str] = {}
+        """Server and tool -> our name. Names once given stay, whatever comes later."""
+        self.made: dict[str, tuple[tuple[ToolOffer, ...], tuple[Tool, ...]]] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to start all of them; needs the event loop, and waits for nothing."""
+        if not self.tasks:
+            self.tasks = [
+                asyncio.create_task(each.run(), name=f"mcp server {name}") for name, each in self.connections.items()
+            ]
+
+    async def ready(self, patience_s: float | None = PATIENCE_S) -> None:
+        """Wait until each is ready or has failed, but no longer than that; None = as long as their timeouts say."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                for each in self.connections.values():
+                    await each.settled.wait()
+
+    async def close(self) -> None:
+        """End all of them, side by side; nothing they have started is left. Takes some seconds if one will not go."""
+        for each in self.connections.values():
+            each.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks = []
+        await asyncio.to_thread(self.guardian.close)
+
+    async def __aenter__(self) -> Servers:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def restart(self, name: str) -> None:
+        """Start one anew, and wait until it is ready or has failed. Raises: `ToolError`."""
+        await self._get(name).restart()
+
+    def statuses(self) -> Sequence[Status]:
+        """In the order of the configuration."""
+        return [self._status(each) for each in self.connections.values()]
+
+    def _status(self, connection: Connection) -> Status:
+        options, session, line = connection.options, connection.session, connection.line
+        software = session.software if session is not None else ""
+        names = tuple(tool.name for tool in self._tools_of(connection))
+        details = {"ready": software, "starting": "is starting", "off": "switched off in the configuration"}
+        return Status(
+            name=options.name,
+            state=connection.state,
+            detail=details.get(connection.state, connection.problem),
+            n_tools=len(names),
+            where=options.url or " ".join((options.command or "", *options.args)),
+            software=software,
+            protocol=(session.client.protocol_version or "") if session is not None else "",
+            tools=names,
+            skipped=tuple(each.name for each in connection.tools if each.is_deprecated),
+            instructions=(session.client.instructions or "") if session is not None else "",
+            log=tuple(line.log.kept) if line is not None else (),
+        )
+
+    def _tell_of_tools(self) -> None:
+        self.on_tools()
+
+    # -- tools ------------------------------------------------------------------------------------------------------
+
+    def tools(self) -> tuple[Tool, ...]:
+        """What servers offer by now, in the order of the configuration, then the servers' own."""
+        return tuple(tool for each in self.connections.values() for tool in self._tools_of(each))
+
+    def _tools_of(self, connection: Connection) -> tuple[Tool, ...]:
+        offers = connection.tools
+        known = self.made.get(connection.name)
+        if known is None or known[0] is not offers:
+            made = tuple(self._make(connection, offer) for offer in offers if not offer.is_deprecated)
+            known = self.made[connection.name] = (offers, made)
+        return known[1]
+
+    def _make(self, connection: Connection, offer: ToolOffer) -> Tool:
+        async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
+            return await connection.call(offer.name, arguments, context.tell)
+
+        return Tool(
+            name=self._name(connection.name, offer.name),
+            description=offer.description,
+            parameters=offer.schema,
+            run=run,
+            category="mcp",
+            effect=offer.effect,
+            aliases=(f"{connection.name}:{offer.name}",),
+            timeout_s=WALL_S,
+        )
+
+    def _name(self, server: str, tool: str) -> str:
+        """Our name of a tool: always the same while the program runs, and nobody else's."""
+        key = (server, tool)
+        if key not in self.names:
+            taken = set(self.names.values())
+            name = plain = sanitised(server, tool)
+            number = 2
+            while name in taken:
+                suffix = f"_{number}"
+                name, number = plain[: NAME_CHARS - len(suffix)] + suffix, number + 1
+            self.names[key] = name
+        return self.names[key]
+
+    def meant(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+        """The tool and the arguments that `call_mcp_tool` was given; a server that is still starting is taken on trust.
+
+        Raises: `ToolError` naming the servers, or the tools, that there are.
+        """
+        server, tool = str(arguments.get("server") or ""), str(arguments.get("tool") or "")
+        head, colon, rest = tool.partition(":")
+        if colon and (not server or head.casefold() == server.casefold()):
+            server, tool = head, rest
+        connection = self._get(server)
+        inner = read_arguments(arguments.get("arguments"))
+        wanted = {tool, tool.casefold()}
+        for offer in connection.tools:
+            if {offer.name, self._name(connection.name, offer.name)} & wanted or offer.name.casefold() in wanted:
+                return self._make(connection, offer), inner
+        if connection.state == "starting" and not connection.tools:
+            return self._make(connection, ToolOffer(tool, "", ANYTHING, "write")), inner
+        if not connection.tools and connection.state != "ready":
+            raise ToolError(f"the MCP server {connection.name} {connection.problem or 'is ' + connection.state}")
+        known = ", ".join(offer.name for offer in connection.tools) or "none"
+        raise ToolError(f"the MCP server {connection.name} has no tool {tool[:80]!r}; it has: {known}")
+
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
+        """Call a tool by its own name. Raises: `ToolError`."""
+        found, inner = self.meant({"server": server, "tool": tool, "arguments": arguments})
+        return await found.run(context, inner)
+
+    # -- prompts and resources --------------------------------------------------------------------------------------
+
+    async def prompts(self) -> Sequence[Prompt]:
+        """Of all servers; one that does not answer costs a warning."""
+        found, problems = await self._gather(self._running(), lambda each: each.prompts())
+        for problem in problems:
+            logger.warning("%s", problem)
+        return found
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
+        """The messages of a prompt with its gaps filled. Raises: `ToolError`."""
+        connection = self._get(server)
+        prompts = {each.name: each for each in await connection.prompts()}
+        if name not in prompts:
+            known = ", ".join(prompts) or "none"
+            raise ToolError(f"the MCP server {connection.name} has no prompt {name[:80]!r}; it has: {known}")
+        gaps = [each.name for each in prompts[name].arguments]
+        missing = [each.name for each in prompts[name].arguments if each.required and each.name not in arguments]
+        if missing:
+            raise ToolError(f"the prompt {name} needs {', '.join(missing)}; write: {missing[0]}=...")
+        if unknown := [key for key in arguments if key not in gaps]:
+            raise ToolError(f"the prompt {name} takes no {unknown[0]!r}; it takes: {', '.join(gaps) or 'nothing'}")
+        return await connection.prompt(name, arguments)
+
+    async def resources(self, server: str | None = None) -> Sequence[Resource]:
+        """Of one server or of all, templates included. Raises: `ToolError` if none of them answers."""
+        asked = [self._get(server)] if server else self._running()
+        found, problems = await self._gather(asked, lambda each: each.resources())
+        if problems and not found:
+            raise ToolError("; ".join(problems))
+        for problem in problems:
+            logger.warning("%s", problem)
+        return found
+
+    async def read(self, server: str | None, uri: str) -> Result:
+        """The content of a resource; without a server, of the one that has it. Raises: `ToolError`."""
+        if server:
+            return await self._get(server).read(uri)
+        found = [each for each in await self.resources() if each.fits(uri)]
+        found.sort(key=lambda each: each.is_template)
+        names = [each.server for each in found] or [each.name for each in self._running()]
+        if len(set(names)) == 1 or found:
+            return await self._get(names[0]).read(uri)
+        raise ToolError(f"no MCP server lists {uri[:200]!r}; name the server: {', '.join(names) or 'there is none'}")
+
+    def _running(self) -> list[Connection]:
+        return [each for each in self.connections.values() if each.state in {"starting", "ready"}]
+
+    @staticmethod
+    async def _gather(asked: Sequence[Connection], ask: Callable[[Connection], Any]) -> tuple[list[Any], list[str]]:
+        """What they answer, all asked at the same time, and what went wrong."""
+        answers = await asyncio.gather(*(ask(each) for each in asked), return_exceptions=True)
+        found: list[Any] = []
+        problems: list[str] = []
+        for answer in answers:
+            if isinstance(answer, ToolError):
+                problems.append(answer.message)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found += answer
+        return found, problems
+
+    def _get(self, name: str) -> Connection:
+        """Raises: `ToolError` naming those that there are."""
+        if name in self.connections:
+            return self.connections[name]
+        near = [each for key, each in self.connections.items() if key.casefold() == name.casefold()]
+        if len(near) == 1:
+            return near[0]
+        known = ", ".join(self.connections) or "none is configured"
+        raise ToolError(f"there is no MCP server {name[:80]!r}; there are: {known}")
+
+
+def sanitised(server: str, tool: str) -> str:
+    """`server_tool` of letters that every provider takes; the end of a long one becomes a digest."""
+    name = re.sub(r"[^a-z0-9_-]", "_", f"{server}_{tool}".lower())
+    if len(name) <= NAME_CHARS:
+        return name
+    return f"{name[: NAME_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"
+
+
+def read_arguments(given: Any) -> Mapping[str, Any]:
+    """The arguments for a server's tool, which models also write as JSON text. Raises: `ToolError`."""
+    if isinstance(given, str) and given.strip():
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise ToolError("arguments is no JSON object; give an object") from error
+    if given is None or given == "":
+        return {}
+    if not isinstance(given, Mapping):
+        raise ToolError("arguments must be an object with the tool's arguments by their names")
+    return given

@@ -1,0 +1,293 @@
+"""A session with one server: the SDK's client over our process or over HTTP, and its answers as our values.
+
+`initialize` comes first: every server of before 2026 wants that, and the newest ones mostly take it as well; one that
+refuses is asked in the newest revision's way (`server/discover`) over a new connection. The other order, which is the
+SDK's own, waits ten seconds for a server that does not answer what it does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal, TypeVar
+
+import httpx2
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from shepherd.core import Message
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.mcp import content, process
+from shepherd.tools.mcp.asking import Asked
+from shepherd.tools.mcp.framing import LINE_BYTES
+from shepherd.tools.mcp.guardian import Guardian
+from shepherd.tools.mcp.offer import Prompt, Resource, ServerOptions, ToolOffer
+
+logger = logging.getLogger(__name__)
+
+PAGES = 100
+"""Of a list; a server whose list goes on for ever has this much of it."""
+ITEMS = 10_000
+CONNECT_S = 30.0
+GOODBYE_S = 2.0
+"""For telling a server over HTTP that its session is over."""
+
+Kind = Literal["tools", "prompts", "resources"]
+CHANGES: Mapping[type, Kind] = {
+    types.ToolListChangedNotification: "tools",
+    types.PromptListChangedNotification: "prompts",
+    types.ResourceListChangedNotification: "resources",
+}
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Session:
+    """A server that has answered. Any number of requests may run at the same time, from any task of the loop.
+
+    Every method raises what the SDK raises; `explain` makes a sentence of it.
+    """
+
+    name: str
+    client: Client
+    child: process.Child | None
+    """None = over HTTP."""
+    warn: Callable[[str], None]
+
+    @property
+    def software(self) -> str:
+        info = self.client.server_info
+        return f"{info.name} {info.version}".strip() if info else ""
+
+    def has(self, kind: Kind) -> bool:
+        """Whether the server says that it has such things; one that says nothing at all is asked."""
+        said = self.client.server_capabilities
+        anything = (said.tools, said.prompts, said.resources)
+        return getattr(said, kind) is not None or not any(each is not None for each in anything)
+
+    async def tools(self) -> tuple[ToolOffer, ...]:
+        """Each name once."""
+        if not self.has("tools"):
+            return ()
+        found: dict[str, ToolOffer] = {}
+        for tool in await self._pages("tools", self.client.list_tools, lambda page: page.tools):
+            found.setdefault(tool.name, content.as_tool(tool))
+        return tuple(found.values())
+
+    async def prompts(self) -> tuple[Prompt, ...]:
+        if not self.has("prompts"):
+            return ()
+        found = await self._pages("prompts", self.client.list_prompts, lambda page: page.prompts)
+        return tuple(content.as_prompt(self.name, each) for each in found)
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """Resources, then templates."""
+        if not self.has("resources"):
+            return ()
+        found: list[Any] = await self._pages("resources", self.client.list_resources, lambda page: page.resources)
+        found += await self._pages(
+            "resource templates", self.client.list_resource_templates, lambda page: page.resource_templates
+        )
+        return tuple(content.as_resource(self.name, each) for each in found)
+
+    async def _pages(self, what: str, fetch: Callable[..., Awaitable[Any]], items: Callable[[Any], list[T]]) -> list[T]:
+        """All pages of a list, as far as it ends."""
+        found: list[T] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(PAGES):
+            try:
+                page = await fetch(cursor=cursor)
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND:
+                    return found
+                raise
+            found += items(page)
+            cursor = page.next_cursor
+            if not cursor:
+                return found
+            if cursor in seen or len(found) >= ITEMS:
+                break
+            seen.add(cursor)
+        self.warn(f"its list of {what} does not end; the first {len(found)} are used")
+        return found
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], tell: Callable[[str], None]) -> Result:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            of = f"{progress:g}/{total:g}" if total else f"{progress:g}"
+            tell(f"{message} ({of})" if message else of)
+
+        answer = await self.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
+        return content.as_result(self.name, answer)
+
+    async def read(self, uri: str) -> Result:
+        return content.as_read(self.name, uri, await self.client.read_resource(uri))
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
+        return content.as_messages(self.name, await self.client.get_prompt(name, dict(arguments)))
+
+    async def watch(self, changed: Callable[[Kind], None]) -> None:
+        """Until cancelled: what a server of the newest revision says has changed. Older ones say so by themselves."""
+        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        listen = self.client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+        try:
+            async with listen as events:
+                async for event in events:
+                    kinds: dict[str, Kind] = {"ToolsListChanged": "tools", "PromptsListChanged": "prompts"}
+                    changed(kinds.get(type(event).__name__, "resources"))
+        except Exception as error:  # it is a convenience: without it, the lists stay as they are
+            logger.debug("MCP server %s: no news of changes: %s", self.name, explain(error))
+
+
+@dataclass(slots=True)
+class Line:
+    """How to reach one server, and what it is told of us. Each `open` is a new connection."""
+
+    options: ServerOptions
+    """With variables expanded."""
+    asked: Asked
+    guardian: Guardian
+    log: process.Log
+    env: Mapping[str, str]
+    warn: Callable[[str], None]
+    on_end: Callable[[], None]
+    """Called when the server says no more."""
+    on_change: Callable[[Kind], None]
+    child: process.Child | None = None
+    """The last one that was started."""
+    status: int = 0
+    """The last HTTP status that was an error."""
+
+    @asynccontextmanager
+    async def open(self, mode: Literal["legacy", "auto"] = "legacy") -> AsyncIterator[Session]:
+        """A session, entered and left in one task. Raises: `ToolError`, and what `explain` explains."""
+        quieten_sdk()
+        self.status = 0
+        asked = self.asked
+        client = Client(
+            self._transport(),
+            mode=mode,
+            cache=None,
+            client_info=types.Implementation(name="shepherd", version=version("shepherd")),
+            message_handler=self._hear,
+            logging_callback=self._hear_log,
+            list_roots_callback=asked.list_roots if asked.roots else None,
+            elicitation_callback=asked.elicit if asked.person() is not None else None,
+            sampling_callback=asked.sample if asked.answer is not None and asked.person() is not None else None,
+        )
+        async with client:
+            yield Session(self.options.name, client, self.child, self.warn)
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[Any]:
+        options = self.options
+        if options.command is not None:
+            program = process.Program(options.command, options.args, options.env, options.cwd)
+            async with process.running(program, self.log, self.guardian, self.env, self.on_end) as (
+                self.child,
+                streams,
+            ):
+                yield streams
+            return
+        assert options.url is not None
+
+        async def look_at(response: httpx2.Response) -> None:
+            if response.status_code >= 400:
+                self.status = response.status_code
+            if response.headers.get("content-type", "").startswith("application/json"):
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                response.stream = Bounded(response.stream)
+
+        # Reading has no limit of its own: each request has a clock, and the stream for news is silent for hours.
+        http = httpx2.AsyncClient(
+            headers=dict(options.headers),
+            timeout=httpx2.Timeout(CONNECT_S, read=None),
+            event_hooks={"response": [look_at]},
+        )
+        async with (
+            http,
+            streamable_http_client(options.url, http_client=http, max_sse_event_size=LINE_BYTES) as streams,
+        ):
+            yield streams
+
+    async def _hear(self, message: Any) -> None:
+        kind = CHANGES.get(type(message))
+        if kind is not None:
+            self.on_change(kind)
+
+    async def _hear_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self.log.add(str(params.data), mark=f"({params.level}) ")
+
+
+class Bounded(httpx2.AsyncByteStream):
+    """A body that ends with an error when it is longer than a message may be; the SDK reads it to its end."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self.stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = LINE_BYTES
+        async for piece in self.stream:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError(f"the answer is longer than {LINE_BYTES // 2**20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def quieten_sdk() -> None:
+    """Let the SDK's loggers speak to developers only: a server's mistake is no traceback in a user's terminal."""
+    level = logging.NOTSET if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.CRITICAL
+    for name in ("mcp", "client"):
+        logging.getLogger(name).setLevel(level)
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What is in a group, which the SDK's task groups make of every error."""
+    return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def refuses_handshake(error: BaseException) -> bool:
+    """Whether a server has answered `initialize` with an error: it may speak the newest revision only."""
+    error = first_of(error)
+    return isinstance(error, MCPError) and error.code not in {types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT}
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the connection has ended, and not only this request."""
+    error = first_of(error)
+    return isinstance(error, MCPError) and (
+        error.code == types.CONNECTION_CLOSED or error.error.message == "Session terminated"  # the SDK's word for a 404
+    )
+
+
+def explain(error: BaseException) -> str:
+    """What the SDK raised, in the middle of a sentence."""
+    error = first_of(error)
+    match error:
+        case ToolError():
+            return error.message
+        case MCPError():
+            return f"says: {error.error.message[:1000]}" if error.error.message else f"reports error {error.code}"
+        case ValidationError():
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            return f"gave an answer that is not valid MCP ({where}: {first['msg']})"
+        case httpx2.TransportError():
+            return f"cannot be reached: {error or type(error).__name__}"
+        case TimeoutError():
+            return "did not answer in time"
+        case RuntimeError():
+            return f"gave an answer that cannot be used: {str(error).partition(chr(10))[0][:500]}"
+        case _:
+            return f"failed: {type(error).__name__}: {str(error)[:500]}"

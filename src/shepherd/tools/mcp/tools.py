@@ -1,0 +1,42 @@
+"""The tools by which a model reaches what MCP servers have besides their own tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.signature import as_json, tool
+
+
+def servers_of(context: ToolContext) -> Servers:
+    if context.servers is None or not context.servers.connections:
+        raise ToolError("no MCP server is configured; do without")
+    return context.servers
+
+
+@tool(category="mcp", effect="read", aliases=("list_mcp_resources",))
+async def list_resources(context: ToolContext, server: Annotated[str | None, "one server only"] = None) -> Result:
+    """List what MCP servers have to read."""
+    found = await servers_of(context).resources(server)
+    if not found:
+        return Result("[]", summary="no resources")
+    lines = ",\n ".join(as_json(each.told()) for each in found)
+    return Result(f"[{lines}]", summary=f"{len(found)} resources", more="list_resources(server=...) lists one server")
+
+
+@tool(category="mcp", effect="read", aliases=("read_mcp_resource",), subject="uri")
+async def read_resource(
+    context: ToolContext, uri: str, server: Annotated[str | None, "needed where several have it"] = None
+) -> Result:
+    """Read a resource of an MCP server."""
+    return await servers_of(context).read(server, uri)
+
+
+@tool(category="mcp", effect="write", subject="tool", timeout_s=86_400.0)
+async def call_mcp_tool(
+    context: ToolContext, server: str, tool: str, arguments: Annotated[dict[str, Any] | None, "by their names"] = None
+) -> Result:
+    """Call any tool of an MCP server."""
+    # A toolbox asks `Servers.meant` first, so that its rules meet the tool that is meant; here, the call is let.
+    return await servers_of(context).call(server, tool, arguments or {}, context)
