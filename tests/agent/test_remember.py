@@ -4,6 +4,7 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.agent.remember import Histories, Remembering, entry_of
+from shepherd.backends.window import Window
 from shepherd.core import (
     BadCall,
     Event,
     Evicted,
     Finished,
     Image,
+    InvalidRequest,
     Message,
     Reasoning,
     Request,
@@ -238,6 +241,80 @@ async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(she
     store.write(lambda connection: None)
     ids = store.archive([entry_of(message) for message in asked.messages], session="s")
     assert list(store.states(ids).values()) == [State.EVICTED, State.LIVE, State.LIVE]
+
+
+# -- a conversation that is looked at, or comes back -------------------------------------------------------------------
+
+
+class Cache(Room):
+    """One that can say what it holds, and lets messages leave when it is told to."""
+
+    async def window(self, request: Request) -> Window:
+        self.requests.append(request)
+        return Window(self.n_ctx, 0)
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        self.requests.append(request)
+        return Evicted(2, 9, gone=(1, 2))
+
+    async def recognise(self, request: Request, began: datetime | None = None) -> None:
+        self.requests.append(request)
+
+
+async def remembered(shelf: Shelf, store: MemoryStore) -> tuple[Cache, Remembering, Request]:
+    """A conversation with a profile, which is message 0 of what the model reads, and with something recalled."""
+    fact = store.propose("Always answer in French.", "instruction")
+    assert fact is not None
+    store.confirm(fact.id)
+    cache = Cache(answering("Ziggurat."))
+    memory = Remembering(cache, shelf)
+    await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
+    asked = request("What is my hamster called?")
+    await run(memory, asked)
+    return cache, memory, replace(asked, messages=(*asked.messages, Message.assistant("Ziggurat.")))
+
+
+async def test_what_is_looked_at_is_what_the_model_reads(shelf: Shelf, store: MemoryStore) -> None:
+    cache, memory, told = await remembered(shelf, store)
+    n_archived = len(bodies(store))
+    await memory.window(told)
+    await memory.recognise(told)
+    for looked in cache.requests[-2:]:
+        assert looked.messages[:2] == cache.requests[-3].messages
+        assert looked.messages[2] == told.messages[1]
+    assert len(bodies(store)) == n_archived, "to look at it stores nothing"
+
+
+async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: Shelf, store: MemoryStore) -> None:
+    _, memory, told = await remembered(shelf, store)
+    assert (await memory.evict(told, 1)).messages == 2
+    store.write(lambda connection: None)
+    ids = store.archive([entry_of(message) for message in told.messages], session="s")
+    assert list(store.states(ids).values()) == [State.EVICTED, State.EVICTED]
+
+
+async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: Shelf, store: MemoryStore) -> None:
+    _, memory, told = await remembered(shelf, store)
+    quotes = memory.quotes(told)
+    assert "Ziggurat" in quotes[0].text
+    later = replace(told, messages=(*told.messages, Message.user("Tell me about the weather in Lisbon.")))
+    prompts = []
+    for carries in (True, False):
+        other = Remembering(cache := Cache(answering("Oui.")), shelf)
+        if carries:
+            other.quote(told, quotes)
+        await run(other, later)
+        prompts.append("".join(message.text for message in cache.requests[-1].messages))
+    assert ["[MEMORY" in prompt for prompt in prompts] == [True, False]
+
+
+async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: Shelf, store: MemoryStore) -> None:
+    memory = Remembering(Room(answering("Hi.")), shelf)
+    await memory.recognise(request("Hello"))
+    with pytest.raises(InvalidRequest, match="is not known"):
+        await memory.window(request("Hello"))
+    with pytest.raises(InvalidRequest, match="is not known"):
+        await memory.evict(request("Hello"), 1)
 
 
 def test_a_message_is_archived_as_it_was_said() -> None:

@@ -1,84 +1,17 @@
 """A turn with tools: calls are carried out, and whatever happens every call has its result."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import pytest
+from tests.agent.scripted import Answers, Doubling, Scripted, calling, results
 
-from shepherd.agent.session import MOST_ROUNDS, Returned, Session
-from shepherd.core import (
-    BadCall,
-    EngineError,
-    Event,
-    Message,
-    Request,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    replay,
-)
-
-Answers = Callable[[Request], Message | Exception]
+from shepherd.agent.session import MOST_ROUNDS, Session
+from shepherd.agent.turn import Happening, Returned
+from shepherd.core import BadCall, EngineError, Message, TextDelta, ToolSpec
 
 
-class Scripted:
-    """A back end that answers by a function of the request."""
-
-    def __init__(self, answer: Answers) -> None:
-        self.answer = answer
-        self.requests: list[Request] = []
-
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        self.requests.append(request)
-        told = self.answer(request)
-        if isinstance(told, Exception):
-            raise told
-        for event in replay(told, model="m"):
-            yield event
-
-
-class Doubling:
-    """A toolbox with one tool, which doubles a number once `gate` is open; the slower the smaller the number."""
-
-    specs = (ToolSpec("double"),)
-
-    def __init__(self) -> None:
-        self.session: str | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.running = 0
-        self.most_running = 0
-        self.called = asyncio.Event()
-
-    async def run(self, call: ToolCall) -> ToolResult:
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        self.called.set()
-        try:
-            n = json.loads(call.arguments)["n"]
-            for _ in range(10 - n):
-                await asyncio.sleep(0)
-            await self.gate.wait()
-            return ToolResult(call.id, (Text(str(2 * n)),), call.name)
-        finally:
-            self.running -= 1
-
-
-def calling(*numbers: int) -> Message:
-    calls = (ToolCall(f"c{n}", "double", json.dumps({"n": n})) for n in numbers)
-    return Message("assistant", (Text("I count."), *calls))
-
-
-def results(request: Request) -> list[str]:
-    parts = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
-    return [f"{part.call_id}={part.parts[0].text}" for part in parts if isinstance(part.parts[0], Text)]
-
-
-async def say(to: Session, text: str) -> list[Event | Returned]:
+async def say(to: Session, text: str) -> list[Happening]:
     async with aclosing(to.chat(text)) as events:
         return [event async for event in events]
 
@@ -97,7 +30,7 @@ async def test_calls_run_side_by_side_and_all_results_go_back_in_order_before_th
     assert [m.role for m in chat.messages] == ["user", "assistant", "tool", "tool", "tool", "assistant"]
     assert [e.result.call_id for e in events if isinstance(e, Returned)] == ["c1", "c5", "c3"]
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I count.Done."
-    assert backend.requests[0].tools == tools.specs
+    assert backend.requests[0].tools == tuple(tools.specs)
 
 
 async def test_a_call_that_cannot_be_read_is_answered_with_what_is_wrong() -> None:
@@ -133,7 +66,7 @@ async def test_an_answer_that_fails_behind_the_results_takes_nothing_back() -> N
 
 
 async def test_a_model_that_calls_for_ever_gets_one_last_answer_without_tools() -> None:
-    chat, backend = session(lambda request: calling(1), Doubling())
+    chat, backend = session(lambda request: calling(-len(request.messages)), Doubling())
     await say(chat, "Double it.")
     assert len(backend.requests) == MOST_ROUNDS + 1
     assert [request.tool_choice for request in backend.requests] == ["auto"] * MOST_ROUNDS + ["none"]

@@ -59,6 +59,40 @@ def test_the_oldest_turns_leave_down_to_the_low_water_mark() -> None:
     assert (found.n_cached, found.n_new, found.todo) == (50, 10, ((90, 100),))
 
 
+@pytest.mark.parametrize(("n_leaving", "left"), [(0, []), (1, [1]), (3, [1, 2, 3]), (99, [1, 2, 3, 4, 5, 6])], ids=str)
+def test_turns_leave_when_it_is_said_though_there_is_room(n_leaving: int, left: list[int]) -> None:
+    ledger = Ledger(100, 4, PLAIN)
+    held(ledger, 80)
+    tokens = array("i", range(80))
+    asked = replace(job(tokens, turns(8, 10)), n_leaving=n_leaving, reserve=1)
+    found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=1)
+    assert isinstance(found, Plan)
+    assert [turn.first for turn in found.leaving] == left
+    assert found.n_cached + found.n_new == 80 - 10 * len(left)
+    assert found.n_new == 1
+
+
+def test_turns_that_left_before_are_not_counted_again() -> None:
+    ledger = Ledger(100, 4, PLAIN)
+    source = held(ledger, 80)
+    ledger.evict(source, [(10, 30)])
+    tokens = array("i", range(80))
+    asked = replace(job(tokens, turns(8, 10)), n_leaving=2)
+    found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=1)
+    assert isinstance(found, Plan)
+    assert [turn.first for turn in found.leaving] == [3, 4]
+
+
+def test_room_is_made_all_the_same_when_too_few_are_to_leave() -> None:
+    ledger = Ledger(100, 4, PLAIN)
+    held(ledger, 90)
+    tokens = array("i", range(100))
+    asked = replace(job(tokens, turns(10, 10)), n_leaving=1)
+    found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=10)
+    assert isinstance(found, Plan)
+    assert [turn.first for turn in found.leaving] == [1, 2, 3, 4]
+
+
 def test_turns_that_were_never_computed_leave_without_being_computed() -> None:
     found = planned(Ledger(100, 4, PLAIN), array("i", range(200)), turns(20, 10))
     assert isinstance(found, Plan)

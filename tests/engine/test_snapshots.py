@@ -179,17 +179,18 @@ def test_find_gives_the_best_of_what_is_kept(puts: list[Snapshot], asked: array[
         assert store.tally.in_ram == len(naive)
         found = store.find(asked, holes=holes, exact=exact)
         reached = [naive_reach(snapshot, asked, holes=holes, exact=exact) for snapshot in naive]
-        best = max((saved for _, saved in reached), default=0)
+        best = max((length for length, saved in reached if saved), default=0)
         if best == 0:
             assert found is None
             return
         assert found is not None
-        smallest = min(s.size_bytes for s, (_, saved) in zip(naive, reached, strict=True) if saved == best)
+        ways = zip(naive, reached, strict=True)
+        smallest = min(each.size_bytes for each, (length, saved) in ways if saved and length == best)
         taken = store.take(found.key)
         assert taken is not None
         assert taken in naive
         assert (found.length, found.saved) == naive_reach(taken, asked, holes=holes, exact=exact)
-        assert (found.saved, found.in_ram, taken.size_bytes) == (best, True, smallest)
+        assert (found.length, found.in_ram, taken.size_bytes) == (best, True, smallest)
         assert found.n_resident == sum(stop - start for start, stop, _ in taken.runs)
 
 

@@ -17,11 +17,14 @@ import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
+from shepherd.agent.saved import Quoted
 from shepherd.backends.base import Backend
 from shepherd.backends.history import Recent
 from shepherd.backends.turns import is_input
+from shepherd.backends.window import Holding, Window
 from shepherd.core import (
     Assembler,
     BadCall,
@@ -29,6 +32,7 @@ from shepherd.core import (
     Evicted,
     Finished,
     Image,
+    InvalidRequest,
     Message,
     Request,
     ShepherdError,
@@ -156,17 +160,61 @@ class Remembering:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt has, with what was recalled for it already; nothing is stored or recalled."""
+        return await self._backend.count((await self._as_told(request)).request)
+
+    # a conversation that is looked at, or comes back
+
+    async def window(self, request: Request) -> Window:
+        """See `Holding.window`; what was recalled is part of it. Raises: `InvalidRequest` where nobody knows."""
+        return await self._holding.window((await self._as_told(request)).request)
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        """See `Holding.evict`; what has left is marked in the archive. Raises: `InvalidRequest` where nobody knows."""
+        told = await self._as_told(request)
+        evicted = await self._holding.evict(told.request, n_turns)
+        if (store := await self._store_for(request)) is not None and evicted.gone:
+            _mark(store, replace(told, ids=await self._archive(store, request, told.history)), evicted.gone)
+        return evicted
+
+    async def recognise(self, request: Request, began: datetime | None = None) -> None:
+        """See `Holding.recognise`."""
+        if isinstance(self._backend, Holding):
+            await self._backend.recognise((await self._as_told(request)).request, began)
+
+    def quotes(self, request: Request) -> dict[int, Quoted]:
+        """What was recalled for the messages of the request, by their index."""
+        _, chains = self._histories.of(request)
+        blocks = {at: self._blocks.find(chain) for at, chain in enumerate(chains)}
+        return {at: Quoted(block.text, block.ids) for at, block in blocks.items() if block is not None}
+
+    def quote(self, request: Request, quotes: Mapping[int, Quoted]) -> None:
+        """That is what was recalled for them: it stands there again."""
+        _, chains = self._histories.of(request)
+        for at, quote in quotes.items():
+            if at < len(chains):
+                self._blocks.keep(chains[at], Block(quote.text, quote.ids))
+
+    @property
+    def _holding(self) -> Holding:
+        if not isinstance(self._backend, Holding):
+            raise InvalidRequest("what this back end holds of a conversation is not known")
+        return self._backend
+
+    async def _as_told(self, request: Request) -> Told:
+        """The request as it was told, with what was recalled for it already: nothing is stored or recalled now."""
         store = await self._store_for(request) if request.recall else None
-        if store is not None:
-            _, chains = self._histories.of(request)
-            asked = [at for at, message in enumerate(request.messages) if is_input(message)]
-            messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
-            try:
-                system = await asyncio.to_thread(self._profile, store)
-            except ShepherdError:
-                system = ""
-            request = replace(request, messages=_with_profile(messages, system) if system else messages)
-        return await self._backend.count(request)
+        if store is None:
+            return Told(request, self._histories.of(request)[0], (), 0)
+        history, chains = self._histories.of(request)
+        asked = [at for at, message in enumerate(request.messages) if is_input(message)]
+        messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
+        try:
+            system = await asyncio.to_thread(self._profile, store)
+        except ShepherdError:
+            system = ""
+        shift = int(bool(system) and (not messages or messages[0].role != "system"))
+        messages = _with_profile(messages, system) if system else messages
+        return Told(replace(request, messages=messages), history, (), shift)
 
     async def _store_for(self, request: Request) -> MemoryStore | None:
         if not (request.user and (request.archive or request.recall)):

@@ -286,12 +286,18 @@ class Days:
     def __init__(self, limit: int = 10_000) -> None:
         self._days = Recent[datetime](limit)
 
+    def begin(self, request: Request, day: datetime) -> None:
+        """The conversation of this request began on that day."""
+        for stage in stages(request.messages[:2], request.session or ""):
+            self._days.keep(stage, day)
+
     def day_of(self, request: Request, today: datetime) -> datetime:
         """When the conversation of this request began."""
         seen = stages(request.messages, request.session or "")
         if not seen:
             return today
-        day = next((day for stage in reversed(seen[:-1]) if (day := self._days.find(stage))), today)
+        known = seen if request.session else seen[:-1]
+        day = next((day for stage in reversed(known) if (day := self._days.find(stage))), today)
         self._days.keep(seen[-1], day)
         return day
 

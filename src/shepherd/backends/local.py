@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import chain
+from datetime import datetime
+from functools import partial
+from itertools import chain, takewhile
+from operator import ne
 
 from shepherd.backends.answer import Answer
 from shepherd.backends.bare import Bare, Echo, Verbatim, check_tokens, encode
@@ -23,8 +27,9 @@ from shepherd.backends.fingerprint import Watch
 from shepherd.backends.history import Answers, Days, Prompts, Tools
 from shepherd.backends.prompt import Encoded, Encoder
 from shepherd.backends.room import room_for
-from shepherd.backends.turns import cuts, is_input, spans
-from shepherd.core import Event, Finished, InvalidRequest, Message, OnFull, Request, Sampling
+from shepherd.backends.turns import cuts, is_input, places, spans
+from shepherd.backends.window import Window, rows
+from shepherd.core import Event, Evicted, Finished, InvalidRequest, Message, OnFull, Request, Sampling
 from shepherd.dialects import Dialect, Piece, Prompt, Template, render
 from shepherd.dialects.prompt import end_of_answer
 from shepherd.dialects.replay import said
@@ -200,6 +205,86 @@ class LocalBackend:
         self._answers.clear()
         self._prompts.clear()
 
+    async def window(self, request: Request) -> Window:
+        """What of the request's messages is in the cache now. Raises: `InvalidRequest`, `EngineDown`."""
+        messages = request.messages
+        request = self._to_be_gone_on_with(self._tools.settled(request))
+        asked = await self._ask(request)
+        bare = await self._ask(replace(request, tools=())) if request.tools else asked
+        evicts = (request.on_full or self._options.on_full) == "evict"
+        held = await self.engine.held(asked.encoded.tokens, asked.spans, holes=evicts)
+        n_tools = max(0, len(asked.encoded.tokens) - len(bare.encoded.tokens))
+        own = [span for span in asked.spans if span.message < len(messages)]
+        held = held.until(max((span.stop for span in own), default=n_tools))
+        return Window(self.engine.n_ctx, held.n, rows(messages, own, held, n_tools=n_tools), held.tier)
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        """Let the oldest turns of a conversation leave the cache now, as far as they may; what has left.
+
+        It is computed first where it is not there. Raises: `InvalidRequest`, `ContextFull`, `EngineError`.
+        """
+        if (request.on_full or self._options.on_full) != "evict":
+            raise InvalidRequest(
+                f'no turn leaves cache {self.engine.name!r}, which refuses what does not fit; set overflow = "evict"'
+            )
+        stay = {at for at, place in enumerate(places(request.messages)) if place.keep}
+        n = len(request.messages)
+        request = self._to_be_gone_on_with(self._tools.settled(request))
+        asked = await self._ask(request)
+        own = tuple(replace(span, keep=span.keep or span.message in stay) for span in asked.spans if span.message < n)
+        if all(span.keep for span in own):
+            return Evicted(0, 0)
+        # What any next message will begin with, and nothing of one: no end of an answer that nobody wanted, either.
+        asked = Asked(asked.prompt, Encoded(asked.encoded.tokens[: own[-1].stop], (), ""), own)
+        job = replace(
+            self._job(request, asked), max_tokens=1, reserve=1, n_leaving=n_turns, sampling=Sampling(ignore_eos=True)
+        )
+        ticket = self.engine.submit(job)
+        left: list[Evicted] = []
+        try:
+            async with aclosing(ticket.batches()) as batches:
+                async for batch in batches:
+                    left += [step for step in batch if isinstance(step, Evicted)]
+        finally:
+            self.engine.cancel(ticket)
+        gone = tuple(at for step in left for at in step.gone)
+        return Evicted(sum(step.messages for step in left), sum(step.tokens for step in left), gone)
+
+    def _to_be_gone_on_with(self, request: Request) -> Request:
+        """The request as it will be with the next message: its last answer has an end then."""
+        messages = request.messages
+        if messages and messages[-1].role == "user":
+            return request
+        return replace(request, messages=(*messages, Message.user("?")))
+
+    async def recognise(self, request: Request, began: datetime | None = None) -> None:
+        """Take the messages for a conversation that was had here: its prompts are then what they were, and what is
+        saved of it fits them.
+
+        What is remembered of a conversation is not in its messages, and another process has not seen how the model
+        wrote its answers. It stands in the saved tokens: they are read again, and checked against what was said.
+        """
+        request = self._tools.settled(request)
+        if began is not None:
+            self._days.begin(request, began)
+        answers = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
+        if answers:
+            first = await self._ask(replace(request, messages=request.messages[: answers[0]]))
+            known = await self.engine.beginning_with(first.encoded.tokens)
+            if known:
+                await asyncio.to_thread(self._recognise, request, answers, known)
+
+    def _recognise(self, request: Request, answers: Sequence[int], known: Sequence[array[int]]) -> None:
+        for at in answers:
+            earlier = replace(request, messages=request.messages[:at])
+            asked = self._encode(earlier)
+            prompt, (_, end) = asked.encoded.tokens, self._ends(asked.prompt)
+            followed = (tokens[len(prompt) :] for tokens in known if tokens[: len(prompt)] == prompt)
+            for rest in followed:
+                written = list(takewhile(partial(ne, end), rest))
+                if self._learn(earlier, asked, written, request.messages[at]):
+                    break
+
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
         return len((await self._ask(self._tools.settled(request))).encoded.tokens)
@@ -223,13 +308,18 @@ class LocalBackend:
         """Keep what was written, so that the history it comes back in is the tokens that are in the cache (K7)."""
         if asked.bare is not None:
             return  # what goes on from it is tokenised as a whole
-        self._encoder.remember(asked.encoded.tail, answer.tokens)
-        written = self._encoder.spell(answer.tokens)
-        if written is None or answer.message is None:
-            return
-        told = said(asked.prompt, written, answer.message, self.dialect, request.tools)
+        self._learn(request, asked, answer.tokens, answer.message)
+
+    def _learn(self, request: Request, asked: Asked, tokens: Sequence[int], message: Message | None) -> bool:
+        """Remember how an answer was written; whether that says what its message does."""
+        self._encoder.remember(asked.encoded.tail, tokens)
+        written = self._encoder.spell(tokens)
+        if written is None or message is None:
+            return False
+        told = said(asked.prompt, written, message, self.dialect, request.tools)
         if told is not None:
             self._answers.remember(request, told)
+        return told is not None
 
     async def _constraint(self, request: Request, opened: str) -> Constraint:
         """What the answer is held to. Raises: `InvalidRequest`."""

@@ -69,6 +69,35 @@ class Job:
     """A side task: it takes neither cells nor turns from a job that is none, and what it leaves behind goes first."""
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
+    n_leaving: int = 0
+    """So many turns, the oldest that may leave, leave in any case; needs `evict`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What there is of a prompt, by its token indexes."""
+
+    length: int = 0
+    """So many of its first tokens need no work, evicted ones included."""
+    ranges: tuple[tuple[int, int], ...] = ()
+    """Half open: those of them that are there; the others have been evicted."""
+    tier: Literal["cells", "memory", "disk", ""] = ""
+    """Where they are; empty when there are none."""
+
+    @property
+    def n(self) -> int:
+        """Tokens that are there."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def until(self, length: int) -> Held:
+        """The same of the first `length` tokens."""
+        length = min(length, self.length)
+        ranges = tuple((start, min(stop, length)) for start, stop in self.ranges if start < length)
+        return Held(length, ranges, self.tier if ranges else "")
+
+    def count(self, start: int, stop: int) -> int:
+        """How many tokens of `[start, stop)` are there."""
+        return sum(max(0, min(high, stop) - max(low, start)) for low, high in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,15 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
-from shepherd.engine.base import Job, Runtime
+from shepherd.engine import inquiry
+from shepherd.engine.base import Held, Job, Runtime, Span
 from shepherd.engine.constraint import Constrainer
 from shepherd.engine.plan import kept_tokens
 from shepherd.engine.stats import CacheStats
@@ -28,6 +31,8 @@ from shepherd.engine.ticket import Ticket
 from shepherd.engine.work import EngineOptions, Work
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 IDLE_S = 0.5
 """Quiet before idle work."""
@@ -51,8 +56,8 @@ class _Cancel:
 class _Call:
     """Something to be done between two decodes."""
 
-    work: Callable[[], None]
-    done: Future[None]
+    work: Callable[[], object]
+    done: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +163,21 @@ class Engine:
 
     async def clear(self) -> None:
         """Forget every idle conversation, the saved ones too. Running jobs go on."""
-        done: Future[None] = Future()
-        self._mailbox.put(_Call(self._work.clear, done))
-        await asyncio.wrap_future(done)
+        await self._ask(self._work.clear)
+
+    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
+        """What a request with this prompt would find; see `inquiry.held`. Raises: `EngineDown`."""
+        return await self._ask(lambda: inquiry.held(self._work.pool, tokens, spans, holes=holes))
+
+    async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
+        """The tokens of every conversation that begins with these and goes on. Raises: `EngineDown`."""
+        return await self._ask(lambda: inquiry.beginning_with(self._work.pool, tokens))
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        """What `work` returns, which the thread does between two decodes."""
+        done: Future[T] = Future()
+        self._mailbox.put(_Call(work, done))
+        return await asyncio.wrap_future(done)
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Cancel everything, save what is to survive, end the thread and free the runtime."""
@@ -218,9 +235,10 @@ class Engine:
                 case _Cancel(ticket):
                     self._work.withdraw(ticket)
                 case _Call(work, done):
-                    work()
-                    self._publish(now=True)
-                    done.set_result(None)
+                    if done.set_running_or_notify_cancel():  # whoever asked is still there
+                        result = work()
+                        self._publish(now=True)
+                        done.set_result(result)
                 case _Look():
                     self._work.n_ready += 1
 
@@ -241,6 +259,7 @@ class Engine:
                 case _Submit(ticket):
                     self._work.add(ticket)
                 case _Call(done=done):
-                    done.set_exception(EngineDown(reason))
+                    if done.set_running_or_notify_cancel():
+                        done.set_exception(EngineDown(reason))
                 case _:
                     pass

@@ -440,9 +440,9 @@ class LedgerError(AssertionError):
 
 
 def choose(
-    spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int
+    spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[Leaving] | NoRoom:
-    """The oldest turns that must leave for `excess` tokens, and on until `wish` tokens have left.
+    """The oldest turns that must leave for `excess` tokens, and on until `wish` tokens and `n_turns` turns have left.
 
     `remaining(start, stop)` says how many tokens of a logical range still stay. Spans that are kept never leave, nor do
     the first tokens of all (`SINK`).
@@ -450,7 +450,7 @@ def choose(
     leaving: list[Leaving] = []
     freed = 0
     for _, turn in groupby(spans, key=lambda span: span.turn):
-        if freed >= max(excess, wish):
+        if freed >= max(excess, wish) and len(leaving) >= n_turns:
             break
         going = [s for s in turn if not s.keep and remaining(max(s.start, SINK), s.stop) > 0]
         if not going:

@@ -95,8 +95,9 @@ def plan(
     gone = [(start, min(stop, length)) for start, stop in source.gaps() if start < length] if source else []
     needed = len(tokens) - _size(gone) + reserve
     leaving: list[Leaving] = []
-    if needed > limits.n_ctx:
-        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=needed - limits.n_low)
+    if needed > limits.n_ctx or job.n_leaving:
+        wish = needed - limits.n_low if needed > limits.n_ctx else 0
+        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=wish, n_turns=job.n_leaving)
         if isinstance(chosen, NoRoom) or job.on_full != "evict":
             return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
         leaving = chosen
@@ -176,11 +177,15 @@ def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
     return [at for at in (first, job.spans[-1].start, job.spans[-1].stop) if at > planned.length]
 
 
-def leave(spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int) -> list[Leaving] | NoRoom:
-    """The turns that must leave, where the ranges in `gone` have left before."""
+def leave(
+    spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
+) -> list[Leaving] | NoRoom:
+    """The turns that must leave, where the ranges in `gone` have left before; see `choose`."""
     # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
     staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
-    return choose(staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish)
+    return choose(
+        staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish, n_turns=n_turns
+    )
 
 
 def kept_tokens(job: Job) -> int:

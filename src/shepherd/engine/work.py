@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, Evicted
-from shepherd.engine import precedence, reasons
+from shepherd.engine import inquiry, precedence, reasons
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Mask, Prefill, Remove, Runtime
 from shepherd.engine.constraint import Constrainer
 from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident
@@ -192,7 +192,8 @@ class Work:
             saved = match.saved if match else 0
             if any(precedence.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in self.running):
                 return "held up"  # most of this prompt is being computed by another one right now
-            if found is not None and found.saved > saved + WORTH_LOADING and found.key not in task.tried:
+            gain = inquiry.spared(found, holes=holes) - inquiry.spared(match, holes=holes)
+            if found is not None and gain > WORTH_LOADING and found.key not in task.tried:
                 if found.in_ram:
                     if not pool.restore(found, promised):
                         return "no room"

@@ -109,7 +109,9 @@ class Snapshots:
     # -- what the engine thread calls ------------------------------------------------------------------------------
 
     def find(self, prompt: array[int], *, holes: bool, exact: bool = False) -> Found | None:
-        """The snapshot that saves most of the prompt's tokens; of equals one in RAM, then the smallest.
+        """The snapshot that spares most of the prompt's tokens; of equals one in RAM, then the smallest.
+
+        With holes, tokens that have left it are spared, too: what it was before they left would bring them back.
 
         holes: conversations with evicted tokens may be used; otherwise only up to the first one.
         exact: states cannot be cut: only snapshots that are a prefix of the prompt as a whole, or have a checkpoint
@@ -131,11 +133,17 @@ class Snapshots:
                     continue
                 common = common_prefix(tokens, prompt)
                 length, saved = reach(entry.outline, common, holes=holes, exact=exact)
-                if (saved, in_ram, -entry.size) > best_rank:
-                    best_rank = saved, in_ram, -entry.size
+                if saved and (length, in_ram, -entry.size) > best_rank:
+                    best_rank = length, in_ram, -entry.size
                     best = Found(entry.key, length, saved, in_ram, entry.outline.n_resident)
-                    head = prompt[: saved + 1]
+                    head = prompt[: length + 1]
         return best
+
+    def outlines(self) -> dict[str, Snapshot]:
+        """What is saved, without its states, by key."""
+        with self._turn:
+            entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
+            return {entry.key: entry.outline for entry in entries}
 
     def take(self, key: str) -> Snapshot | None:
         """A snapshot out of RAM, where it is not any more; one on disk stays there. None if it has gone meanwhile."""

@@ -1,0 +1,449 @@
+"""Conversations in files: what is kept of one, as JSON, and the folder they are kept in.
+
+    Session ─ to_saved ─▶ Saved ─ to_json ─▶ 2026-11-22-1530-a-title.json ─ from_json ─▶ Saved ─▶ Session.from_saved
+
+Every part of every message comes back exactly: signatures, what the model wrote of its calls, images. A file is written
+whole beside its place, forced to the disk and then renamed, so whoever reads it finds the old one or the new one. It is
+for its owner's eyes: 0600, in a folder of 0700. What is in it is somebody's words until it has been checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_args
+
+from shepherd.core import BadCall, Image, Message, Part, Reasoning, Role, ShepherdError, Text, ToolCall, ToolResult
+
+FORMAT, VERSION = "shepherd conversation", 1
+LONGEST_TITLE = 60
+"""Characters of a title that is made from the first message."""
+LONGEST_SLUG, LONGEST_NAME = 40, 80
+"""Characters of a title in a file's name, and of the whole name."""
+STALE_S = 3600.0
+"""Age of a half-written file that nobody is writing any more."""
+
+Json = Any
+
+
+class SaveError(ShepherdError):
+    """A conversation cannot be saved, found or read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """What was recalled for one message, and stands before it in the prompt."""
+
+    text: str
+    ids: tuple[int, ...] = ()
+    """In the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One conversation, as it is kept."""
+
+    id: str
+    """Its name for the archive and the caches: what they hold is found again by it."""
+    messages: tuple[Message, ...] = ()
+    system: str | None = None
+    title: str = ""
+    model: str = ""
+    began: datetime | None = None
+    is_cut: bool = False
+    """The last answer broke off."""
+    untold: int = 0
+    """Messages that have left the context without the model's having been told."""
+    told: Mapping[int, int] = field(default_factory=dict)
+    """By index of the user message that tells it, how many."""
+    quotes: Mapping[int, Quoted] = field(default_factory=dict)
+    """By index of the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file of the folder."""
+
+    name: str
+    title: str
+    n_messages: int
+    changed: datetime
+    model: str = ""
+    error: str = ""
+    """Why it cannot be read."""
+
+
+class Saves:
+    """A folder of conversations; made when the first one is saved. Several processes may use it."""
+
+    def __init__(self, folder: Path, keep: int = 200) -> None:
+        """`keep`: so many conversations stay; those that were not changed for the longest time go first."""
+        self.folder = folder
+        self._keep = keep
+
+    def save(self, saved: Saved, name: str = "") -> str:
+        """Write a conversation; the name it has from now on: `name`, or one made of its beginning and its title.
+
+        Another conversation of that name stays as it is, and this one gets a number.
+
+        Raises: `SaveError`.
+        """
+        text = json.dumps(to_json(saved), ensure_ascii=False, indent=1) + "\n"
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError:  # half of a surrogate pair, which a model can write and UTF-8 cannot
+            data = json.dumps(to_json(saved), indent=1).encode("ascii")
+        try:
+            self._make_folder()
+            path = self._path_for(saved, name)
+            _write(path, data)
+            self._tidy(path)
+        except OSError as error:
+            raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
+        return path.stem
+
+    def load(self, name: str) -> Saved:
+        """The conversation of this name, or of the only name that begins so, or in the file of this path.
+
+        Raises: `SaveError` when there is none, or it is damaged.
+        """
+        path = self._find(name)
+        try:
+            return from_json(_read(path))
+        except SaveError as error:
+            raise SaveError(f"{path}: {error.message}") from error
+
+    def newest(self) -> str | None:
+        """The name of the conversation that was saved last; None when there is none."""
+        names = self.names()
+        return names[0] if names else None
+
+    def names(self) -> tuple[str, ...]:
+        """All names, the newest first."""
+        return tuple(path.stem for path in self._paths())
+
+    def list(self) -> tuple[Listed, ...]:
+        """All conversations, the newest first; those that cannot be read say why. Reads every file."""
+        return tuple(_listed(path) for path in self._paths())
+
+    def remove(self, name: str) -> None:
+        """Delete a conversation. Raises: `SaveError` when there is none of this name."""
+        path = self._find(name)
+        try:
+            path.unlink()
+        except OSError as error:
+            raise SaveError(f"{path} cannot be deleted: {error.strerror or error}") from error
+
+    def _find(self, name: str) -> Path:
+        name = name.strip()
+        if os.sep in name or name.startswith("~"):
+            path = Path(name).expanduser()
+            if path.is_file():
+                return path
+            raise SaveError(f"there is no file {name}")
+        stem = name.removesuffix(".json")
+        names = self.names()
+        near = [known for known in names if known == stem] or [known for known in names if known.startswith(stem)]
+        if len(near) == 1 and stem:
+            return self.folder / f"{near[0]}.json"
+        if near and stem:
+            raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; say more of the name")
+        some = ", ".join(names[:5])
+        raise SaveError(
+            f"no saved conversation is called {name!r}; " + (f"the newest: {some}" if some else "none is saved yet")
+        )
+
+    def _paths(self) -> Sequence[Path]:
+        try:
+            entries = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self.folder) if entry.is_file()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SaveError(f"{self.folder} cannot be read: {error.strerror or error}") from error
+        found = sorted((each for each in entries if each[1].endswith(".json") and each[1][0] != "."), reverse=True)
+        return [self.folder / name for _, name in found]
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+
+    def _path_for(self, saved: Saved, name: str) -> Path:
+        """The file for this conversation: its own, or one that is no other's."""
+        stem = _slug(name, LONGEST_NAME) if name else _name_of(saved)
+        as_given = [name] if name in self.names() else []
+        for candidate in (*as_given, stem, *(f"{stem}-{number}" for number in range(2, 10_000))):
+            path = self.folder / f"{candidate}.json"
+            try:
+                if _read(path).get("id") == saved.id:
+                    return path
+            except SaveError:
+                if not os.path.lexists(path):
+                    return path
+        raise SaveError(f"there are too many conversations called {stem!r} in {self.folder}")
+
+    def _tidy(self, newest: Path) -> None:
+        """Delete what is beyond the bound, and what a process has left that was killed while it wrote."""
+        for path in self._paths()[self._keep :]:
+            if path != newest:
+                path.unlink(missing_ok=True)
+        for path in self.folder.glob(".*.part"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE_S:
+                    path.unlink()
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """A title for a conversation that has none: the beginning of what the user said first."""
+    said = (_plain(message) for message in messages if message.role == "user")
+    text = " ".join(next(filter(None, said), "").split())
+    return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1].rstrip()}…"
+
+
+def _plain(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside).strip()
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+KINDS: Mapping[str, type[Part]] = {
+    "text": Text,
+    "image": Image,
+    "reasoning": Reasoning,
+    "call": ToolCall,
+    "bad_call": BadCall,
+    "result": ToolResult,
+}
+"""What `type` says of a part."""
+
+
+def to_json(saved: Saved) -> dict[str, Json]:
+    """A conversation as plain values. What is as it is by default is left out."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "id": saved.id,
+        "title": saved.title,
+        "model": saved.model,
+        "began": saved.began.isoformat() if saved.began else None,
+        "system": saved.system,
+        "is_cut": saved.is_cut,
+        "untold": saved.untold,
+        "told": {str(at): n for at, n in saved.told.items()},
+        "quotes": {str(at): {"text": quote.text, "ids": list(quote.ids)} for at, quote in saved.quotes.items()},
+        "messages": [
+            {"role": message.role, "origin": message.origin, "parts": [_part_to_json(part) for part in message.parts]}
+            for message in saved.messages
+        ],
+    }
+
+
+def _part_to_json(part: Part) -> dict[str, Json]:
+    made: dict[str, Json] = {"type": next(name for name, kind in KINDS.items() if kind is type(part))}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode("ascii")
+        elif isinstance(value, tuple):
+            value = [_part_to_json(inner) for inner in value]
+        if each.default is MISSING or value != each.default:
+            made[each.name] = value
+    return made
+
+
+def from_json(read: Json) -> Saved:
+    """The conversation. Raises: `SaveError` that says where the values are not what they should be."""
+    top = Reader(read, "")
+    if top.get("format", str, "") != FORMAT:
+        raise SaveError("this is no saved conversation")
+    if (version := top.get("version", int)) != VERSION:
+        raise SaveError(f"it is of version {version} and this Shepherd reads version {VERSION}; use the newer one")
+    messages = tuple(_message(each) for each in top.items("messages"))
+    return Saved(
+        id=top.get("id", str),
+        messages=messages,
+        system=top.find("system", str),
+        title=top.get("title", str, ""),
+        model=top.get("model", str, ""),
+        began=_time(top.find("began", str)),
+        is_cut=top.get("is_cut", bool, False),
+        untold=top.get("untold", int, 0),
+        told={at: told.value for at, told in top.numbered("told", len(messages), int)},
+        quotes={at: _quote(quote) for at, quote in top.numbered("quotes", len(messages), dict)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A value of a file, and where it stands."""
+
+    value: Json
+    where: str
+
+    def get(self, name: str, kind: type, default: Json = MISSING) -> Json:
+        """A field of an object. Raises: `SaveError` when it is missing or of another kind."""
+        if not isinstance(self.value, dict):
+            raise SaveError(f"{self.where or 'the file'} must be an object")
+        where = f"{self.where}.{name}".lstrip(".")
+        value = self.value.get(name, default)
+        if value is MISSING:
+            raise SaveError(f"{where} is missing")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise SaveError(f"{where} must be {WORDS[kind]}")
+        return value
+
+    def find(self, name: str, kind: type) -> Json:
+        """A field that may be null or missing."""
+        return None if self.get(name, object, None) is None else self.get(name, kind)
+
+    def items(self, name: str) -> list[Reader]:
+        where = f"{self.where}.{name}".lstrip(".")
+        return [Reader(value, f"{where}[{at}]") for at, value in enumerate(self.get(name, list, []))]
+
+    def numbered(self, name: str, n: int, kind: type) -> list[tuple[int, Reader]]:
+        """A field whose keys are indexes below `n`."""
+        made = []
+        for key in self.get(name, dict, {}):
+            inner = Reader(self.get(name, dict), f"{self.where}.{name}".lstrip("."))
+            value = inner.get(key, kind)
+            if not (key.isascii() and key.isdigit() and int(key) < n):
+                raise SaveError(f"{name} speaks of message {key}, which there is not")
+            made.append((int(key), Reader(value, f"{name}.{key}")))
+        return made
+
+
+WORDS: Mapping[type, str] = {
+    str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object", object: "there",
+}  # fmt: skip
+"""What a kind of value is called."""
+
+
+def _message(read: Reader) -> Message:
+    role: Role = read.get("role", str)
+    if role not in get_args(Role):
+        raise SaveError(f"{read.where}.role must be one of {', '.join(get_args(Role))}")
+    return Message(role, tuple(_part(each) for each in read.items("parts")), read.find("origin", str))
+
+
+def _part(read: Reader) -> Part:
+    name = read.get("type", str)
+    if (kind := KINDS.get(name)) is None:
+        raise SaveError(f"{read.where}.type must be one of {', '.join(KINDS)}")
+    values = {each.name: FIELDS[str(each.type)](read, each.name) for each in fields(kind) if each.name in read.value}
+    for each in fields(kind):
+        if each.default is MISSING and each.name not in values:
+            raise SaveError(f"{read.where}.{each.name} is missing")
+    return kind(**values)
+
+
+def _bytes(read: Reader, name: str) -> bytes | None:
+    try:
+        return None if (text := read.find(name, str)) is None else base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise SaveError(f"{read.where}.{name} must be base64") from error
+
+
+def _shown(read: Reader, name: str) -> tuple[Text | Image, ...]:
+    parts = tuple(_part(each) for each in read.items(name))
+    shown = tuple(part for part in parts if isinstance(part, Text | Image))
+    if len(shown) < len(parts):
+        raise SaveError(f"{read.where}.{name} may hold texts and images only")
+    return shown
+
+
+FIELDS: Mapping[str, Callable[[Reader, str], Json]] = {
+    "str": lambda read, name: read.get(name, str),
+    "bool": lambda read, name: read.get(name, bool),
+    "str | None": lambda read, name: read.find(name, str),
+    "bytes | None": _bytes,
+    "tuple[Text | Image, ...]": _shown,
+}
+"""How a field of a part is read, by its type."""
+
+
+def _quote(read: Reader) -> Quoted:
+    ids = read.get("ids", list, [])
+    if not all(isinstance(id, int) and not isinstance(id, bool) for id in ids):
+        raise SaveError(f"{read.where}.ids must be whole numbers")
+    return Quoted(read.get("text", str), tuple(ids))
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        made = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SaveError("began must be a time such as 2026-11-22T15:30:00+01:00") from error
+    return made if made.tzinfo else made.astimezone()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _name_of(saved: Saved) -> str:
+    began = saved.began or datetime.now().astimezone()
+    return f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
+
+
+def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
+    """`text` as the name of a file on any system."""
+    words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", text).lower()).strip("-")
+    return words[:limit].rstrip("-") or "conversation"
+
+
+def _listed(path: Path) -> Listed:
+    try:
+        changed = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+    except OSError:  # it has gone meanwhile
+        changed = datetime.fromtimestamp(0).astimezone()
+    try:
+        saved = from_json(_read(path))
+    except SaveError as error:
+        return Listed(path.stem, "", 0, changed, error=error.message)
+    return Listed(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
+
+
+def _read(path: Path) -> Json:
+    """What is in a file. Raises: `SaveError`."""
+    try:
+        read = json.loads(path.read_bytes())
+    except OSError as error:
+        raise SaveError(f"it cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SaveError("the file is damaged: it is not JSON") from error
+    if not isinstance(read, dict):
+        raise SaveError("this is no saved conversation")
+    return read
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Put a file in its place, whole and for good."""
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as target:
+            target.write(data)
+            target.flush()
+            os.fsync(target.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,234 @@
+"""Conversations in files: each comes back exactly, and whatever a file holds is read or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.agent.saved import Quoted, Saved, SaveError, Saves, from_json, title_of, to_json
+from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult
+
+BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
+TEXTS = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among them
+MAYBE = st.none() | TEXTS
+SHOWN = st.builds(Text, TEXTS, st.booleans()) | st.builds(Image, TEXTS, st.none() | st.binary(max_size=9), MAYBE)
+PARTS = (
+    SHOWN
+    | st.builds(Reasoning, TEXTS, MAYBE, st.booleans())
+    | st.builds(ToolCall, TEXTS, TEXTS, TEXTS, MAYBE)
+    | st.builds(BadCall, TEXTS, TEXTS, TEXTS, TEXTS)
+    | st.builds(ToolResult, TEXTS, st.lists(SHOWN, max_size=3).map(tuple), TEXTS, st.booleans())
+)
+MESSAGES = st.builds(
+    Message, st.sampled_from(["system", "user", "assistant", "tool"]), st.lists(PARTS, max_size=4).map(tuple), MAYBE
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Saved:
+    messages = tuple(draw(st.lists(MESSAGES, min_size=1, max_size=5)))
+    at = st.integers(0, len(messages) - 1)
+    return Saved(
+        draw(TEXTS),
+        messages,
+        system=draw(MAYBE),
+        title=draw(TEXTS),
+        model=draw(TEXTS),
+        began=draw(st.none() | st.just(BEGAN)),
+        is_cut=draw(st.booleans()),
+        untold=draw(st.integers(0, 9)),
+        told=draw(st.dictionaries(at, st.integers(1, 9))),
+        quotes=draw(st.dictionaries(at, st.builds(Quoted, TEXTS, st.lists(st.integers(0, 2**60)).map(tuple)))),
+    )
+
+
+def one(text: str = "How are you, old friend?", id: str = "a", **fields: Any) -> Saved:
+    return Saved(id, (Message.user(text), Message.assistant("Fine.")), began=BEGAN, **fields)
+
+
+@given(conversations())
+@settings(deadline=None)
+def test_every_part_comes_back_exactly(saved: Saved) -> None:
+    assert from_json(json.loads(json.dumps(to_json(saved)))) == saved
+
+
+@given(conversations())
+@settings(deadline=None, max_examples=20)
+def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: Saved) -> None:
+    saves = Saves(tmp_path_factory.mktemp("saves"))
+    assert saves.load(saves.save(saved)) == saved
+
+
+def test_a_file_is_for_its_owner_and_its_name_says_what_it_is(tmp_path: Path) -> None:
+    saves = Saves(tmp_path / "data" / "conversations")
+    name = saves.save(one())
+    assert name == "2026-11-22-1530-how-are-you-old-friend"
+    assert stat.S_IMODE(saves.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((saves.folder / f"{name}.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("title", "end"),
+    [
+        ("../../etc/passwd", "etc-passwd"),
+        ("  Schöne Grüße, 世界!\n", "schöne-grüße-世界"),
+        ("/\x00:*?", "conversation"),
+        ("x" * 500, "x" * 40),
+    ],
+)
+def test_any_title_makes_a_name_of_a_file(tmp_path: Path, title: str, end: str) -> None:
+    saves = Saves(tmp_path)
+    name = saves.save(one(title=title))
+    assert name == f"2026-11-22-1530-{end}"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.json"]
+
+
+def test_a_conversation_that_is_saved_again_stays_in_its_file(tmp_path: Path) -> None:
+    saves = Saves(tmp_path)
+    name = saves.save(one(title="A title that is so long that it has to be cut for the name of the file"))
+    assert saves.save(one("Other words.", title="new"), name) == name
+    assert saves.names() == (name,)
+    assert saves.load(name).messages[0].text == "Other words."
+
+
+def test_a_file_that_was_given_another_name_keeps_it(tmp_path: Path) -> None:
+    saves = Saves(tmp_path)
+    (tmp_path / f"{saves.save(one())}.json").rename(tmp_path / "My Chat.json")
+    assert saves.load("My Chat").id == "a"
+    assert saves.save(one("Other words."), "My Chat") == "My Chat"
+    assert saves.names() == ("My Chat",)
+
+
+def test_nobody_elses_conversation_is_overwritten(tmp_path: Path) -> None:
+    saves = Saves(tmp_path)
+    first, second = saves.save(one()), saves.save(one(id="b"))
+    assert second == f"{first}-2"
+    (tmp_path / "notes.json").write_text("[1, 2")
+    assert saves.save(one(), "notes") == "notes-2"
+    assert (tmp_path / "notes.json").read_text() == "[1, 2"
+
+
+def test_the_newest_comes_first_and_the_oldest_go(tmp_path: Path) -> None:
+    saves = Saves(tmp_path, keep=3)
+    for n in range(5):
+        name = saves.save(one(f"number {n}", id=str(n)))
+        os.utime(tmp_path / f"{name}.json", ns=(0, n))
+    assert saves.newest() == "2026-11-22-1530-number-4"
+    assert [listed.title for listed in saves.list()] == ["number 4", "number 3", "number 2"]
+
+
+def test_what_a_killed_process_has_left_is_cleared_away(tmp_path: Path) -> None:
+    left, fresh = tmp_path / ".a.1.part", tmp_path / ".b.2.part"
+    left.write_text("{")
+    fresh.write_text("{")
+    os.utime(left, (0, 0))
+    saves = Saves(tmp_path)
+    assert saves.newest() is None
+    saves.save(one())
+    assert (left.exists(), fresh.exists()) == (False, True)
+
+
+def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
+    saves = Saves(tmp_path)
+    name = saves.save(one())
+    saves.save(one("Bye", id="b"))
+    for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
+        assert saves.load(said).id == "a"
+    with pytest.raises(SaveError, match="say more of the name"):
+        saves.load("2026")
+
+
+@pytest.mark.parametrize("name", ["nope", "", "../nope", "/nope.json", "\x00"])
+def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: Path, name: str) -> None:
+    saves = Saves(tmp_path)
+    with pytest.raises(SaveError, match=r"none is saved yet|there is no file"):
+        saves.load(name)
+    saves.save(one())
+    with pytest.raises(SaveError, match=r"2026-11-22-1530|there is no file"):
+        saves.load(name)
+
+
+DAMAGE: list[tuple[Any, str]] = [
+    ({"format": "something else"}, "no saved conversation"),
+    ({"version": 2}, "version 2"),
+    ({"version": "1"}, "version must be a whole number"),
+    ({"id": None}, "id must be a text"),
+    ({"messages": {}}, "messages must be a list"),
+    ({"messages": [1]}, r"messages\[0\] must be an object"),
+    ({"messages": [{"role": "root", "parts": []}]}, r"messages\[0\].role must be one of system, user"),
+    ({"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, r"messages\[0\].parts\[0\].type must be one of"),
+    ({"messages": [{"role": "user", "parts": [{"type": "text"}]}]}, r"parts\[0\].text is missing"),
+    ({"messages": [{"role": "user", "parts": [{"type": "text", "text": 3}]}]}, r"parts\[0\].text must be a text"),
+    ({"messages": [{"role": "user", "parts": [{"type": "image", "data": "?"}]}]}, "data must be base64"),
+    (
+        {"messages": [{"role": "tool", "parts": [{"type": "result", "call_id": "", "parts": [{"type": "result"}]}]}]},
+        r"parts\[0\].parts\[0\].call_id is missing",
+    ),
+    ({"told": {"7": 1}}, "told speaks of message 7"),
+    ({"told": {"-1": 1}}, "told speaks of message -1"),
+    ({"told": {"0": "x"}}, "told.0 must be a whole number"),
+    ({"quotes": {"0": {"text": "x", "ids": [True]}}}, "ids must be whole numbers"),
+    ({"began": "yesterday"}, "began must be a time"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGE, ids=[told for _, told in DAMAGE])
+def test_a_damaged_file_is_refused_and_says_where(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
+    saves = Saves(tmp_path)
+    name = saves.save(one())
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(SaveError, match=told) as caught:
+        saves.load(name)
+    assert str(path) in caught.value.message
+    assert [bool(listed.error) for listed in saves.list()] == [True], "the others can still be listed"
+
+
+@given(st.binary(max_size=40) | st.integers(0, 900))
+@settings(deadline=None)
+def test_a_file_of_anything_is_refused_in_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, cut: bytes | int
+) -> None:
+    saves = Saves(tmp_path_factory.mktemp("saves"))
+    path = saves.folder / f"{saves.save(one())}.json"
+    whole = path.read_bytes().rstrip()
+    path.write_bytes(cut if isinstance(cut, bytes) else whole[: min(cut, len(whole) - 1)])
+    with pytest.raises(SaveError):
+        saves.load(path.stem)
+
+
+def test_a_file_nested_beyond_reason_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(SaveError, match="damaged"):
+        Saves(tmp_path).load("deep")
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_and_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match="cannot be saved"):
+        Saves(tmp_path / "file" / "folder").save(one())
+    assert Saves(tmp_path / "absent").list() == ()
+
+
+def test_the_title_is_the_beginning_of_what_was_said_first() -> None:
+    told = Message("user", (Text("[NOTICE: 2 messages]\n\n", aside=True), Text("  What is\n it? ")))
+    assert title_of([Message.assistant("Hi"), told]) == "What is it?"
+    assert title_of([Message.user("word " * 40)]) == "word " * 11 + "word…"
+    assert title_of([]) == ""
+
+
+def test_a_reader_finds_the_whole_file_while_it_is_written(tmp_path: Path) -> None:
+    saves = Saves(tmp_path)
+    name = saves.save(one())
+    with (tmp_path / f"{name}.json").open("rb") as reading:
+        saves.save(replace(one(), messages=()), name)
+        assert from_json(json.load(reading)) == one(), "what is read is the file as it was"
