@@ -10,14 +10,17 @@ check:  ## formatting, lint, types, layers, and the tests that need no model
 test:  ## every test
 	uv run pytest
 
-CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33
+CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
+	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/server-everything@2026.8.31 \
+	@modelcontextprotocol/server-filesystem@2026.8.31
 CLIENTS_DIR = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/shepherd-clients
 
 clients:  ## real clients against our server: coding agents, LiteLLM, LangChain (about five minutes)
 	mkdir -p "$(CLIENTS_DIR)"
 	if command -v npm > /dev/null; then npm install --prefix "$(CLIENTS_DIR)" --no-audit --no-fund $(CLIENTS); fi
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install aider-chat
-	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run --group clients pytest -m clients tests/clients
+	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install mcp-server-time
+	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run --group clients pytest -m clients tests/clients tests/tools/mcp
 
 fix:  ## what can be mended by itself
 	uv run ruff format .

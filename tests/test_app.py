@@ -205,13 +205,6 @@ async def test_too_little_memory_is_said_before_anything_is_loaded(tmp_path: Pat
     await app.aclose()
 
 
-async def test_what_is_not_there_yet_is_said_and_not_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        make(tmp_path, '[tools]\nenabled = ["filesystem"]\n', overflow="evict")
-    assert "eviction" not in caplog.text
-    assert "filesystem" in caplog.text
-
-
 async def test_another_back_end_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="openai"):
         make(tmp_path, backend="openai")

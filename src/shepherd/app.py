@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,44 +27,33 @@ from shepherd.agent.session import Session
 from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
-from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request, ToolSpec
+from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
 from shepherd.engine.snapshots import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.fleet.desk import Desk
 from shepherd.fleet.leases import Fleet
 from shepherd.fleet.opening import Loading, Opened, Opener, Progress, in_log
+from shepherd.fleet.outfit import Advisors, Outfit
 from shepherd.fleet.roster import Entry, Roster, budget_of
+from shepherd.fleet.talks import Choice, Facts, Talks
 from shepherd.memory.forget import Removed
 from shepherd.memory.scope import shelf_of
 from shepherd.memory.store import MemoryStore
-from shepherd.tools import choice
-from shepherd.tools.groups import GROUPS
-from shepherd.tools.memory import MemoryTools
 
 if TYPE_CHECKING:
+    from shepherd.agent.saved import Saves
     from shepherd.backends.local import LocalBackend
+    from shepherd.tools.base import Person
+    from shepherd.tools.box import Box
+    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.registry import Registry
 
-__all__ = ["App", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
+__all__ = ["App", "Choice", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
 
 logger = logging.getLogger(__name__)
 
-RESULT_TOKENS = 2048
-"""What one result of a tool may take of the context at most, and never more than a quarter of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a banner says of the default cache."""
-
-    backend: str
-    """Such as `llama.cpp (CPU)`."""
-    model: str
-    """The file's stem."""
-    path: Path
-    n_ctx: int
-    embedded: bool
-    dialect: str
-    cache: str
+ROUGH_CTX = 32_768
+"""Tokens of context that tools are fitted into before any model is known."""
 
 
 class App:
@@ -80,17 +67,18 @@ class App:
         Raises: `ConfigError` for what this version cannot run.
         """
         _refuse_what_cannot_run(config)
-        for sentence in _without_effect(config):
-            logger.warning("%s", sentence)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
         self._shelf = shelf_of(config.memory, self._env)
         self._meanings: Meanings | None = None
+        self._outfit = Outfit(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
         self._desk: Desk | None = None
+        self._talks: Talks | None = None
         self._opener: Opener | None = None
         self._is_ready = False
-        self._facts: Facts | None = None
+        self._has_loaded = asyncio.Event()
+        """`load` is over, well or badly."""
         self._failure = ""
         self._starting: Progress | None = None
         """Whom to tell of progress during `load`; afterwards it goes to the log."""
@@ -99,15 +87,24 @@ class App:
         self._preparing = threading.Lock()
         self._closed = False
 
-    async def load(self, on_progress: Callable[[Loading], None] | None = None, *, lazy: bool = False) -> None:
+    async def load(
+        self,
+        on_progress: Callable[[Loading], None] | None = None,
+        *,
+        lazy: bool = False,
+        person: Person | None = None,
+        patient: bool = False,
+    ) -> None:
         """Look at all models and open those that are loaded at the start; takes long.
 
         `on_progress` is called from another thread. `lazy`: the default model may wait for its first request, where
-        the configuration says so.
+        the configuration says so. `person`: whom MCP servers may ask. `patient`: wait for all of them, since there will
+        be no second turn; else those that take long join the conversation later.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
         self._starting = on_progress or (lambda loading: None)
+        self._outfit.start(person)
         try:
             await asyncio.to_thread(self._prepare, self._starting)
             if (desk := self._desk) is not None:
@@ -118,7 +115,8 @@ class App:
                     if entry.model.load == "start" or (name == default and not lazy):
                         async with desk.fleet.use(name):
                             pass
-                await asyncio.to_thread(self._learn_facts, desk)
+                self._talks = await asyncio.to_thread(Talks, self.config, desk, self._outfit, self._shelf)
+                await self._outfit.ready(all_of_them=patient)
                 self._is_ready = True
         except Exception as error:
             if self._closed:  # stopped while it was loading: nobody waits for it
@@ -127,19 +125,24 @@ class App:
             raise
         finally:
             self._starting = None
+            self._has_loaded.set()
 
     async def aclose(self) -> None:
-        """Stop every engine, then free the weights, then close the memory."""
-        await asyncio.to_thread(self._close)
+        """End the MCP servers, stop every engine, then free the weights, then close the memory."""
+        try:
+            await self._outfit.aclose()
+        finally:
+            await asyncio.to_thread(self._close)
 
     # what is asked of models; all of it raises `EngineDown` before `load` is done and after `aclose`
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """The answer of whichever cache the routes choose, its model loaded if need be; see `Backend.stream`.
 
-        A request that says nothing at all loads its model, or unloads it if it is to stay for no time.
+        A request that says nothing at all loads its model, or unloads it if it is to stay for no time. One without
+        tools gets ours, where the operator wants that (`server.use_tools`), and their calls are carried out here.
         """
-        return self._ready().stream(request, endpoint=endpoint)
+        return self._talking().stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has."""
@@ -179,7 +182,7 @@ class App:
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
         backend = self.config.backend
-        name = self._facts.path.name if self._facts else Path(self.config.models[0].path).name
+        name = self._talks.facts.path.name if self._talks else Path(self.config.models[0].path).name
         caches = {
             cache: CacheUsage(backend.engine.n_ctx, backend.engine.used, backend.model)
             for cache, backend in self._backends().items()
@@ -203,10 +206,10 @@ class App:
         return self._desk.fleet.n_loads() if self._desk else {}
 
     def facts(self) -> Facts:
-        """What is running by default. Raises: `EngineDown` before `load` is done."""
-        if self._facts is None:
+        """What answers our own conversation. Raises: `EngineDown` before `load` is done."""
+        if self._talks is None:
             raise EngineDown(self._failure or "the model is still loading")
-        return self._facts
+        return self._talks.facts
 
     # what is held and remembered
 
@@ -257,67 +260,95 @@ class App:
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
 
+    # conversations
+
     def session(
-        self, *, system: str | None = None, user: str | None = None, recall: bool | None = None, tools: bool = True
+        self,
+        *,
+        system: str | None = None,
+        user: str | None = None,
+        recall: bool | None = None,
+        tools: bool = True,
+        person: Person | None = None,
     ) -> Session:
         """A new conversation on the default cache, whose model stays loaded from now on.
 
         `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked, by
         default as the configuration says. `tools`: whether it has tools that the configuration does not name.
+        `person`: who is asked before a tool does what needs consent; None = nobody is there.
 
         Raises: `EngineDown` before `load` is done; `ConfigError` for a model that cannot chat, and when the memory that
         was configured cannot be opened. One that nobody has chosen is done without, with a warning: a machine may have
         no place to write to.
         """
-        facts, config, desk = self.facts(), self.config, self._ready()
-        if not facts.cache:
-            raise ConfigError(f"{facts.path.name} makes vectors of texts and cannot chat; choose another model")
-        opened = desk.fleet.hold(desk.entry_of(facts.cache).name)
-        try:
-            store = self._shelf.of(user)
-        except ConfigError as error:
-            if config.memory.database_path is not None:
-                raise
-            logger.warning("this conversation goes without memory: %s", error)
-            store = user = None
-        if recall is None:
-            recall = config.memory.recall is not False
-        toolbox = self._toolbox(store, opened.backends[facts.cache]) if store else None
-        return Session(
-            opened.answering[facts.cache],
-            model=facts.model,
-            n_ctx=facts.n_ctx,
-            system=config.system if system is None else system,
-            max_tokens=config.max_tokens,
-            on_full=config.caches[0].overflow or "evict",
-            toolbox=toolbox if tools or config.tools.enabled else None,
-            user=user,
-            archive=config.memory.enable_archival and user is not None,
-            recall=recall,
-        )
+        return self._talking().session(system=system, user=user, recall=recall, tools=tools, person=person)
 
-    def _toolbox(self, store: MemoryStore, backend: LocalBackend) -> MemoryTools | None:
-        """The tools to be offered; None when there are none: a call of such a model is nobody's to answer."""
+    def choices(self) -> tuple[Choice, ...]:
+        """What our conversation can be moved to. Raises: `EngineDown` before `load` is done."""
+        return self._talking().choices()
 
-        def cost(spec: ToolSpec) -> int:
-            return backend.count_tokens(f"{spec.name} {spec.description} {json.dumps(spec.parameters)}")
+    async def switch(self, session: Session, name: str) -> Facts:
+        """Move a conversation to another model: what answered it is unloaded, then the other one loaded (C31).
 
-        tools = self.config.tools
-        chosen = choice.choose(GROUPS, enabled=tools.enabled, disabled=tools.disabled, n_ctx=backend.n_ctx, cost=cost)
-        if not chosen:
-            return None
-        return MemoryTools(
-            store,
-            names={spec.name for spec in chosen},
-            budget=min(RESULT_TOKENS, backend.n_ctx // 4),
-            count=backend.count_tokens,
-        )
+        Where that fails, it goes on with what it had, loaded anew.
+
+        Raises: `UnknownModel` with the names of `choices`; what loading raises.
+        """
+        return await self._talking().switch(session, name)
+
+    def saves(self) -> Saves | None:
+        """Where conversations are kept; None = they are not."""
+        return self._outfit.saves()
+
+    # tools
+
+    @property
+    def registry(self) -> Registry:
+        """All the tools there are."""
+        return self._outfit.registry
+
+    @property
+    def servers(self) -> Servers | None:
+        """The MCP servers; None = there are none."""
+        return self._outfit.servers
+
+    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> Box:
+        """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
+
+        `allow`: patterns of what nobody need be asked for, besides those of the configuration.
+        """
+        self._outfit.start()
+        await self._outfit.ready(all_of_them=True)
+        store = await asyncio.to_thread(self._shelf.of, user)
+        n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
+        return self._outfit.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
+
+    async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Box:
+        """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
+
+        `chat` waits until `load` is done.
+        """
+        store = await asyncio.to_thread(self._shelf.of, user)
+        return self._outfit.offer(user=user, store=store, everything=everything, allow=allow)
 
     def _ready(self) -> Desk:
         """Raises: `EngineDown`."""
         if self._desk is None or not self._is_ready:
             raise EngineDown(self._failure or "the model is still loading; try again in a moment")
         return self._desk
+
+    def _talking(self) -> Talks:
+        """Raises: `EngineDown`."""
+        self._ready()
+        assert self._talks is not None
+        return self._talks
+
+    async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The answer of the model of this very name, as soon as there can be one."""
+        await self._has_loaded.wait()
+        async with aclosing(self._ready().ask(request)) as events:
+            async for event in events:
+                yield event
 
     def _backends(self) -> dict[str, LocalBackend]:
         return self._desk.backends() if self._desk else {}
@@ -383,21 +414,6 @@ class App:
         if not verdict.use_extra_bufts:
             logger.warning("%s", verdict.detail)
         return verdict.use_extra_bufts
-
-    def _learn_facts(self, desk: Desk) -> None:
-        cache = self.config.caches[0]
-        entry = desk.entry_of(cache.name)
-        assert entry.header is not None
-        backend = self._backends().get(cache.name)
-        self._facts = Facts(
-            backend=_backend_label(),
-            model=entry.header.path.stem,
-            path=entry.header.path,
-            n_ctx=backend.n_ctx if backend else entry.card.n_ctx,
-            embedded=entry.model.path == "embedded",
-            dialect=backend.dialect.name if backend else "",
-            cache="" if entry.makes_vectors else cache.name,
-        )
 
     @property
     def _snapshots(self) -> Path:
@@ -476,14 +492,6 @@ def _refuse_what_cannot_run(config: Config) -> None:
             )
 
 
-def _without_effect(config: Config) -> Iterator[str]:
-    """What was asked for and is not there yet: said once, never ignored in silence."""
-    if missing := choice.unknown(config.tools.enabled or (), GROUPS):
-        yield f"tools that are not available yet cannot be enabled: {', '.join(missing)}"
-    if config.mcp_servers:
-        yield "MCP servers are not available yet; those configured are not started"
-
-
 def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) -> Route:
     assert rule.cache is not None
     return Route(
@@ -497,10 +505,3 @@ def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) 
         recall=memory.recall if rule.recall is None else rule.recall,
         background=rule.background,
     )
-
-
-def _backend_label() -> str:
-    from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
-
-    found = devices()
-    return f"llama.cpp ({found[0] if found else 'CPU'})"

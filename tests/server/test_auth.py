@@ -17,6 +17,7 @@ from starlette.types import Message
 from shepherd.server.app import Service, create_app
 from shepherd.server.auth import Key, generate_key, is_loopback, keys_for
 from shepherd.server.fake import ScriptedService, saying
+from shepherd.tools.box import Box
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
@@ -125,10 +126,14 @@ async def status_of(app: Any, method: str, raw: bytes, headers: list[tuple[bytes
     return answers[0]["status"]
 
 
+async def no_tools(_user: str | None) -> Box:
+    raise AssertionError("a stranger came as far as the tools")
+
+
 async def test_no_route_but_the_health_check_answers_without_a_key() -> None:
-    app = create_app(ScriptedService(saying("Hi")), api_keys=(SECRET,))
+    app = create_app(ScriptedService(saying("Hi")), api_keys=(SECRET,), tools=no_tools)
     routes = set(routes_of(app.routes))
-    assert {("POST", CHAT), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json")} <= routes
+    assert {("POST", CHAT), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json"), ("POST", "/mcp")} <= routes
     paths = {path for _, path in routes}
     methods = {method for method, _ in routes} | {"OPTIONS", "TRACE", "PATCH", "get", "SHEPHERD"}
     # A name with a health check in it is no health check: not in the Host, not in a header that some proxies believe.

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,7 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         limits=Limits(max_body_bytes=settings.max_body_bytes),
         observe=list(_observers(settings, stack)),
         kept=kept,
+        tools=partial(app.offer, everything=settings.use_tools),
     )
 
 

@@ -72,6 +72,19 @@ class Desk:
             async for event in events:
                 yield event
 
+    async def ask(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The answer of the model of this very name, whatever the routes say. Raises: `UnknownModel`; as `stream`."""
+        entry = self._find(request.model)
+        if entry is None:
+            raise UnknownModel(request.model, known=self.names)
+        async with self.use(entry) as opened:
+            for backend in opened.answering.values():  # all are of the same model
+                async with aclosing(backend.stream(request)) as events:
+                    async for event in events:
+                        yield event
+                return
+            self._refuse_to_chat(entry.name)
+
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has."""
         route = self.router.choose(request.model, endpoint)
@@ -97,7 +110,7 @@ class Desk:
     ) -> Embeddings:
         """A vector for each input, of the model of this name, or else of the first that is made for it."""
         entry = self._vectors_of(model)
-        async with self._use(entry) as opened:
+        async with self.use(entry) as opened:
             assert opened.embedder is not None
             encode = opened.embedder.encode
             made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
@@ -169,7 +182,7 @@ class Desk:
         )  # fmt: skip
 
     @asynccontextmanager
-    async def _use(self, entry: Entry, keep_alive_s: float | None = None) -> AsyncIterator[Opened]:
+    async def use(self, entry: Entry, keep_alive_s: float | None = None) -> AsyncIterator[Opened]:
         """The model, loaded, for the length of the block."""
         if entry.header is None:
             await asyncio.to_thread(self._read_again, entry.name)
@@ -193,7 +206,7 @@ class Desk:
     @asynccontextmanager
     async def _answering(self, route: Route, request: Request) -> AsyncIterator[Remembering]:
         """The back end that a route leads to, for the length of the block."""
-        async with self._use(self._behind(route), _keep_alive(request)) as opened:
+        async with self.use(self._behind(route), _keep_alive(request)) as opened:
             if route.target not in opened.answering:  # a file that was not there at the start, and is no chat model
                 self._refuse_to_chat(opened.name)
             yield opened.answering[route.target]
@@ -217,7 +230,7 @@ class Desk:
 
     @asynccontextmanager
     async def _of_name(self, model: str, endpoint: str) -> AsyncIterator[Opened]:
-        async with self._use(self._asked_for(model, endpoint)) as opened:
+        async with self.use(self._asked_for(model, endpoint)) as opened:
             yield opened
 
     async def _come_or_go(self, request: Request, endpoint: str) -> None:
@@ -226,7 +239,7 @@ class Desk:
         if keep_alive_s == 0:
             await self.unload(entry.name)
         else:
-            async with self._use(entry, keep_alive_s):
+            async with self.use(entry, keep_alive_s):
                 pass
 
 

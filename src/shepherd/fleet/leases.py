@@ -137,6 +137,10 @@ class Fleet(Generic[T]):
             member.n_leases += 1
             return member.thing
 
+    def let_go(self, name: str) -> None:
+        """Take one `hold` back; the model stays as long as its terms say."""
+        self._release(name)
+
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[list[T]]:
         """All models that are open, which stay for the length of the block; those that were closing are closed."""

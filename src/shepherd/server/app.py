@@ -32,6 +32,7 @@ from shepherd.server.exchange import Exchange, Limits, Live, Shared, Surface
 from shepherd.server.gates import Gate, Gates
 from shepherd.server.kept import KeptResponses
 from shepherd.server.listen import loop_factory, serve
+from shepherd.server.mcp import Open, add_mcp_path
 from shepherd.server.memory import MEMORY_ENDPOINTS, add_memory_paths
 from shepherd.server.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.models import add_model_paths, still_loading
@@ -75,13 +76,15 @@ def create_app(
     limits: Limits = Limits(),  # noqa: B008 - frozen
     observe: Sequence[Observe] = (),
     kept: KeptResponses | None = None,
+    tools: Open | None = None,
 ) -> FastAPI:
     """The application. `api_keys`: `None` = open, empty = refuse all; `host`: where it will listen.
 
     `origins`: web pages that may use it, besides those of this machine; `allow_hosts`: names by which an open one
     answers, besides local ones; `gates`: what one caller, and all together, may ask for at the same time.
     `observe` makes whoever looks on at each request; `kept` remembers the answers of surfaces that keep them, closed by
-    who made it; None = in memory, for as long as the application is there.
+    who made it; None = in memory, for as long as the application is there. `tools`: what other agents are offered over
+    MCP; None = there is no `/mcp`.
     """
     app = FastAPI(
         title="Shepherd",
@@ -106,6 +109,8 @@ def create_app(
     add_response_paths(app, kept)
     _add_cache_paths(app, service, metrics)
     add_memory_paths(app, service, limits, is_open=api_keys is None)
+    if tools is not None:
+        add_mcp_path(app, tools)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
@@ -125,7 +130,7 @@ def create_app(
         allow_origin_regex=LOCAL_ORIGIN,
         allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"),
         allow_headers=_CORS_HEADERS,
-        expose_headers=("retry-after", "request-id", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted"),
+        expose_headers=_EXPOSED,
     )
     app.add_middleware(Tag)
     return app
@@ -280,6 +285,10 @@ def _tagged(send: Send, id: bytes) -> Callable[[Message], Awaitable[None]]:
 
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
+_EXPOSED = (
+    "retry-after", "request-id", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted", "mcp-session-id",
+)  # fmt: skip
+
 _STAINLESS = (
     "arch", "async", "custom-poll-interval", "helper-method", "lang", "os", "package-version", "poll-helper",
     "raw-response", "read-timeout", "retry-count", "runtime", "runtime-version", "stream-helper", "timeout",
@@ -288,6 +297,7 @@ _STAINLESS = (
 _CORS_HEADERS = (
     "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
     "traceparent", "x-claude-code-session-id", "x-session-id",
+    "mcp-protocol-version", "mcp-session-id", "last-event-id",
     USER.decode(),
     "openai-beta", "openai-organization", "openai-project",
     "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",

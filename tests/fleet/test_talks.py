@@ -1,0 +1,184 @@
+"""Conversations over real models: moved from one to another, with tools, and for HTTP callers."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd import config as configuration
+from shepherd.agent.session import Session
+from shepherd.agent.turn import Returned
+from shepherd.app import App
+from shepherd.core import (
+    ConfigError,
+    EngineError,
+    Message,
+    Request,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+    UnknownModel,
+    fold,
+)
+from shepherd.memory.scope import LOCAL
+
+pytestmark = pytest.mark.model
+
+TWO = """
+[models.ann]
+path = "embedded"
+[models.bob]
+path = "embedded"
+load = "demand"
+[models.gone]
+path = "./gone.gguf"
+load = "demand"
+[chat]
+folder = "./chats"
+"""
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str = "", **flags: Any) -> AsyncIterator[App]:
+    file = folder / "shepherd.toml"
+    file.write_text(text)
+    flags = {"threads": 1, "roots": (str(folder),), **flags}
+    config = configuration.load(flags=flags, env={}, cwd=folder, user_dir=folder / "none", file=file)
+    app = App(config, cache_folder=folder / "cache", env={"RAG_DB_PATH": str(folder / "memory.db")})
+    try:
+        await app.load()
+        yield app
+    finally:
+        await app.aclose()
+
+
+async def say(session: Session, text: str) -> tuple[str, list[Returned]]:
+    said, returned = "", []
+    async with aclosing(session.chat(text)) as events:
+        async for event in events:
+            match event:
+                case TextDelta(text=piece):
+                    said += piece
+                case Returned():
+                    returned.append(event)
+                case _:
+                    pass
+    return said, returned
+
+
+def loaded(app: App) -> list[str]:
+    return [card.id for card in app.models() if card.loaded]
+
+
+async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "shepherd")
+    async with running(tmp_path, TWO) as app:
+        session = app.session(user=LOCAL)
+        await say(session, "My name is Bob.")
+        assert [(choice.name, choice.current) for choice in app.choices()] == [
+            ("ann", True), ("bob", False), ("gone", False)
+        ]  # fmt: skip
+        caplog.clear()
+        facts = await app.switch(session, "BOB")
+        assert loaded(app) == ["bob"]
+        lines = [record.getMessage() for record in caplog.records]
+        gone, come = (
+            next(n for n, line in enumerate(lines) if line.startswith(start))
+            for start in ("unloading model 'ann'", "loading model 'bob'")
+        )
+        assert gone < come, "what was there leaves before the next one comes (C31)"
+        assert sum(line == "Loading provider: bob" for line in lines) == 1
+        assert facts == app.facts()
+        assert facts.cache == next(choice.cache for choice in app.choices() if choice.current)
+        assert "Bob" in (await say(session, "What is my name?"))[0], "it goes on where it was"
+        assert await app.switch(session, "bob") == facts, "nothing happens twice"
+        assert app.n_loads() == {"ann": 1, "bob": 1}
+        await app.switch(session, "ann")
+        assert loaded(app) == ["ann"]
+
+
+async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
+    async with running(tmp_path, TWO) as app:
+        session = app.session(user=LOCAL)
+        with pytest.raises(UnknownModel, match=r"'nope'.*ann, bob, gone"):
+            await app.switch(session, "nope")
+        (tmp_path / "gone.gguf").write_bytes(b"GGUF no more")
+        before = app.facts()
+        with pytest.raises((ConfigError, EngineError), match=r"gone\.gguf"):
+            await app.switch(session, "gone")
+        assert app.facts() == before
+        assert loaded(app) == ["ann"]
+        assert (await say(session, "Hello!"))[0]
+
+
+async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
+    async with running(tmp_path) as app:
+        session = app.session(user=LOCAL)
+        assert {"list_directory", "read_file", "search_memory"} <= {spec.name for spec in session.tools}
+        said, returned = await say(session, "Read the file plan.txt")
+        assert [each.call.name for each in returned] == ["read_file"]
+        part = returned[0].result.parts[0]
+        assert isinstance(part, Text)
+        assert "The meeting is on Friday." in part.text
+        assert "Friday" in said
+        again, more = await say(session, "Read the file missing.txt")
+        assert [each.result.is_error for each in more[:1]] == [True]
+        assert again
+
+
+async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path, TWO) as app:
+        assert not any(spec.name.startswith("ask_") for spec in app.session(user=LOCAL).tools)
+        assert {"ask_ann", "ask_bob"} <= {tool.name for tool in app.registry.tools()}
+    async with running(tmp_path, TWO + '[tools]\nenabled = ["ask_bob"]\n') as app:
+        session = app.session(user=LOCAL)
+        assert session.toolbox is not None
+        ran = await session.toolbox.run(ToolCall("c1", "ask_bob", '{"prompt": "Hello!"}'))
+        part = ran.result.parts[0]
+        assert isinstance(part, Text)
+        assert not ran.result.is_error
+        assert part.text
+        assert loaded(app) == ["ann", "bob"]
+        missing = await session.toolbox.run(ToolCall("c2", "ask_bob", "{}"))
+        assert missing.result.is_error
+
+
+async def answer(app: App, text: str, **fields: Any) -> Message:
+    request = Request("lamb", (Message.user(text),), **fields)
+    async with aclosing(app.stream(request, endpoint="/v1/chat/completions")) as events:
+        return fold([event async for event in events]).message
+
+
+async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
+    async with running(tmp_path) as app:
+        assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
+    async with running(tmp_path, use_tools=True) as app:
+        told = await answer(app, "Read the file plan.txt")
+        assert "Friday" in told.text
+        assert told.calls == ()
+        theirs = await answer(app, "Read the file plan.txt", tools=(READ,))
+        assert [call.name for call in theirs.calls] == ["read_file"], "calls of a client's own tools are the client's"
+    async with running(tmp_path, use_tools=True, enable_tools=()) as app:
+        assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
+
+
+READ = ToolSpec(
+    "read_file",
+    "Read a file.",
+    {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+
+
+@pytest.mark.parametrize("key", ["enabled", "disabled", "allow", "ask", "deny"])
+def test_a_name_that_no_tool_has_is_an_error_and_not_ignored(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "shepherd.toml"
+    file.write_text(f'[tools]\n{key} = ["filesystem", "comand_execution"]\n')
+    config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+    with pytest.raises(ConfigError, match=r"comand_execution.*command_execution"):
+        App(config)

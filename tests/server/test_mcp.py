@@ -1,0 +1,273 @@
+"""Our tools for other agents: the official client against a really started server, over stdio and over HTTP."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+Start = Callable[..., AbstractContextManager[str]]
+MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that a server works in."""
+    (tmp_path / "notes.txt").write_text("one\ntwo\n")
+    return tmp_path
+
+
+def program(folder: Path, *arguments: str) -> StdioServerParameters:
+    """`shepherd mcp serve` in a folder, with a memory of its own."""
+    env = {**os.environ, "RAG_DB_PATH": str(folder / "memory.db"), "XDG_CONFIG_HOME": str(folder / "none")}
+    command = ["-m", "shepherd", "mcp", "serve", "--threads", "1", *arguments]
+    return StdioServerParameters(command=sys.executable, args=command, env=env, cwd=folder)
+
+
+async def said(client: Client, name: str, **arguments: Any) -> str:
+    result = await client.call_tool(name, arguments)
+    assert isinstance(result, CallToolResult)
+    text = "".join(each.text for each in result.content if each.type == "text")
+    return f"Error: {text}" if result.is_error and not text.startswith("Error: ") else text
+
+
+@pytest.mark.model
+async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path) -> None:
+    async with Client(stdio_client(program(folder))) as client:
+        assert client.server_info is not None
+        assert client.server_info.name == "shepherd"
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert {"read_file", "write_file", "http_get", "json_path", "chat", *MEMORY} <= set(tools)
+        assert not {"execute_command", "call_mcp_tool"} & set(tools)
+        for name, is_reader in {"read_file": True, "write_file": False}.items():
+            annotations = tools[name].annotations
+            assert annotations is not None
+            assert annotations.read_only_hint is is_reader
+        assert tools["read_file"].input_schema["required"] == ["path"]
+        assert "one\ntwo" in await said(client, "read_file", path="notes.txt")
+        assert "outside" in await said(client, "read_file", path="/etc/hostname")
+        await said(client, "write_file", path="new.txt", content="three\n")
+        assert (folder / "new.txt").read_text() == "three\n"
+        assert "'path'" in await said(client, "read_file")
+        assert "there is no tool 'nope'" in await said(client, "nope")
+        assert "not enabled" in await said(client, "execute_command", command="touch x")
+        assert json.loads(await said(client, "set_fact", key="colour", value="blue")) == {"success": True}
+        assert json.loads(await said(client, "get_fact", key="colour")) == {"value": "blue"}
+        assert await said(client, "chat", prompt="Hello!")
+        assert "model" in await said(client, "chat", prompt="Hello!", model="nobody")
+
+
+@pytest.mark.model
+async def test_an_older_agent_is_understood_too(folder: Path) -> None:
+    async with Client(stdio_client(program(folder)), mode="legacy") as client:
+        assert client.protocol_version != "2026-07-28"
+        assert "one" in await said(client, "read_file", path="notes.txt")
+
+
+@pytest.mark.model
+async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> None:
+    closing = ("--disable-tools", "delete_file,http", "--read-only", "--enable-tools", "filesystem,http,command")
+    async with Client(stdio_client(program(folder, *closing))) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"read_file", "execute_command"} <= names
+        assert not {"delete_file", "http_get", "set_fact"} & names
+        assert "read-only" in await said(client, "write_file", path="new.txt", content="x")
+        assert "read-only" in await said(client, "execute_command", command="touch x")
+        assert "disabled" in await said(client, "delete_file", path="notes.txt")
+    assert {path.name for path in folder.iterdir()} <= {"notes.txt", "memory.db", "memory.db-wal", "memory.db-shm"}
+
+
+def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_directory", "arguments": {}}},
+        {"jsonrpc": "2.0", "id": 3, "method": "no/such/method"},
+    ]  # fmt: skip
+    settings = program(folder, "--log-level", "debug")
+    with subprocess.Popen(
+        [settings.command, *settings.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env=settings.env, cwd=folder,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("not json\n" + "".join(json.dumps(each) + "\n" for each in asked))
+        process.stdin.flush()
+        answers: dict[Any, Any] = {}
+        while not {1, 2, 3} <= set(answers):
+            message = json.loads(process.stdout.readline())
+            assert message["jsonrpc"] == "2.0"
+            answers[message.get("id")] = message
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(60) == 0
+    assert answers[1]["result"]["protocolVersion"] == "2024-11-05"
+    assert "notes.txt" in answers[2]["result"]["content"][0]["text"]
+    assert answers[3]["error"]["code"] == -32601
+
+
+HELLO = (
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+)  # fmt: skip
+
+
+@contextmanager
+def raw(folder: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callable[..., None]]]:
+    """The program, spoken to in plain lines: `tell(method, id=None, **params)`."""
+    settings = program(folder, *arguments)
+    with subprocess.Popen(
+        [settings.command, *settings.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env=settings.env, cwd=folder,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        lines = process.stdin
+
+        def tell(method: str, number: int | None = None, **params: Any) -> None:
+            message = {"jsonrpc": "2.0", "method": method, "params": params}
+            lines.write(json.dumps(message if number is None else {**message, "id": number}) + "\n")
+            lines.flush()
+
+        lines.write("".join(json.dumps(each) + "\n" for each in HELLO))
+        try:
+            yield process, tell
+        finally:
+            process.kill()
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    psutil.wait_procs(processes, timeout=30)
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
+    """The processes of a command that has begun and would last for an hour."""
+    fifo = folder / "started"
+    if not fifo.exists():
+        os.mkfifo(fifo)
+    arguments = {"command": "sleep 3600 & echo $$ > started; wait", "timeout": 3600}
+    tell("tools/call", 2, name="execute_command", arguments=arguments)
+    shell = psutil.Process(int(fifo.read_text()))
+    return [shell, *shell.children()]
+
+
+@pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
+def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
+    with raw(folder, "--enable-tools", "command") as (process, tell):
+        family = started(folder, tell)
+        assert process.stdin is not None
+        if how == "closes":
+            process.stdin.close()
+        else:  # while our input stays open
+            process.send_signal({"terminates": signal.SIGTERM, "interrupts": signal.SIGINT}[how])
+        assert process.wait(60) == {"closes": 0, "terminates": 143, "interrupts": 130}[how]
+        assert not alive(family)
+
+
+def test_a_call_that_the_agent_takes_back_is_ended_and_the_next_one_is_answered(folder: Path) -> None:
+    with raw(folder, "--enable-tools", "command,filesystem") as (process, tell):
+        family = started(folder, tell)
+        tell("notifications/cancelled", requestId=2)
+        assert not alive(family)
+        tell("tools/call", 3, name="read_file", arguments={"path": "notes.txt"})
+        assert process.stdout is not None
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [answer["id"] for answer in answers] == [1, 3]
+
+
+def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(folder: Path) -> None:
+    (folder / "echo.py").write_text(
+        "from mcp.server.mcpserver import MCPServer\n"
+        "server = MCPServer('echo')\n"
+        "@server.tool()\n"
+        "def shout(text: str) -> str:\n"
+        "    return text.upper()\n"
+        "server.run()\n"
+    )
+    servers = f"[[mcp_servers]]\nname = 'own'\ncommand = {sys.executable!r}\nargs = ['echo.py']\n"
+    (folder / "shepherd.toml").write_text(servers)
+    with raw(folder, "--config", "shepherd.toml") as (process, tell):
+        tell("tools/list", 2)
+        tell("tools/call", 3, name="own_shout", arguments={"text": "hello"})
+        assert process.stdout is not None
+        answers = {answer["id"]: answer for answer in (json.loads(process.stdout.readline()) for _ in range(3))}
+        assert "own_shout" in {tool["name"] for tool in answers[2]["result"]["tools"]}
+        assert answers[3]["result"]["content"][0]["text"] == "HELLO"
+
+
+CUT = re.compile(r'(result:\d+)", offset=(\d+)')
+
+
+async def read_on(client: Client) -> str:
+    """The line behind the cut of a result that was too long."""
+    cut = await said(client, "execute_command", command="seq 100000 200000")
+    place = CUT.search(cut)
+    assert place is not None, cut[:200]
+    return await said(client, "read_file", path=place[1], offset=int(place[2]), limit=1)
+
+
+@pytest.mark.model
+async def test_a_result_that_was_cut_can_be_read_on(folder: Path, start_server: Start) -> None:
+    tools = ("--enable-tools", "command,filesystem")
+    async with Client(stdio_client(program(folder, *tools))) as client:
+        assert (await read_on(client)).split("\n")[0].isdecimal()
+    with start_server(*tools, "--use-tools", "--root", str(folder)) as address:
+        async with connected(address, **{"x-shepherd-user": "ann"}) as ann:
+            assert (await read_on(ann)).split("\n")[0].isdecimal()
+            async with connected(address, **{"x-shepherd-user": "bob"}) as bob:
+                assert "no result is kept" in await said(bob, "read_file", path="result:1")
+
+
+@asynccontextmanager
+async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+        Client(streamable_http_client(f"{address}/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+@pytest.mark.model
+async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(start_server: Start, folder: Path) -> None:
+    with start_server("--api-key", "secret", "--root", str(folder)) as address:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            assert (await http.post(f"{address}/mcp", json={})).status_code == 401
+        headers = {"authorization": "Bearer secret", "x-shepherd-user": "ann"}
+        async with connected(address, **headers) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert names == {"chat", *MEMORY}
+            await said(client, "set_fact", key="colour", value="blue")
+            assert "blue" in await said(client, "get_fact", key="colour")
+            assert "not enabled" in await said(client, "read_file", path=str(folder / "notes.txt"))
+            assert await said(client, "chat", prompt="Hello!")
+        async with connected(address, authorization="Bearer secret") as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"chat"}, "of nobody there is no memory"
+        async with connected(address, **{**headers, "x-shepherd-user": "bob"}) as client:
+            assert "blue" not in await said(client, "get_fact", key="colour")
+
+
+@pytest.mark.model
+async def test_over_http_the_operator_can_open_the_rest(start_server: Start, folder: Path) -> None:
+    with start_server("--use-tools", "--root", str(folder)) as address, httpx2.Client(trust_env=False) as http:
+        async with connected(address) as client:
+            assert "one\ntwo" in await said(client, "read_file", path="notes.txt")
+            refused = await said(client, "write_file", path="new.txt", content="x")
+            assert "--allow-tools write_file" in refused, "being offered is not consent"
+        hostile = {"host": "evil.example", "accept": "application/json, text/event-stream"}
+        assert http.post(f"{address}/mcp", json={}, headers=hostile).status_code == 403
+    assert not (folder / "new.txt").exists()
