@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.session import Returned
+from shepherd.agent.turn import Returned, Working
 from shepherd.cli.answer import (
     EVENT_NAMES,
-    LONGEST_RESULT,
+    LINE_WIDTH,
     JsonAnswer,
     PlainAnswer,
     call_line,
+    clean,
+    cut,
     eviction_line,
+    n_columns,
+    one_line,
+    readable,
     result_line,
 )
 from shepherd.cli.render import Meter
@@ -26,6 +32,7 @@ from shepherd.core import (
     CallStarted,
     Evicted,
     Finished,
+    Image,
     Progress,
     ReasoningDelta,
     Started,
@@ -100,19 +107,52 @@ def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
     assert meter.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
 
 
+def call_of(**arguments: Any) -> ToolCall:
+    return ToolCall("1", "f", json.dumps(arguments))
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [
+        (ToolCall("1", "list_directory", '{"path": "."}'), '[Tool Call: list_directory(path=".")]'),
         (ToolCall("1", "f", '{"a": "é", "b": [1, null]}'), '[Tool Call: f(a="é", b=[1, null])]'),
+        (ToolCall("1", "f", '{"n": 12345678901234567890}'), "[Tool Call: f(n=12345678901234567890)]"),
         (ToolCall("1", "f", "not json"), "[Tool Call: f(not json)]"),
+        (ToolCall("1", "f", "[1]"), "[Tool Call: f([1])]"),
+        (ToolCall("1", "f", "[" * 100_000), f"[Tool Call: f({'[' * 63}…)]"),
+        (ToolCall("1", "f\x1b[2J\n", ""), "[Tool Call: f()]"),
+        (call_of(a="two\nlines \u202e\u2028\x1b"), '[Tool Call: f(a="two\\nlines \ufffd\ufffd\\u001b")]'),
         (
-            BadCall("<x", "the arguments are no JSON", name="f"),
+            BadCall("<x", "the arguments are\nno JSON", name="f"),
             "[Tool Call: f could not be read: the arguments are no JSON]",
         ),
     ],
 )
 def test_a_call_is_shown_as_one_line(call: ToolCall | BadCall, line: str) -> None:
     assert call_line(call) == line
+
+
+def test_of_a_long_call_every_argument_keeps_its_beginning_and_short_ones_are_whole() -> None:
+    line = call_line(call_of(content="def f():\n" * 20, path="src/cli/answer.py", n=3))
+    assert line == '[Tool Call: f(content="def f():\\ndef f():\\nde…", path="src/cli/answer.py", n=3)]'
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(st.text(min_size=1), st.dictionaries(st.text(), JSON) | st.text(), st.integers(1, 200))
+def test_a_call_and_a_result_are_never_more_than_one_safe_line(name: str, given: Any, width: int) -> None:
+    call = ToolCall("1", name[:20], json.dumps(given))
+    result = ToolResult("1", (Text(json.dumps(given, ensure_ascii=False)),))
+    for line in (call_line(call, width), result_line(Returned(call, result, name), width)):
+        assert "\n" not in line
+        assert clean(line) == line
+        assert line.startswith("[Tool ")
+        assert line.endswith("]")
+    assert n_columns(call_line(call, 120)) <= 120
+    assert n_columns(result_line(Returned(call, result, name), 80)) <= 80
 
 
 def test_json_is_one_object_per_event() -> None:
@@ -128,7 +168,8 @@ def test_json_is_one_object_per_event() -> None:
         CallStarted("1", "f"),
         CallDelta("{}"),
         CallEnded(call),
-        Returned(call, ToolResult("1", (Text("a\nb"),), "f")),
+        Working(call, "half"),
+        Returned(call, ToolResult("1", (Text("a\nb\udc80é"),), "f"), "two lines", "+b"),
         Finished("tool_calls", Usage(input=3, output=2)),
     ):
         answer.feed(event)
@@ -141,27 +182,164 @@ def test_json_is_one_object_per_event() -> None:
         "call": {"id": "1", "name": "f", "arguments": "{}", "raw": None},
         "ok": True,
     }
-    assert told[8] == {"event": "tool_result", "call_id": "1", "name": "f", "text": "a\nb", "ok": True}
-    assert told[9]["reason"] == "tool_calls"
-    assert told[9]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
+    assert told[8] == {"event": "tool_working", "call_id": "1", "name": "f", "line": "half"}
+    result = {"event": "tool_result", "call_id": "1", "name": "f", "text": "a\nb\udc80é", "ok": True}
+    assert told[9] == {**result, "summary": "two lines", "diff": "+b"}
+    assert "é" in out[9]
+    out[9].encode()
+    assert told[10]["reason"] == "tool_calls"
+    assert told[10]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
 
 
-def test_a_result_is_one_line_and_not_too_long() -> None:
-    assert result_line(ToolResult("1", (Text('{"value":\n "blue"}'),))) == '[Tool Result: {"value": "blue"}]'
-    long = result_line(ToolResult("1", (Text("x" * 1000),)))
-    assert long == f"[Tool Result: {'x' * LONGEST_RESULT}… (1000 characters)]"
+def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> Returned:
+    parts = (Text(text), image) if image else (Text(text),)
+    return Returned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
+
+
+@pytest.mark.parametrize(
+    ("returned", "inside"),
+    [
+        (result_of('{"value": "blue"}', "a fact"), '{"value": "blue"}'),
+        (result_of('{"value":\n "blue"}'), '{"value": "blue"}'),
+        (result_of("a.txt\nb.txt\n", "a.txt, b.txt"), "a.txt, b.txt"),
+        (result_of("Found 2:\n\nfirst", "Found 2:"), "Found 2: first"),
+        (result_of("x" * 1000), "x" * 64 + "…"),
+        (result_of("x" * 1000, "x" * 10 + "…"), "x" * 64 + "…"),
+        (result_of("x" * 1000, "many x"), "many x"),
+        (result_of("Error: no\nsuch file", "failed", is_error=True), "Error: no such file"),
+        (result_of(""), "(empty)"),
+        (result_of("", image=Image("image/png", b"1234")), "[image image/png, 4 bytes]"),
+        (result_of("\x1b[31mred\x1b[0m\ttext\r\n10%\r20%\r\nend"), "red text 20% end"),
+        (result_of("日本語" * 30), "日本語" * 10 + "日本…"),
+        (result_of("\u202egnirts\x07"), "\ufffdgnirts␇"),
+    ],
+)
+def test_a_result_is_one_line_and_not_too_long(returned: Returned, inside: str) -> None:
+    line = result_line(returned)
+    assert line == f"[Tool Result: {inside}]"
+    assert n_columns(line) <= LINE_WIDTH
+
+
+def test_a_gigantic_result_costs_no_more_than_its_beginning() -> None:
+    assert result_line(result_of("\x1b\r" * 5_000_000)).startswith("[Tool Result: ")
+
+
+@given(st.text(alphabet=st.sampled_from("a\x1b[]0;31mK\x07\\\r\n\t\b\x9bP\u202e")))
+def test_the_output_of_a_program_cannot_steer_the_terminal(text: str) -> None:
+    shown = readable(text)
+    assert clean(shown) == shown
+    assert not set(shown) & set("\x1b\r\t\x07\x9b\u202e")
+    assert "\n" not in one_line(text)
+
+
+@given(st.text(), st.integers(0, 30))
+def test_a_text_that_is_cut_fits(text: str, width: int) -> None:
+    assert n_columns(cut(text, width)) <= max(width, 0)
+    assert cut(text, 1000) == text or n_columns(text) > 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("👩\u200d💻", 4), ("שלום", 4), ("", 0)]
+)
+def test_columns_are_those_of_a_terminal(text: str, wanted: int) -> None:
+    assert n_columns(text) == wanted
+
+
+def played(*events: Any) -> str:
+    out: list[str] = []
+    answer = PlainAnswer(out.append, pytest.fail)
+    for event in events:
+        answer.feed(event)
+    answer.close()
+    return "".join(out)
 
 
 def test_calls_and_results_are_lines_among_the_text() -> None:
-    out: list[str] = []
-    answer = PlainAnswer(out.append, pytest.fail)
     call = ToolCall("1", "f", '{"a": 1}')
-    for event in (
+    shown = played(
         TextDelta("I look."),
         CallEnded(call),
+        Working(call, "half"),
         Returned(call, ToolResult("1", (Text("2"),))),
         TextDelta("Two."),
-    ):
-        answer.feed(event)
-    answer.close()
-    assert "".join(out) == "I look.\n[Tool Call: f(a=1)]\n[Tool Result: 2]\nTwo.\n"
+    )
+    assert shown == "I look.\n[Tool Call: f(a=1)]\n[Tool Result: 2]\nTwo.\n"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_of_several_calls_each_has_its_result_behind_it_whichever_comes_first(order: tuple[int, ...]) -> None:
+    calls = [ToolCall(str(n), "f", f'{{"n": {n}}}') for n in range(3)]
+    returns = [Returned(call, ToolResult(call.id, (Text(f"r{call.id}"),))) for call in calls]
+    shown = played(*map(CallEnded, calls), Finished("tool_calls"), *(returns[n] for n in order), TextDelta("So."))
+    pairs = "".join(f"[Tool Call: f(n={n})]\n[Tool Result: r{n}]\n" for n in range(3))
+    assert shown == f"{pairs}So.\n"
+
+
+def test_calls_that_are_not_carried_out_are_shown_all_the_same() -> None:
+    calls = [CallEnded(ToolCall("1", "f", "{}")), CallEnded(BadCall("<", "no JSON", "2", "g"))]
+    assert played(*calls) == "[Tool Call: f()]\n[Tool Call: g could not be read: no JSON]\n"
+    assert played(*calls, TextDelta("x")).endswith("no JSON]\nx\n")
+    assert played(*calls, Started("m"), TextDelta("x")).endswith("no JSON]\nx\n")
+
+
+# -- the line behind a turn -------------------------------------------------------------------------------------------
+
+
+def metered(*events: Any) -> Meter:
+    """Every event comes a second after the one before."""
+    seconds = [0.0]
+    meter = Meter(lambda: seconds[0])
+    for event in events:
+        seconds[0] += 1.0
+        meter.feed(event)
+    return meter
+
+
+def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tools() -> None:
+    call = ToolCall("1", "f", "{}")
+    back = Returned(call, ToolResult("1", ()))
+    meter = metered(
+        Started("m", usage=Usage(input=100)),
+        CallStarted("1", "f"),
+        CallEnded(call),
+        CallEnded(call),
+        Finished("tool_calls", Usage(input=60, cache_read=40, output=2)),
+        back,
+        back,
+        Started("m"),
+        TextDelta("a"),
+        CallEnded(call),
+        Finished("tool_calls", Usage(input=5, cache_read=107, output=2)),
+        back,
+        Started("m"),
+        TextDelta("a"),
+        Finished("end", Usage(input=5, cache_read=115, output=2)),
+    )
+    line = meter.line(1000, 32)
+    speed = "6 tokens · 0.5 tokens/s · first 2.00 s"
+    assert line == f"{speed} · 70 new + 40 cached · ▕█░░░░░░░▏ 122/1000 · 3 calls in 2 of 32 rounds"
+    assert meter.line(1000).endswith("3 calls in 2 rounds")
+
+
+def test_the_meter_of_an_answer_without_calls_says_nothing_of_them() -> None:
+    finished = Finished("length", Usage(input=9, output=2))
+    line = metered(Started("m"), ReasoningDelta("a"), TextDelta("b"), finished).line(100, 32)
+    assert (
+        line == "2 tokens · 0.5 tokens/s · first 2.00 s · 9 new + 0 cached · ▕█░░░░░░░▏ 11/100 · cut off by the limit"
+    )
+    assert metered(Started("m"), TextDelta("a")).line(100) == ""
+
+
+def test_one_call_is_one_call() -> None:
+    assert (
+        metered(Started("m"), CallEnded(ToolCall("1", "f", "{}")), Finished("tool_calls"))
+        .line(9, 1)
+        .endswith(" · 1 call in 1 of 1 round")
+    )
+
+
+def test_the_speed_of_a_call_that_was_held_back_is_not_that_of_its_last_piece() -> None:
+    call = ToolCall("1", "f", "{}")
+    events = (Started("m"), Progress(1, 2), Progress(2, 2), TextDelta("."), CallStarted("1", "f"), CallEnded(call))
+    meter = metered(*events, Finished("tool_calls", Usage(output=101)))
+    assert " · 25.0 tokens/s · " in meter.line(1000)  # 100 tokens behind the first one, four seconds behind the prompt

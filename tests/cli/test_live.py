@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.cli.small_terminal import Terminal
 
+from shepherd.agent.turn import Happening, Returned, Working
 from shepherd.cli import markdown
 from shepherd.cli.answer import bar
 from shepherd.cli.live import MarkdownAnswer
@@ -25,103 +27,27 @@ from shepherd.core import (
     Progress,
     ReasoningDelta,
     Started,
+    Text,
     TextDelta,
     ToolCall,
+    ToolResult,
 )
 
-_CODE = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])|\x1b\]8;[^\x1b]*\x1b\\")
-
-
-class Terminal:
-    """A terminal small enough to trust: what a person sees after a program's output, scrollback included.
-
-    Knows line feeds, wrapping at the last column, and the escape codes for colours, cursor up and erasing. Anything
-    else in the output fails the test.
-    """
-
-    def __init__(self, width: int = 40, height: int = 10) -> None:
-        self.width = width
-        self.height = height
-        self.rows: list[list[str]] = [[]]
-        self.row = 0
-        self.column = 0
-        self.n_rewritten = 0
-        """Lines erased so far: what flickers."""
-        self.raw = ""
-        """All that was written, codes included."""
-
-    @property
-    def top(self) -> int:
-        """The first row that is on the screen; those before are scrollback and cannot be reached."""
-        return max(0, len(self.rows) - self.height)
-
-    def write(self, text: str) -> int:
-        self.raw += text
-        position = 0
-        while position < len(text):
-            character = text[position]
-            if character == "\x1b":
-                code = _CODE.match(text, position)
-                assert code is not None, f"unknown escape code {text[position : position + 10]!r}"
-                self._obey(code[2] or "", code[3] or "")
-                position = code.end()
-                continue
-            position += 1
-            if character == "\n":
-                self._down()
-                self.column = 0
-            elif character == "\r":
-                self.column = 0
-            else:
-                self._put(character)
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def lines(self) -> list[str]:
-        """Everything above the cursor, trailing spaces taken off."""
-        return ["".join(row).rstrip() for row in self.rows[: self.row]]
-
-    def _down(self) -> None:
-        self.row += 1
-        if self.row == len(self.rows):
-            self.rows.append([])
-
-    def _put(self, character: str) -> None:
-        assert character >= " ", f"control character {character!r}"
-        if self.column == self.width:
-            self._down()
-            self.column = 0
-        row = self.rows[self.row]
-        row.extend(" " * (self.column + 1 - len(row)))
-        row[self.column] = character
-        self.column += 1
-
-    def _obey(self, number: str, name: str) -> None:
-        match name:
-            case "m" | "":
-                pass
-            case "A":
-                self.row = max(self.top, self.row - int(number or 1))
-            case "K" if number == "2":
-                self.rows[self.row] = []
-                self.n_rewritten += 1
-            case "J" if not number:
-                self.rows[self.row] = self.rows[self.row][: self.column]
-                del self.rows[self.row + 1 :]
-            case _:
-                raise AssertionError(f"unknown escape code {number}{name}")
+_SPINNER = re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] \d+ s")
 
 
 class Painter:
     """A markdown answer on such a terminal."""
 
-    def __init__(self, width: int = 40, height: int = 12, *, frame_s: float = 1.0, show_thinking: bool = True) -> None:
+    def __init__(
+        self,
+        width: int = 40,
+        height: int = 12,
+        *,
+        frame_s: float = 0.1,
+        show_thinking: bool = True,
+        no_color: bool = False,
+    ) -> None:
         """`frame_s`: how far the clock goes on at every look."""
         self.terminal = Terminal(width, height)
         console = Console(
@@ -131,18 +57,19 @@ class Painter:
             height=height,
             highlight=False,
             color_system="standard",
+            no_color=no_color,
         )
         ticks = count()
         self.answer = MarkdownAnswer(Screen(console), show_thinking=show_thinking, clock=lambda: next(ticks) * frame_s)
 
-    def show(self, *events: Event) -> list[str]:
+    def show(self, *events: Happening) -> list[str]:
         """Feed, and paint after every event."""
         for event in events:
             self.answer.feed(event)
             self.answer.tick()
         return self.terminal.lines
 
-    def finish(self, *events: Event) -> list[str]:
+    def finish(self, *events: Happening) -> list[str]:
         self.show(*events)
         self.answer.close()
         return self.terminal.lines
@@ -229,8 +156,8 @@ def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: in
 @given(MARKDOWN)
 def test_cutting_into_blocks_loses_no_line(text: str) -> None:
     finished, rest = markdown.cut(text)
-    assert ("".join(finished) + rest).split() == text.split()
-    assert "".join(markdown.blocks(text)).split() == text.split()
+    assert ("".join(block.text for block in finished) + rest.text).split() == text.split()
+    assert "".join(block.text for block in markdown.blocks(text)).split() == text.split()
 
 
 def test_every_word_of_markdown_is_shown() -> None:
@@ -348,3 +275,213 @@ def test_a_record_of_the_log_comes_above_the_live_lines() -> None:
     screen.update(["done"], ["live"])
     screen.interject("[INFO ] something\n[INFO ] more")
     assert terminal.lines == ["done", "[INFO ] something", "[INFO ] more", "live"]
+
+
+# -- long texts -------------------------------------------------------------------------------------------------------
+
+FUNCTION = '''\
+def f{n}(x):
+    """Words.
+
+    {words}
+    """
+    return "a" + 'b'  # {n}
+
+
+'''
+PROGRAM = "".join(FUNCTION.format(n=n, words="\n    ".join(["so many words"] * (n % 15))) for n in range(20))
+
+
+def test_the_lines_of_a_long_program_are_written_as_they_come_and_hardly_any_twice() -> None:
+    lines = f"```python\n{PROGRAM}".splitlines(keepends=True)
+    painter = Painter(width=80, height=40)
+    painter.show(*deltas(lines))
+    assert painter.terminal.lines == [line.rstrip() for line in lines][: len(painter.terminal.lines)]
+    assert painter.terminal.n_rewritten <= len(lines) * (markdown.OpenFence.LIVE + 2)
+
+
+def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
+    block = f"```python\n{PROGRAM}```\n"
+    console = Console(width=80, force_terminal=True, color_system="standard", highlight=False)
+    flow = markdown.MarkdownFlow(console)
+    shown: list[str] = []
+    for line in block.splitlines(keepends=True):
+        flow.feed(line)
+        shown += [row for piece in flow.picture()[0] for row in piece.lines]
+    assert shown == markdown.draw(block, console)
+
+
+@pytest.mark.parametrize(("line", "most"), [("x = 1  # {n}\n", 100), ('"""' + "\n", 100), ("words {n}\n", 1000)])
+def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line: str, most: int) -> None:
+    opening = "```python\n" + ('"""\n' if most == 1000 else "")  # a string that does not end
+    found = markdown.OpenFence.find(opening, Console(width=80, force_terminal=True, color_system="standard"))
+    assert found is not None
+    fence, rest = found
+    fence.feed(rest)
+    for n in range(1500):
+        fence.feed(line.format(n=n))
+        if n % 7 == 0:
+            fence.picture()
+            assert fence.n_held <= most
+
+
+@pytest.mark.parametrize("program", ["", "\n", "\n\nx\n\n", "    x\n\n\n\n", "``\n", "\tx\n", "日本" * 30 + "\n"])
+@pytest.mark.parametrize("fence", ["```", "~~~~", "  ```py", "``` no-such-language x"])
+@pytest.mark.parametrize("end", ["", "\n", "\nafter\n"])
+def test_a_fence_that_grows_ends_as_the_whole(program: str, fence: str, end: str) -> None:
+    text = f"before\n{fence}\n{program}{fence.split(maxsplit=1)[0].rstrip('py').strip()}{end}"
+    console = Console(width=40, force_terminal=True, color_system="standard", highlight=False)
+    expected = markdown.MarkdownFlow(console)
+    expected.feed(text)
+    for size in (1, 2, 5):
+        flow = markdown.MarkdownFlow(console)
+        pieces: list[markdown.Piece] = []
+        for piece in cuts(text, [size]):
+            flow.feed(piece)
+            pieces += flow.picture()[0]
+        pieces += flow.end()
+        wanted = [row for piece in expected.picture()[0] + expected.end() for row in piece.lines]
+        assert [row for piece in pieces for row in piece.lines] == wanted
+        expected.feed(text)
+
+
+def test_a_program_that_no_lexer_reads_to_the_end_is_shown_without_colours() -> None:
+    assert whole("```python\n\ufeffx = 1\n```\n") == ["```python", "\ufeffx = 1", "```"]
+
+
+def test_of_a_long_list_the_items_are_finished_one_by_one() -> None:
+    painter = Painter(width=80, height=50)
+    items = [f"- **item** {n}\n" for n in range(200)]
+    painter.show(*deltas(items))
+    assert painter.terminal.n_rewritten <= 2 * len(items) + 2
+    assert painter.terminal.lines == [f" • item {n}" for n in range(200)]
+
+
+def test_of_reasoning_every_line_is_written_once() -> None:
+    painter = Painter(width=80, height=50)
+    painter.show(ReasoningDelta("\n \n"), *(ReasoningDelta(f"line {n}\n{chr(10) * (n % 2)}") for n in range(100)))
+    assert painter.terminal.n_rewritten <= 160
+    shown = painter.finish(TextDelta("So."))
+    assert [line for line in shown if line] == [*(f"line {n}" for n in range(100)), "So."]
+    assert shown[:4] == ["line 0", "line 1", "", "line 2"]
+
+
+def test_targets_are_shown_once() -> None:
+    text = (
+        "![a cat](http://c.at) ![](http://d.og) <http://e.mu> <me@f.ox> [gnu](http://g.nu) [http://h.en](http://h.en)\n"
+    )
+    assert whole(text, width=200) == [
+        "a cat (http://c.at) http://d.og http://e.mu me@f.ox gnu (http://g.nu) http://h.en"
+    ]
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def call(number: int, name: str = "f") -> ToolCall:
+    return ToolCall(str(number), name, f'{{"n": {number}}}')
+
+
+def made(*calls: ToolCall) -> list[Happening]:
+    return [event for each in calls for event in (CallStarted(each.id, each.name), CallEnded(each))]
+
+
+def back(each: ToolCall, text: str, *, is_error: bool = False, summary: str = "", diff: str = "") -> Returned:
+    return Returned(each, ToolResult(each.id, (Text(text),), each.name, is_error), summary, diff)
+
+
+def test_a_call_that_is_being_written_says_so() -> None:
+    painter = Painter()
+    assert painter.show(CallStarted("1", "write_file"), CallDelta("{"), CallDelta('"')) == [
+        "Calling write_file ... (2 tokens)"
+    ]
+    assert painter.show(CallEnded(call(1, "write_file"))) == ["[Tool Call: write_file(n=1)]"]
+
+
+def test_calls_that_run_have_a_line_each_that_becomes_the_result() -> None:
+    one, two = call(1), call(2)
+    painter = Painter(width=60, frame_s=0.01)
+
+    def shown() -> list[str]:
+        painter.answer.tick()
+        return [_SPINNER.sub("* 0 s", line) for line in painter.terminal.lines]
+
+    painter.show(Started("m"), TextDelta("I look."), *made(one, two), Finished("tool_calls"))
+    heads = ["I look.", "", "[Tool Call: f(n=1)]"]
+    assert shown() == [*heads, "* 0 s", "[Tool Call: f(n=2)]", "* 0 s"]
+    painter.show(Working(two, "12 of 30"), Working(one, "compiling\n\x1b[31mred"))
+    assert shown() == [*heads, "* 0 s · compiling red", "[Tool Call: f(n=2)]", "* 0 s · 12 of 30"]
+    painter.show(back(two, "second"))
+    assert shown() == [*heads, "* 0 s · compiling red", "[Tool Call: f(n=2)]", "[Tool Result: second]"]
+    painter.show(back(one, "first"))
+    results = [*heads, "[Tool Result: first]", "[Tool Call: f(n=2)]", "[Tool Result: second]"]
+    assert shown() == results
+    assert painter.finish(Started("m"), TextDelta("So.")) == [*results, "", "So."]
+
+
+def test_a_spinner_turns_without_any_event_and_rewrites_its_line_alone() -> None:
+    painter = Painter(width=60, frame_s=0.1)
+    painter.show(*made(call(1)), Finished("tool_calls"))
+    before = painter.terminal.lines
+    painter.terminal.n_rewritten = 0
+    painter.answer.tick()
+    assert painter.terminal.lines[0] == before[0]
+    assert painter.terminal.lines[1] != before[1]
+    assert painter.terminal.n_rewritten == 1
+
+
+def test_what_is_said_behind_a_call_comes_behind_its_line() -> None:
+    one, two = call(1), call(2)
+    events = (*made(one, two), TextDelta("Wait."), Finished("tool_calls"), back(one, "1"), back(two, "2"))
+    assert Painter(width=60).finish(*events) == [
+        "[Tool Call: f(n=1)]",
+        "[Tool Call: f(n=2)]",
+        "",
+        "Wait.",
+        "",
+        "[Tool Result: 1]",
+        "[Tool Result: 2]",
+    ]
+
+
+def test_a_turn_that_is_stopped_leaves_the_calls_that_ran() -> None:
+    painter = Painter(width=60)
+    shown = painter.finish(*made(call(1), call(2)), Finished("tool_calls"), back(call(1), "done"))
+    assert shown == ["[Tool Call: f(n=1)]", "[Tool Result: done]", "[Tool Call: f(n=2)]"]
+    assert painter.show() == shown
+
+
+def test_calls_that_are_equal_get_a_result_each() -> None:
+    one, again = call(1), call(1)
+    shown = Painter(width=60).finish(*made(one, again), Finished("tool_calls"), back(again, "b"), back(one, "a"))
+    assert shown == ["[Tool Call: f(n=1)]", "[Tool Result: a]", "[Tool Call: f(n=1)]", "[Tool Result: b]"]
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 20, 33, 200])
+@pytest.mark.parametrize("height", [1, 3, 30])
+def test_no_terminal_is_too_small(width: int, height: int) -> None:
+    painter = Painter(width=width, height=height)
+    long = "\n".join(f"{n}: 日本語 {'x' * n}" for n in range(50))
+    painter.show(*deltas(cuts(SAMPLE, [30])), *made(call(1), call(2)), Finished("tool_calls"), Working(call(2), long))
+    painter.finish(back(call(1), long, diff="+" + long), back(call(2), long, is_error=True), Progress(1, 2))
+    assert painter.terminal.lines
+
+
+def test_colours_can_be_off() -> None:
+    painter = Painter(no_color=True)
+    painter.finish(*deltas([SAMPLE]), *made(call(1)), back(call(1), "a\nb\nc", is_error=True, diff="+a\n-b"))
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|4[0-7])m", painter.terminal.raw)
+
+
+def test_silence_shows_a_spinner_that_goes_away() -> None:
+    painter = Painter(width=60, frame_s=0.4)
+    painter.show(Started("m"), TextDelta("I look."))
+    for _ in range(3):
+        painter.answer.tick()
+    assert painter.terminal.lines[:2] == ["I look.", ""]
+    assert _SPINNER.fullmatch(painter.terminal.lines[2])
+    assert painter.show(TextDelta(" Yes.")) == ["I look. Yes."]
+    assert painter.finish() == ["I look. Yes."]
+    for _ in range(9):
+        painter.answer.tick()
+    assert painter.terminal.lines == ["I look. Yes."]

@@ -172,7 +172,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
     assert done.returncode == 0
     told = done.stdout
     for piece in (
-        "/save FILE",
+        "/save [NAME|FILE]",
         "There is nothing to take back.",
         "There is nothing to ask again.",
         "System prompt: Be brief.",
@@ -182,7 +182,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
         "4 messages",
         "Saved 4 messages to talk.md",
         "talk.md cannot be written: File exists",
-        "Say where: /save FILE",
+        "goes on with it.",
         "0 messages",
         "did you mean /help?",
     ):

@@ -1,29 +1,32 @@
 """One answer on its way into a pipe or a program, and what all ways of showing a stream of events share.
 
-    PlainAnswer     the text, exactly; calls in a line of their own
+    PlainAnswer     the text, exactly; calls and their results in lines of their own
     JsonAnswer      one JSON object per event
     MarkdownAnswer  for a person at a terminal: `live.py`
 
-Each takes the events of one stream through `feed` and is closed at its end, however it ends. Not here: what is written
+Each takes the events of one turn through `feed` and is closed at its end, however it ends. Not here: what is written
 before and after (`render.py`). rich is not imported: a script that asks one question should not wait for it.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Protocol
 
-from shepherd.agent.session import Returned
+from shepherd.agent.turn import Happening, Returned, Working
 from shepherd.core import (
     BadCall,
     CallDelta,
     CallEnded,
     CallStarted,
-    Event,
     Evicted,
     Finished,
+    Image,
     Progress,
     ReasoningDelta,
     Started,
@@ -33,7 +36,7 @@ from shepherd.core import (
     ToolResult,
 )
 
-EVENT_NAMES: dict[type[Event | Returned], str] = {
+EVENT_NAMES: dict[type[Happening], str] = {
     Started: "started",
     Progress: "progress",
     Evicted: "evicted",
@@ -42,6 +45,7 @@ EVENT_NAMES: dict[type[Event | Returned], str] = {
     CallStarted: "call_started",
     CallDelta: "call_delta",
     CallEnded: "call_ended",
+    Working: "tool_working",
     Returned: "tool_result",
     Finished: "finished",
 }
@@ -51,9 +55,9 @@ Write = Callable[[str], None]
 
 
 class Answer(Protocol):
-    """Shows one stream of events."""
+    """Shows one turn."""
 
-    def feed(self, event: Event | Returned) -> None:
+    def feed(self, event: Happening) -> None:
         """Take the next event."""
         ...
 
@@ -66,8 +70,16 @@ class Answer(Protocol):
         ...
 
 
+# -- text that is safe to show ----------------------------------------------------------------------------------------
+
 _HIDDEN: dict[int, int | None] = {code: 0x2400 + code for code in range(0x20) if code not in {0x09, 0x0A}}
 _HIDDEN |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD), 0x0D: None}  # None deletes
+# What makes a line read otherwise than it is: overriding marks of direction, line ends that only some know, halves.
+_HIDDEN |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], 0xFFFD)
+_HIDDEN |= dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
+"""What programs write to colour their output or to steer the terminal."""
 
 
 def clean(text: str) -> str:
@@ -75,27 +87,172 @@ def clean(text: str) -> str:
     return text.translate(_HIDDEN)
 
 
-def call_line(call: ToolCall | BadCall) -> str:
-    """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`."""
+def readable(text: str) -> str:
+    """The output of a program as a terminal would show it, without its colours; lines end with a line feed."""
+    lines = _ESCAPE.sub("", text).split("\n")
+    # Progress bars write over their line: what stands there in the end is behind the last carriage return.
+    return "\n".join(clean(line.rstrip("\r").rpartition("\r")[2]).expandtabs(4) for line in lines)
+
+
+def one_line(text: str) -> str:
+    """The same in one line: every run of white space is one space."""
+    return " ".join(readable(text).split())
+
+
+def n_columns(text: str) -> int:
+    """How wide a terminal shows it."""
+    return len(text) if text.isascii() else sum(map(_n_columns, text))
+
+
+def _n_columns(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def cut(text: str, width: int) -> str:
+    """`text`, or, if that is wider than `width` columns, its beginning and `…`."""
+    if n_columns(text) <= width:
+        return text
+    used = 1  # the mark's
+    for at, character in enumerate(text):
+        used += _n_columns(character)
+        if used > width:
+            return text[:at] + "…" * (width > 0)
+    return text
+
+
+# -- calls and results ------------------------------------------------------------------------------------------------
+
+LINE_WIDTH = 80
+"""Columns of a call's or a result's line; `--json` has all of it."""
+_LEAST_VALUE = 12
+"""Columns that an argument has at least, however many there are."""
+_LOOKED_AT = 4 * 1024
+"""Characters of a result that are looked at for one line."""
+
+
+@lru_cache(maxsize=16)  # a call that runs is drawn again and again, and may hold a whole file
+def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
+    """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`; of the longest arguments, the
+    beginnings."""
     if isinstance(call, BadCall):
-        return f"[Tool Call: {call.name or '?'} could not be read: {call.error}]"
+        return one_line(f"[Tool Call: {call.name or '?'} could not be read: {call.error}]")
+    head, tail = f"[Tool Call: {one_line(call.name)}(", ")]"
+    room = max(1, width - n_columns(head) - n_columns(tail))
+    values = arguments(call)
+    if values is None:
+        return f"{head}{cut(one_line(call.arguments), room)}{tail}"
+    inside = ", ".join(f"{name}={value}" for name, value in _fitted(values, room).items())
+    return f"{head}{cut(inside, room)}{tail}"
+
+
+def arguments(call: ToolCall) -> dict[str, str] | None:
+    """The arguments of a call, each as one line of JSON; None when they are no JSON object."""
     try:
-        arguments = json.loads(call.arguments)
-        inside = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    except (ValueError, AttributeError):
-        inside = call.arguments
-    return f"[Tool Call: {call.name}({inside})]"
+        return {one_line(name): _json(value) for name, value in json.loads(call.arguments).items()}
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
-LONGEST_RESULT = 300
-"""Characters of a result that a person is shown."""
+def _json(value: Any) -> str:
+    return clean(json.dumps(value, ensure_ascii=False))
 
 
-def result_line(result: ToolResult) -> str:
-    """A tool's result as one line, such as `[Tool Result: {"value": "blue"}]`; a long one is shortened."""
-    text = " ".join("".join(part.text for part in result.parts if isinstance(part, Text)).split())
-    shown = text if len(text) <= LONGEST_RESULT else f"{text[:LONGEST_RESULT]}… ({len(text)} characters)"
-    return f"[Tool Result: {shown}]"
+def _fitted(values: dict[str, str], room: int) -> dict[str, str]:
+    """The longest values cut, all to the same width, so that the short ones stay whole."""
+    widths = [n_columns(value) for value in values.values()]
+    room -= sum(n_columns(name) + len("=, ") for name in values) - len(", ")
+    levels = range(max(room, _LEAST_VALUE), _LEAST_VALUE, -1)
+    most = next((level for level in levels if sum(min(width, level) for width in widths) <= room), _LEAST_VALUE)
+    return {name: _cut_value(value, most) for name, value in values.items()}
+
+
+def _cut_value(value: str, width: int) -> str:
+    if n_columns(value) <= width:
+        return value
+    return cut(value, width - 1) + '"' if value.startswith('"') else cut(value, width)
+
+
+def said(result: ToolResult) -> str:
+    """What a result says, in full; an image in a few words."""
+    return "".join(part.text if isinstance(part, Text) else f"[{_named(part)}]" for part in result.parts)
+
+
+def _named(image: Image) -> str:
+    size = "" if image.data is None else f", {len(image.data):,} bytes"
+    return f"image {image.media_type or image.url or ''}".strip() + size
+
+
+def result_line(returned: Returned, width: int = LINE_WIDTH) -> str:
+    """A tool's result as one line, such as `[Tool Result: {"value": "blue"}]`: all of it where that is short and has
+    changed no file, else what the tool wants a person to read, else its beginning."""
+    head, tail = "[Tool Result: ", "]"
+    room = max(1, width - len(head) - len(tail))
+    text = said(returned.result).strip()
+    inside = one_line(text[:_LOOKED_AT]) or "(empty)"
+    is_short = "\n" not in text and len(text) <= _LOOKED_AT and n_columns(inside) <= room
+    summary = one_line(returned.summary)
+    is_excerpt = inside.startswith(summary.removesuffix("…"))  # what calls have for one whose tool says nothing better
+    if not is_excerpt and not returned.result.is_error and (returned.diff or not is_short):
+        inside = summary
+    return f"{head}{cut(inside, room)}{tail}"
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    """A call that is waited for."""
+
+    call: ToolCall | BadCall
+    is_told: bool = False
+    """Its own line has been shown."""
+    line: str = ""
+    """What it said last."""
+    returned: Returned | None = None
+
+
+class OpenCalls:
+    """The calls of one answer. Whatever comes first, they are shown in order, each with its result right behind it."""
+
+    def __init__(self) -> None:
+        self.calls: list[OpenCall] = []
+
+    def add(self, call: ToolCall | BadCall) -> None:
+        self.calls.append(OpenCall(call))
+
+    def work(self, event: Working) -> None:
+        if found := self._find(event.call):
+            found.line = event.line
+
+    def end(self, event: Returned) -> None:
+        found = self._find(event.call)
+        if found is None:
+            found = OpenCall(event.call)
+            self.calls.append(found)
+        found.returned = event
+
+    def take(self) -> list[tuple[OpenCall, Returned]]:
+        """Those that can be shown for good with their results; they are open no more."""
+        taken = []
+        while self.calls and (returned := self.calls[0].returned) is not None:
+            taken.append((self.calls.pop(0), returned))
+        return taken
+
+    def untold(self) -> list[OpenCall]:
+        """Those whose own lines have not been shown; they count as told from now on."""
+        found = [each for each in self.calls if not each.is_told]
+        for each in found:
+            each.is_told = True
+        return found
+
+    def _find(self, call: ToolCall | BadCall) -> OpenCall | None:
+        """Ids may be equal, and whole calls, too: the same object if there is one, else the first that is equal."""
+        waiting = [each for each in self.calls if each.returned is None]
+        same = [each for each in waiting if each.call is call] or [each for each in waiting if each.call == call]
+        return same[0] if same else None
+
+
+# -- what leaves the context ------------------------------------------------------------------------------------------
 
 
 def eviction_line(event: Evicted) -> str:
@@ -120,6 +277,9 @@ class Evictions:
         return eviction_line(found) if found.tokens or found.messages else ""
 
 
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
 class PlainAnswer:
     """The text and nothing but the text, for pipes and plain terminals."""
 
@@ -130,16 +290,23 @@ class PlainAnswer:
         self._safe = safe
         self._at_start = True
         self._evictions = Evictions()
+        self._calls = OpenCalls()
 
-    def feed(self, event: Event | Returned) -> None:
+    def feed(self, event: Happening) -> None:
         match event:
             case TextDelta(text=text):
+                self._tell_calls()
                 self._put(clean(text) if self._safe else text)
             case CallEnded(call=call):
-                self._put(f"{'' if self._at_start else chr(10)}{call_line(call)}\n")
-            case Returned(result=result):
-                line = result_line(result)
-                self._put(f"{clean(line) if self._safe else line}\n")
+                self._calls.add(call)
+                if len(self._calls.calls) == 1:  # the next one's line comes behind this one's result
+                    self._tell_calls()
+            case Returned():
+                self._calls.end(event)
+                self._tell_results()
+            case Started():
+                self._tell_calls()
+                self._calls = OpenCalls()
             case Evicted():
                 self._evictions.add(event)
                 self._tell_evictions()
@@ -150,14 +317,31 @@ class PlainAnswer:
         pass
 
     def close(self) -> None:
+        self._tell_calls()
         if not self._at_start:
             self._put("\n")
         self._tell_evictions()
+
+    def _tell_calls(self) -> None:
+        for each in self._calls.untold():
+            self._put_line(call_line(each.call))
+
+    def _tell_results(self) -> None:
+        for each, returned in self._calls.take():
+            if not each.is_told:
+                self._put_line(call_line(each.call))
+            self._put_line(result_line(returned))
+        if self._calls.calls and not self._calls.calls[0].is_told:
+            self._calls.calls[0].is_told = True
+            self._put_line(call_line(self._calls.calls[0].call))
 
     def _tell_evictions(self) -> None:
         # Both may be on one terminal: a notice does not begin in the middle of a line.
         if self._at_start and (line := self._evictions.take()):
             self._notices(line + "\n")
+
+    def _put_line(self, line: str) -> None:
+        self._put(f"{'' if self._at_start else chr(10)}{line}\n")
 
     def _put(self, text: str) -> None:
         if text:
@@ -171,23 +355,35 @@ class JsonAnswer:
     def __init__(self, out: Write) -> None:
         self._out = out
 
-    def feed(self, event: Event | Returned) -> None:
-        if isinstance(event, Returned):
-            said = "".join(part.text for part in event.result.parts if isinstance(part, Text))
-            result = {"call_id": event.result.call_id, "name": event.result.name, "text": said}
-            self._out(json.dumps({"event": "tool_result", **result, "ok": not event.result.is_error}) + "\n")
-            return
-        fields = {"event": EVENT_NAMES[type(event)], **asdict(event)}
-        fields.pop("scores", None)  # nobody asks for them here
-        if isinstance(event, CallEnded):
-            fields["ok"] = isinstance(event.call, ToolCall)
-        self._out(json.dumps(fields, ensure_ascii=False) + "\n")
+    def feed(self, event: Happening) -> None:
+        fields: dict[str, Any]
+        match event:
+            case Returned(call=call, result=result):
+                fields = {"call_id": result.call_id, "name": result.name or call.name, "text": said(result)}
+                fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
+            case Working(call=call, line=line):
+                fields = {"call_id": call.id, "name": call.name, "line": line}
+            case _:
+                fields = asdict(event)
+                fields.pop("scores", None)  # nobody asks for them here
+                if isinstance(event, CallEnded):
+                    fields["ok"] = isinstance(event.call, ToolCall)
+        told = {"event": EVENT_NAMES[type(event)], **fields}
+        # Names of files may hold what no UTF-8 can: those become escapes, as JSON has them.
+        self._out(_LONELY.sub(_escape, json.dumps(told, ensure_ascii=False)) + "\n")
 
     def tick(self) -> None:
         pass
 
     def close(self) -> None:
         pass
+
+
+_LONELY = re.compile(r"[\ud800-\udfff]")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def bar(done: float, total: float, width: int = 16) -> str:

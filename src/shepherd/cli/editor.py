@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer, WordCompleter
+from prompt_toolkit.buffer import CompletionState
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+if TYPE_CHECKING:
+    from shepherd.cli.completion import Offer
 
 PLACEHOLDER = "Type a message; /help shows the commands"
 _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
 
 
-def make_session(prompt: str, commands: Mapping[str, str]) -> PromptSession[str]:
-    """A session that asks with `prompt` and completes `commands` (name -> what it does)."""
+def make_session(prompt: str) -> PromptSession[str]:
+    """A session that asks with `prompt`."""
     return PromptSession(
         [("ansigreen", prompt)],  # coloured, because prompt_toolkit draws no space that has no style
         history=_history(),
         multiline=True,
         key_bindings=_keys(),
-        completer=_completer(commands),
         complete_while_typing=True,
+        complete_in_thread=True,  # folders and saved conversations are read for it
         prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
         reserve_space_for_menu=4,
     )
@@ -54,6 +59,27 @@ def _keys() -> KeyBindings:
                 buffer.delete_before_cursor()
             buffer.insert_text("\n")
 
+    @keys.add("tab")
+    def _complete(event: KeyPressEvent) -> None:
+        """What there is alone to choose from is taken, so that Enter sends it; else as far as all agree, then in turn.
+
+        At once, and not when the menu is ready: who types fast would have sent half a word.
+        """
+        buffer = event.current_buffer
+        state = buffer.complete_state
+        if state is not None and state.complete_index is not None:
+            buffer.complete_next()
+            return
+        asked = CompleteEvent(completion_requested=True)
+        found = list(buffer.completer.get_completions(buffer.document, asked)) or (state.completions if state else [])
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif found and (common := get_common_complete_suffix(buffer.document, found)):
+            buffer.insert_text(common)
+        elif found:
+            buffer.complete_state = CompletionState(buffer.document, found)
+            buffer.go_to_completion(0)
+
     @keys.add("escape", "enter")
     def _new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
@@ -69,16 +95,18 @@ def _keys() -> KeyBindings:
     return keys
 
 
-class _FirstWord(WordCompleter):
-    """Completes commands, and nothing in the middle of a message."""
-
-    def get_completions(self, document: Document, complete_event: object):  # type: ignore[no-untyped-def]  # as the base
-        if document.text.startswith("/") and " " not in document.text_before_cursor:
-            yield from super().get_completions(document, complete_event)  # type: ignore[arg-type]  # as the base
+def make_completer(offers: Callable[[str], Iterable[Offer]]) -> Completer:
+    """Completes with what `offers` has for the text before the cursor."""
+    return _Completer(offers)
 
 
-def _completer(commands: Mapping[str, str]) -> Completer:
-    return _FirstWord(list(commands), meta_dict=dict(commands), sentence=True)
+class _Completer(Completer):
+    def __init__(self, offers: Callable[[str], Iterable[Offer]]) -> None:
+        self._offers = offers
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        for offer in self._offers(document.text_before_cursor):
+            yield Completion(offer.text, -offer.n_replaced, display_meta=offer.note)
 
 
 def _history() -> History:

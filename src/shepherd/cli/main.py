@@ -137,6 +137,9 @@ def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _PROMPT = click.Option(["-p", "--prompt"], metavar="TEXT", help="Answer this and leave.")
 _JSON_EVENTS = click.Option(["--json", "as_json"], is_flag=True, help="Print one event per line, for programs.")
+_CONTINUE = click.Option(["--continue", "go_on"], is_flag=True, help="Go on with the newest saved conversation.")
+_RESUME = click.Option(["--resume"], metavar="NAME", help="Go on with this saved conversation; /load lists them.")
+_CHAT = (_PROMPT, _JSON_EVENTS, _CONTINUE, _RESUME)
 _JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs.")
 
 
@@ -149,7 +152,7 @@ def _model_argument() -> click.Argument:
     invoke_without_command=True,
     context_settings=_HELP,
     subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
-    params=[_PROMPT, _JSON_EVENTS],
+    params=[*_CHAT],
     epilog="Start with 'shepherd' alone: it chats with a tiny model that needs no download.",
 )
 @click.option(
@@ -161,16 +164,21 @@ def _model_argument() -> click.Argument:
     help="Show the version and leave.",
 )
 @click.pass_context
-def cli(ctx: click.Context, /, prompt: str | None, as_json: bool, **_shared: Any) -> None:
+def cli(
+    ctx: click.Context, /, prompt: str | None, as_json: bool, go_on: bool, resume: str | None, **_shared: Any
+) -> None:
     """Runs language models on your own machine: a chat in the terminal, and a server for other programs."""
     if ctx.invoked_subcommand is None:
         ctx.meta[_BARE] = True
         _talk(ctx, None, prompt, as_json)
-    elif ctx.invoked_subcommand not in {"chat"} and (prompt is not None or as_json):
-        ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
+    elif ctx.invoked_subcommand not in {"chat"}:
+        if prompt is not None or as_json:
+            ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
+        if go_on or resume is not None:
+            ctx.fail("--continue and --resume belong to the chat.")
 
 
-@cli.command(shown=("Model", "Answers", "Tools", "Messages"), params=[_model_argument(), _PROMPT, _JSON_EVENTS])
+@cli.command(shown=("Model", "Answers", "Tools", "Messages"), params=[_model_argument(), *_CHAT])
 @click.pass_context
 def chat(ctx: click.Context, /, model_word: str | None, prompt: str | None, as_json: bool, **_shared: Any) -> None:
     """Chat with a model, or answer one prompt.
@@ -184,15 +192,15 @@ def chat(ctx: click.Context, /, model_word: str | None, prompt: str | None, as_j
 def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_json: bool) -> None:
     options = _options(ctx, model_word)
     if options.get("list_tools"):
-        from shepherd.cli import render
+        from shepherd.cli import tools
 
-        render.show_tools()
+        tools.show_list(options, as_json=as_json)
         return
     from shepherd.cli import chat as conversation
     from shepherd.cli import start
 
     config = start.load_config(options)
-    asked_to_chat = prompt is not None or as_json or not ctx.meta.get(_BARE)
+    asked_to_chat = prompt is not None or as_json or _resumed(ctx) is not None or not ctx.meta.get(_BARE)
     if options.get("server") or (config.serve and not asked_to_chat):
         from shepherd.cli import logs
         from shepherd.cli import serve as server
@@ -200,7 +208,20 @@ def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_jso
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         server.run(config)
         return
-    sys.exit(conversation.run(config, prompt=prompt, as_json=as_json, bare=bool(ctx.meta.get(_BARE))))
+    bare = bool(ctx.meta.get(_BARE))
+    sys.exit(conversation.run(config, prompt=prompt, as_json=as_json, bare=bare, resume=_resumed(ctx)))
+
+
+def _resumed(ctx: click.Context) -> str | None:
+    """The saved conversation to go on with, "" for the newest; None for a new one."""
+    places = (ctx.params, ctx.find_root().params)
+    name = next((name for place in places if (name := place.get("resume")) is not None), None)
+    newest = any(place.get("go_on") for place in places)
+    if newest and name is not None:
+        ctx.fail("--continue and --resume name two conversations; give one.")
+    if name is not None and not name.strip():
+        ctx.fail("--resume needs the name of a conversation; --continue goes on with the newest.")
+    return "" if newest else name
 
 
 @cli.command(shown=("Model", "Answers", "Server", "Tools", "Messages"), params=[_model_argument()])
@@ -282,6 +303,137 @@ def _memory_command(row: memory_options.Row) -> Callable[..., None]:
 
 
 _add_memory_commands()
+
+
+@cli.group("tools", invoke_without_command=True, params=[_JSON])
+@click.pass_context
+def tools_group(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """Show the tools that the model may use, look at one, and carry one out."""
+    if ctx.invoked_subcommand is None:
+        from shepherd.cli import tools
+
+        tools.show_list(_options(ctx, None), as_json=as_json)
+
+
+@tools_group.command("list", shown=("Tools",), params=[_JSON])
+@click.pass_context
+def tools_list(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """List the tools that there are, and say why some of them are off.
+
+    MCP servers are started for it, and stopped again.
+    """
+    from shepherd.cli import tools
+
+    tools.show_list(_options(ctx, None), as_json=as_json)
+
+
+@tools_group.command("show", params=[click.Argument(["name"]), _JSON])
+@click.pass_context
+def tools_show(ctx: click.Context, /, name: str, as_json: bool, **_shared: Any) -> None:
+    """Show what a tool does and which arguments it takes."""
+    from shepherd.cli import tools
+
+    tools.show_one(_options(ctx, None), name, as_json=as_json)
+
+
+@tools_group.command(
+    "run",
+    shown=("Tools",),
+    params=[click.Argument(["name"]), click.Argument(["arguments"], metavar="[ARGUMENTS]...", nargs=-1), _JSON],
+)
+@click.pass_context
+def tools_run(ctx: click.Context, /, name: str, arguments: tuple[str, ...], as_json: bool, **_shared: Any) -> None:
+    """Carry out one call as a model would, and print what it would read.
+
+    ARGUMENTS are one JSON object, or NAME=VALUE for each, or - for JSON from standard input:
+    'shepherd tools run read_file path=notes.txt'. The exit status is 1 when the call fails.
+    """
+    from shepherd.cli import tools
+
+    sys.exit(tools.run(_options(ctx, None), name, arguments, as_json=as_json))
+
+
+@cli.group("mcp", invoke_without_command=True, params=[_JSON])
+@click.pass_context
+def mcp_group(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """Show the MCP servers whose tools the model may use, add, remove and test them."""
+    if ctx.invoked_subcommand is None:
+        from shepherd.cli import mcp
+
+        mcp.show_list(_options(ctx, None), as_json=as_json)
+
+
+@mcp_group.command("list", params=[_JSON])
+@click.pass_context
+def mcp_list(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
+    """List the configured servers."""
+    from shepherd.cli import mcp
+
+    mcp.show_list(_options(ctx, None), as_json=as_json)
+
+
+@mcp_group.command("test", params=[click.Argument(["names"], metavar="[NAME]...", nargs=-1), _JSON])
+@click.pass_context
+def mcp_test(ctx: click.Context, /, names: tuple[str, ...], as_json: bool, **_shared: Any) -> None:
+    """Start servers, show what they offer, and stop them; without a name, all of them.
+
+    The exit status is 1 when one of them fails.
+    """
+    from shepherd.cli import mcp
+
+    sys.exit(mcp.test(_options(ctx, None), names=names, as_json=as_json))
+
+
+_PROJECT = click.Option(["--project"], is_flag=True, help="In the file of this folder, not in your own.")
+
+
+@mcp_group.command(
+    "add",
+    params=[
+        click.Argument(["name"]),
+        click.Argument(["command"], metavar="[-- COMMAND ARGS...]", nargs=-1, type=click.UNPROCESSED),
+        click.Option(["--url"], metavar="URL", help="The server's address, instead of a command."),
+        click.Option(["--env"], metavar="NAME=VALUE", multiple=True, help="A variable for it; may be repeated."),
+        click.Option(["--header", "headers"], metavar="'NAME: VALUE'", multiple=True, help="Sent to the URL."),
+        click.Option(["--cwd"], metavar="DIR", help="The folder that it is started in."),
+        click.Option(["--timeout"], type=click.FloatRange(0.1, 86_400), metavar="S", help="For each request; 60."),
+        _PROJECT,
+    ],
+)
+@click.pass_context
+def mcp_add(ctx: click.Context, /, name: str, command: tuple[str, ...], **asked: Any) -> None:
+    """Add a server to your configuration.
+
+    The command follows two dashes: 'shepherd mcp add files -- npx -y @modelcontextprotocol/server-filesystem .'
+    """
+    from shepherd.cli import mcp_file
+
+    own = {key: asked[key] for key in ("url", "env", "headers", "cwd", "timeout", "project")}
+    mcp_file.add(_options(ctx, None), name=name, command=command, **own)
+
+
+@mcp_group.command("remove", params=[click.Argument(["name"]), _PROJECT])
+@click.pass_context
+def mcp_remove(ctx: click.Context, /, name: str, project: bool, **_shared: Any) -> None:
+    """Remove a server from your configuration."""
+    from shepherd.cli import mcp_file
+
+    mcp_file.remove(_options(ctx, None), name=name, project=project)
+
+
+@mcp_group.command("serve", shown=("Model", "Tools", "Messages"), params=[_model_argument()])
+@click.pass_context
+def mcp_serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None:
+    """Offer our tools, memory and models to another agent, over standard input and output.
+
+    Everything that is enabled is carried out unasked: it is for the agent to ask its user.
+    """
+    from shepherd.cli import offer, start
+
+    sys.exit(offer.run(start.load_config({**_options(ctx, model_word), "server": True})))
+
+
+cli.add_command(ShepherdCommand("mcp-serve", callback=mcp_serve.callback, params=[_model_argument()], hidden=True))
 
 
 @cli.group("config", invoke_without_command=True)

@@ -1,16 +1,22 @@
 """Markdown for a terminal: where a text may be cut for good, and what one block looks like.
 
+    text ─▶ Flow ─▶ finished pieces, written once │ live pieces, drawn anew when the text goes on
+
 A block (paragraph, list, fence, table) is finished when a whole line after it starts another one: no later text can
 change it. That holds for all of Markdown but reference definitions and raw HTML, which models hardly write and which
-are shown as plain text here. A line break in the source stays a line break: models mean it.
-Not here: the terminal (`screen.py`) and the stream (`render.py`). Pure but for rich, which is heavy: import it late.
+are shown as plain text here. A line break in the source stays a line break: models mean it. Code is long, and most of
+its lines are finished long before its end: see `OpenFence`.
+Not here: the terminal (`screen.py`) and the stream (`live.py`). Pure but for rich, which is heavy: import it late.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -26,26 +32,274 @@ _LINE = re.compile(r".*\n|.+")
 """`splitlines` knows line ends that Markdown does not."""
 
 
-def cut(text: str) -> tuple[list[str], str]:
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines of Markdown that are drawn together."""
+
+    text: str
+    goes_on: bool = False
+    """An item of the list before it: of bullets, every one is a block, so that long lists need not wait for their end.
+    Numbers depend on each other."""
+
+
+def cut(text: str) -> tuple[list[Block], Block]:
     """The finished blocks at the start of `text`, and the rest, which may still change.
 
     Parses the whole of `text`: hand in only what was not finished before.
     """
     end = text.rfind("\n") + 1  # the last line is not complete, so it finishes nothing
-    *finished, rest = blocks(text[:end]) or [""]
-    return finished, rest + text[end:]
+    *finished, rest = blocks(text[:end]) or [Block("")]
+    return finished, Block(rest.text + text[end:], rest.goes_on)
 
 
-def blocks(text: str) -> list[str]:
+def blocks(text: str) -> list[Block]:
     """All blocks of a text that is complete."""
     lines = _LINE.findall(text)
-    return ["".join(lines[start:stop]) for start, stop in pairwise([*_starts(text), len(lines)])]
+    starts = [*_starts(text), (len(lines), False)]
+    return [Block("".join(lines[start:stop]), goes_on) for (start, goes_on), (stop, _) in pairwise(starts)]
 
 
-def _starts(text: str) -> list[int]:
-    """Line numbers at which the top-level blocks begin."""
-    tokens = _PARSER.parse(text)
-    return [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map is not None]
+def _starts(text: str) -> Iterator[tuple[int, bool]]:
+    """Line numbers at which blocks begin, and whether they go on with the list before."""
+    last = -1
+    for token in _PARSER.parse(text):
+        if token.map is None or token.nesting < 0 or token.map[0] == last:
+            continue
+        is_item = token.level == 1 and token.type == "list_item_open" and token.markup in {"-", "*", "+"}
+        if token.level == 0 or is_item:
+            last = token.map[0]
+            yield last, is_item
+
+
+# -- a text on its way ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Lines for the terminal, with their escape codes."""
+
+    lines: list[str]
+    goes_on: bool = False
+    """They belong to the block before them: no empty line in between."""
+
+
+class Flow(Protocol):
+    """One text on its way to the screen."""
+
+    def feed(self, text: str) -> None: ...
+
+    def picture(self) -> tuple[list[Piece], list[Piece]]:
+        """What is finished and was not finished in the last picture, and what is live now."""
+        ...
+
+    def end(self) -> list[Piece]:
+        """What was live, for good: there is no more to come."""
+        ...
+
+
+class PlainFlow:
+    """Text that is no Markdown, in one style: every line is finished that another one follows."""
+
+    def __init__(self, console: Console, style: str) -> None:
+        self._console = console
+        self._style = style
+        self._pending = ""
+        self._has_begun = False
+
+    def feed(self, text: str) -> None:
+        self._pending += text
+
+    def picture(self) -> tuple[list[Piece], list[Piece]]:
+        finished = self._take(self._pending.rfind("\n"))
+        return finished, self._pieces(self._pending)
+
+    def end(self) -> list[Piece]:
+        finished = self._take(len(self._pending))
+        self._pending, self._has_begun = "", False
+        return finished
+
+    def _take(self, end: int) -> list[Piece]:
+        text = self._pending[: max(0, end)].rstrip()
+        pieces = self._pieces(text)
+        if pieces:
+            self._pending = self._pending[len(text) + 1 :]
+            self._has_begun = True
+        return pieces
+
+    def _pieces(self, text: str) -> list[Piece]:
+        lines = text.rstrip().split("\n")
+        while not self._has_begun and len(lines) > 1 and not lines[0].strip():
+            del lines[0]
+        rows = [row for line in lines for row in to_rows(Text(line, self._style), self._console)]
+        return [Piece(rows, self._has_begun)] if text.strip() else []
+
+
+class MarkdownFlow:
+    """Markdown: every block is finished that another one follows, and of code nearly every line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pending = ""
+        """What may still change, but for an open fence."""
+        self._goes_on = False
+        """That begins with another item of a list."""
+        self._fence: OpenFence | None = None
+
+    def feed(self, text: str) -> None:
+        self._pending += text
+
+    def picture(self) -> tuple[list[Piece], list[Piece]]:
+        finished = []
+        while pieces := self._next():
+            finished += pieces
+        if self._fence is None:
+            return finished, self._drawn(blocks(self._pending))
+        written, live = self._fence.picture()
+        return [*finished, written], [live]
+
+    def end(self) -> list[Piece]:
+        finished, live = self.picture()
+        if self._fence is not None:
+            live = [self._fence.end()]
+        self._pending, self._goes_on, self._fence = "", False, None
+        return finished + live
+
+    def _next(self) -> list[Piece]:
+        """Blocks that are finished, taken off the text; none when there are no more."""
+        if self._fence is None:
+            done, rest = cut(self._pending)
+            self._pending = rest.text
+            if done:
+                pieces = self._drawn(done)
+                self._goes_on = rest.goes_on
+                return pieces
+            if (found := OpenFence.find(self._pending, self._console)) is None:
+                return []
+            self._fence, self._pending = found
+        behind = self._fence.feed(self._pending)
+        self._pending = behind or ""
+        if behind is None:
+            return []
+        piece = self._fence.end()
+        self._fence = None
+        return [piece]
+
+    def _drawn(self, these: list[Block]) -> list[Piece]:
+        """Pieces of the next blocks."""
+        goes_on = [block.goes_on or (not at and self._goes_on) for at, block in enumerate(these)]
+        return [Piece(draw(block.text, self._console), on) for block, on in zip(these, goes_on, strict=True)]
+
+
+class OpenFence:
+    """A code block at the top level that is still being written. Of its lines, only the last ones are drawn anew.
+
+        ```python
+        lines that were in a window before, and are forgotten
+        lines that are written for good   ┐ the window: what the lexer is given. It begins where
+        lines that are live               ┘ the live lines get the same colours without those before
+
+    So every line costs the same, however many there are.
+    """
+
+    LIVE = 20
+    """Lines that may get other colours by what follows, such as the end of a comment."""
+    _WINDOW = 32
+    """Written lines before the window is moved on; where the colours would change, more and more."""
+    _LARGEST_WINDOW = 320
+    """Then it is moved on whatever the colours."""
+
+    def __init__(self, indent: int, mark: str, language: str, console: Console) -> None:
+        self._console = console
+        self._indent = re.compile(rf" {{0,{indent}}}")
+        self._closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*")
+        self._language = language
+        self._lines: list[str] = []
+        """Of the window, complete ones."""
+        self._partial = ""
+        self._n_written = 0
+        """Of the window."""
+        self._has_begun = False
+        self._next_move = self._WINDOW
+
+    @classmethod
+    def find(cls, text: str, console: Console) -> tuple[OpenFence, str] | None:
+        """The fence that the block at the start of `text` is, and what comes behind its first line; None if it is
+        none, or its first line is not complete."""
+        found = _OPENING.match(text)
+        if found is None:
+            return None
+        return cls(len(found[1]), found[2], _language(found[3]), console), text[found.end() :]
+
+    @property
+    def n_held(self) -> int:
+        """Lines of the window: what a picture costs."""
+        return len(self._lines)
+
+    def feed(self, text: str) -> str | None:
+        """Take the text that follows; what comes behind the end of the block, None before it."""
+        lines = (self._partial + text).split("\n")
+        for at, line in enumerate(lines[:-1]):
+            if self._closing.fullmatch(line):
+                self._partial = ""
+                return "\n".join(lines[at + 1 :])
+            self._lines.append(self._content(line))
+        self._partial = lines[-1]
+        return None
+
+    def picture(self) -> tuple[Piece, Piece]:
+        """Lines that can be written for good, and those that are live behind them."""
+        shown = [*self._lines, *([self._content(self._partial)] if self._partial else [])]
+        n_final = _n_filled(self._lines[: max(self._n_written, len(self._lines) - self.LIVE)])
+        n_final = max(self._n_written, n_final)
+        coloured = _coloured(shown, self._language)
+        live = self._rows(coloured[n_final:])
+        if n_final == self._n_written:
+            return Piece([], self._has_begun), Piece([*self._opening(), *live], self._has_begun)
+        written = Piece([*self._opening(), *self._rows(coloured[self._n_written : n_final])], self._has_begun)
+        self._has_begun = True
+        self._n_written = n_final
+        self._move_on(shown, live)
+        return written, Piece(live, goes_on=True)
+
+    def end(self) -> Piece:
+        """The rest of the block, for good."""
+        if self._partial and not self._closing.fullmatch(self._partial):
+            self._lines.append(self._content(self._partial))
+        shown = self._lines[: _n_filled(self._lines)]
+        rest = _coloured(shown, self._language)[self._n_written :]
+        return Piece([*self._opening(), *self._rows([*rest, _mark()])], self._has_begun)
+
+    def _content(self, line: str) -> str:
+        return self._indent.sub("", line.expandtabs(_TAB), count=1)
+
+    def _opening(self) -> list[str]:
+        return [] if self._has_begun else self._rows([_mark(self._language)])
+
+    def _rows(self, lines: list[Text]) -> list[str]:
+        return [row for line in lines for row in to_rows(line, self._console)]
+
+    def _move_on(self, shown: list[str], live: list[str]) -> None:
+        """Let the window begin at the live lines, if they look the same then."""
+        n_written = self._n_written
+        if n_written < self._next_move:
+            return
+        alone = self._rows(_coloured(shown[n_written:], self._language))
+        if alone == live or n_written >= self._LARGEST_WINDOW:
+            del self._lines[:n_written]
+            self._n_written, self._next_move = 0, self._WINDOW
+        else:
+            self._next_move = n_written + n_written // 2
+
+
+_OPENING = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*\n)|~{3,})(.*)\n")
+
+
+def _n_filled(lines: list[str]) -> int:
+    """How many lines there are without the empty ones at the end: those are not shown."""
+    return next((n for n in range(len(lines), 0, -1) if lines[n - 1]), 0)
+
+
+# -- what it looks like -----------------------------------------------------------------------------------------------
 
 
 def draw(block: str, console: Console) -> list[str]:
@@ -55,8 +309,7 @@ def draw(block: str, console: Console) -> list[str]:
 
 def to_lines(renderable: rich_markdown.Markdown | Text, console: Console) -> list[str]:
     """What the console would print, line by line, without blank lines at the ends or spaces at the right."""
-    rendered = console.render_lines(renderable, console.options.update(height=None), pad=False)
-    lines = [_one_line(segments, console) for segments in rendered]
+    lines = to_rows(renderable, console)
     while lines and not lines[0]:
         lines.pop(0)
     while lines and not lines[-1]:
@@ -64,7 +317,13 @@ def to_lines(renderable: rich_markdown.Markdown | Text, console: Console) -> lis
     return lines
 
 
-def _one_line(segments: list[Segment], console: Console) -> str:
+def to_rows(renderable: rich_markdown.Markdown | Text, console: Console) -> list[str]:
+    """The same with its blank lines."""
+    rendered = console.render_lines(renderable, console.options.update(height=None), pad=False)
+    return [_one_row(segments, console) for segments in rendered]
+
+
+def _one_row(segments: list[Segment], console: Console) -> str:
     while segments and not segments[-1].text.rstrip(" ") and not _is_visible_space(segments[-1]):
         segments = segments[:-1]
     if segments and not _is_visible_space(segments[-1]):
@@ -83,6 +342,36 @@ def _is_visible_space(segment: Segment) -> bool:
     return style is not None and (style.bgcolor is not None or bool(style.reverse) or bool(style.underline))
 
 
+_THEME = Syntax.get_theme("ansi_dark")  # of the terminal's own colours, so that it suits light ones, too
+_TAB = 4
+
+
+def _coloured(lines: list[str], language: str) -> list[Text]:
+    """The lines of a program, each by itself, in colours."""
+    code = "".join(f"{line.expandtabs(_TAB)}\n" for line in lines)
+    text = Text()
+    if (lexer := _lexer(language)) is not None:
+        text.append_tokens((piece, _THEME.get_style_for_token(kind)) for kind, piece in lexer.get_tokens(code))
+    if text.plain != code:  # there is no lexer, or one that leaves something out
+        text = Text(code)
+    return [*text.split("\n")] if lines else []
+
+
+@lru_cache(maxsize=32)
+def _lexer(language: str) -> Any:
+    """Of pygments, which has no types; None where the language is not known."""
+    return Syntax("", language).lexer
+
+
+def _language(info: str) -> str:
+    """The first word behind a fence."""
+    return info.strip().split(" ", maxsplit=1)[0] or "text"
+
+
+def _mark(language: str = "text") -> Text:
+    return Text(f"```{language if language != 'text' else ''}", style="dim")
+
+
 class _Heading(rich_markdown.Heading):
     """A heading at the left margin."""
 
@@ -95,17 +384,15 @@ class _Heading(rich_markdown.Heading):
 class _Code(rich_markdown.CodeBlock):
     """Code without a frame, so that it can be copied; its fence shows where it ends."""
 
+    @classmethod
+    def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
+        return cls(_language(token.info), markdown.code_theme)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        name = self.lexer_name if self.lexer_name != "text" else ""
-        yield Text(f"```{name}", style="dim")
-        yield Syntax(
-            str(self.text).rstrip("\n"),
-            self.lexer_name,
-            theme="ansi_dark",
-            background_color="default",
-            word_wrap=True,
-        )
-        yield Text("```", style="dim")
+        lines = str(self.text).split("\n")
+        yield _mark(self.lexer_name)
+        yield from _coloured(lines[: _n_filled(lines)], self.lexer_name)
+        yield _mark()
 
 
 class _Block(rich_markdown.Markdown):
@@ -119,12 +406,30 @@ class _Block(rich_markdown.Markdown):
     def __init__(self, markup: str) -> None:
         super().__init__("", hyperlinks=False)  # a link's target is shown, not hidden behind its words
         self.parsed = _PARSER.parse(markup)
-        _keep_line_breaks(self.parsed)
+        _adapt(self.parsed)
 
 
-def _keep_line_breaks(tokens: list[Token]) -> None:
+def _adapt(tokens: list[Token]) -> None:
+    """Keep line breaks, and show targets: of images, too, and of links that are their own words, once."""
     for token in tokens:
         if token.type == "softbreak":
             token.type, token.tag = "hardbreak", "br"
+        elif token.type == "image":
+            words, target = token.content, str(token.attrs.get("src", ""))
+            token.type, token.tag, token.children = "text", "", None
+            token.content = f"{words} ({target})" if words else target
         if token.children:
-            _keep_line_breaks(token.children)
+            token.children = _without_echoes(token.children)
+            _adapt(token.children)
+
+
+def _without_echoes(tokens: list[Token]) -> list[Token]:
+    kept: list[Token] = []
+    for token in tokens:
+        if token.type == "link_close" and len(kept) > 1 and kept[-2].type == "link_open":
+            target = str(kept[-2].attrs.get("href", ""))
+            if kept[-1].type == "text" and kept[-1].content in {target, target.removeprefix("mailto:")}:
+                del kept[-2]
+                continue
+        kept.append(token)
+    return kept

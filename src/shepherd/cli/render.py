@@ -9,20 +9,35 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
-from shepherd.agent.session import Returned
+from shepherd.agent.turn import Happening
 from shepherd.cli.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
 from shepherd.cli.screen import Screen
-from shepherd.core import Event, Evicted, Finished, ReasoningDelta, ShepherdError, Started, StopReason, TextDelta, Usage
+from shepherd.core import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    ShepherdError,
+    Started,
+    StopReason,
+    TextDelta,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from shepherd.app import Facts, Loading
+    from shepherd.tools.base import Form, Person, Question, Verdict
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
 _STAGES = {"selftest": "Testing the native library", "weights": "Loading {}", "context": "Making room for {}"}
@@ -51,6 +66,10 @@ class View(Protocol):
         ...
 
     def answer(self) -> Answer: ...
+
+    def person(self) -> Person | None:
+        """Whoever can be asked; None where nobody is there."""
+        ...
 
 
 class TerminalView:
@@ -82,6 +101,30 @@ class TerminalView:
         assert self.screen is not None
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
 
+    def person(self) -> Person | None:
+        return _LatePerson(self)
+
+
+class _LatePerson:
+    """Whoever sits at a terminal. How they are asked is imported when there is something to ask: most conversations
+    begin without."""
+
+    def __init__(self, view: TerminalView) -> None:
+        self._view = view
+
+    @cached_property
+    def _person(self) -> Person:
+        from shepherd.cli.consent import TerminalPerson
+
+        assert self._view.screen is not None
+        return TerminalPerson(self._view.screen)
+
+    async def allow(self, question: Question) -> Verdict:
+        return await self._person.allow(question)
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        return await self._person.fill(form)
+
 
 class PipeView:
     """A program, a file or a plain terminal: text alone, and nothing of ours among it but what `say` is told."""
@@ -108,6 +151,9 @@ class PipeView:
         if self._as_json:
             return JsonAnswer(write)
         return PlainAnswer(write, lambda text: click.echo(text, nl=False, err=True), safe=sys.stdout.isatty())
+
+    def person(self) -> Person | None:
+        return None
 
 
 def _console(stream: TextIO) -> Console:
@@ -153,44 +199,93 @@ def banner(facts: Facts, version: str, n_tools: int = 0) -> list[str]:
 
 
 class Meter:
-    """Measures one answer as it comes."""
+    """Measures one turn as it comes: one answer, or several with calls between them."""
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._first = self._last = 0.0
-        self._usage = Usage()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._first: float | None = None
+        """When the first piece of the turn came."""
+        self._answer_began = self._began
+        """When the prompt of this answer had been read, as far as is known."""
+        self._answer_first: float | None = None
+        """When the first piece of this answer came."""
+        self._n_pieces = 0
+        """Of this answer."""
+        self._seconds = 0.0
+        """From the first piece of an answer to its end, together; tools do not count."""
+        self._n_timed = 0
+        """Tokens that came in those."""
+        self._n_output = self._n_computed = 0
+        self._n_cached: int | None = None
+        """Of the first prompt: what is cached of the later ones, this turn has computed itself."""
+        self._last = Usage()
         self._n_evicted = 0
-        self._reason: StopReason = "end"
+        self._n_calls = self._n_rounds = 0
+        self._has_calls = False
+        self._reason: StopReason | None = None
 
-    def feed(self, event: Event | Returned) -> None:
+    def feed(self, event: Happening) -> None:
         match event:
             case Started(usage=usage):
-                self._usage = usage
-            case Finished(reason=reason, usage=usage):
-                self._usage = usage
-                self._reason = reason
-                self._last = time.monotonic()
-            case TextDelta() | ReasoningDelta():
-                self._first = self._first or time.monotonic()
-            case Evicted(tokens=n_tokens) if self._first:
+                self._last, self._n_evicted = usage, 0
+                self._answer_began, self._answer_first = self._clock(), None
+                self._n_pieces, self._has_calls = 0, False
+            case Progress():
+                self._answer_began = self._clock()
+            case TextDelta() | ReasoningDelta() | CallStarted() | CallDelta():
+                now = self._clock()
+                self._answer_first = now if self._answer_first is None else self._answer_first
+                self._first = now if self._first is None else self._first
+                self._n_pieces += 1
+            case CallEnded():
+                self._n_calls += 1
+                self._n_rounds += not self._has_calls
+                self._has_calls = True
+            case Evicted(tokens=n_tokens) if self._answer_first is not None:
                 self._n_evicted += n_tokens  # those before are not in the prompt's count
+            case Finished(reason=reason, usage=usage):
+                self._reason = reason
+                self._end(usage)
+            case _:
+                pass
 
-    def line(self, n_ctx: int) -> str:
-        """Speed, cache and context of the answer; empty when it did not finish."""
-        if not self._last:
+    def _end(self, usage: Usage) -> None:
+        self._last = usage
+        self._n_output += usage.output
+        self._n_computed += usage.prompt - usage.cache_read
+        self._n_cached = usage.cache_read if self._n_cached is None else self._n_cached
+        if self._answer_first is not None and usage.output > 1:
+            # Calls are held back until they can be read: then the first piece comes when most tokens have been made.
+            is_late = self._n_pieces < usage.output / 2
+            self._seconds += self._clock() - (self._answer_began if is_late else self._answer_first)
+            self._n_timed += usage.output - 1
+
+    def line(self, n_ctx: int, max_rounds: int | None = None) -> str:
+        """Speed, cache, context and calls of the turn; empty when no answer of it finished."""
+        if self._reason is None:
             return ""
-        usage = self._usage
-        parts = [f"{usage.output} tokens"]
-        if usage.output > 1 and self._last > self._first > 0:
-            rate = (usage.output - 1) / (self._last - self._first)
+        parts = [f"{self._n_output} tokens"]
+        if self._seconds > 0:
+            rate = self._n_timed / self._seconds
             parts.append(f"{rate:.{0 if rate >= 100 else 1}f} tokens/s")
-        if self._first:
+        if self._first is not None:
             parts.append(f"first {self._first - self._began:.2f} s")
-        parts.append(f"{usage.prompt - usage.cache_read} new + {usage.cache_read} cached")
-        parts.append(context_line(usage.total - self._n_evicted, n_ctx))
+        parts.append(f"{self._n_computed} new + {self._n_cached} cached")
+        parts.append(context_line(self._last.total - self._n_evicted, n_ctx))
+        if self._n_calls:
+            parts.append(calls_line(self._n_calls, self._n_rounds, max_rounds))
         if self._reason == "length":
             parts.append("cut off by the limit")
         return " · ".join(parts)
+
+
+def calls_line(n_calls: int, n_rounds: int, max_rounds: int | None = None) -> str:
+    """What a turn has used of its rounds, such as `3 calls in 2 of 32 rounds`."""
+    calls = f"{n_calls} call{'' if n_calls == 1 else 's'}"
+    if max_rounds is None:
+        return f"{calls} in {n_rounds} round{'' if n_rounds == 1 else 's'}"
+    return f"{calls} in {n_rounds} of {max_rounds} round{'' if max_rounds == 1 else 's'}"
 
 
 def context_line(n_held: int, n_ctx: int) -> str:
@@ -246,18 +341,6 @@ def result_console() -> Console:
 
     terminal = is_terminal(sys.stdout)
     return Console(file=sys.stdout, force_terminal=terminal, highlight=False, width=None if terminal else 10_000)
-
-
-def show_tools() -> None:
-    """The tools that exist, by group."""
-    from shepherd.tools.groups import GROUPS
-
-    click.echo(f"{sum(map(len, GROUPS.values()))} tools available")
-    for group, specs in GROUPS.items():
-        click.echo(f"{group}:")
-        width = max(len(spec.name) for spec in specs)
-        for spec in specs:
-            click.echo(f"  {spec.name:<{width}}  {spec.description}")
 
 
 def write_error_event(error: ShepherdError) -> None:

@@ -1,122 +1,118 @@
-"""The conversation in the terminal: reads a line, streams the answer, says how it went.
+"""The conversation in the terminal: takes a line, streams the answer, says how it went.
 
-`TerminalReader` edits lines with prompt_toolkit (imported late: it is heavy); `PipeReader` takes them from a pipe. What
-happens between two lines is the same for both. Not here: the /commands (`commands.py`), how answers look
-(`answer.py`, `render.py`) and what a conversation is (`agent/session.py`).
+    Reader ─▶ line ─▶ /command ─────────────▶ Session, Host
+                   └▶ message, its files ─▶ Session.chat ─▶ happenings ─▶ View, Figures ─▶ saved
+
+What happens between two lines is the same for a person and for a pipe. Ctrl-C stops whatever is being done, an answer,
+a tool or a command, and never the program. Not here: the /commands (`commands.py`), how answers look (`answer.py`,
+`render.py`) and what a conversation is (`agent/session.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import difflib
-import re
+import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from shepherd.cli import logs, render
-from shepherd.cli.commands import COMMANDS
+from shepherd.cli import attach, commands, completion, logs, render
+from shepherd.cli.figures import Figures
 from shepherd.cli.signals import handling
-from shepherd.core import ShepherdError
+from shepherd.core import Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
+    from shepherd.agent.saved import Saves
     from shepherd.agent.session import Session
-    from shepherd.app import Facts
+    from shepherd.agent.turn import Happening
+    from shepherd.backends.base import Health, ModelCard
     from shepherd.cli.answer import Answer
+    from shepherd.cli.completion import Offer
+    from shepherd.cli.reader import Reader
+    from shepherd.fleet.talks import Choice, Facts
     from shepherd.memory.store import MemoryStore
+    from shepherd.tools.mcp.servers import Servers
 
-PROMPT = "> "
 _TICK_S = 1 / 15
+_PATIENCE_S = 2.0
+"""How long a completion waits for an MCP server."""
+
+T = TypeVar("T")
 
 
-class Reader(Protocol):
-    """Where the user's lines come from."""
+class Host(Protocol):
+    """What a conversation needs of the program around it: `App`."""
 
-    is_person: bool
-    """Whether someone is there who reads hints and presses Ctrl-C."""
+    @property
+    def servers(self) -> Servers | None:
+        """The MCP servers; None without any."""
+        ...
 
-    async def read(self) -> str | None:
-        """The next message or command; None at the end of input.
+    def facts(self) -> Facts: ...
 
-        Raises: `KeyboardInterrupt` when the user broke off at an empty prompt.
+    def health(self) -> Health: ...
+
+    def models(self) -> Sequence[ModelCard]: ...
+
+    def choices(self) -> Sequence[Choice]:
+        """What can be switched to."""
+        ...
+
+    async def switch(self, session: Session, name: str) -> Facts:
+        """Unload what answers now, load what has this name, and go on with it.
+
+        Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
         """
         ...
 
+    def saves(self) -> Saves | None:
+        """Where conversations are kept; None = they are not."""
+        ...
 
-class PipeReader:
-    """One message per line of standard input."""
-
-    is_person = False
-
-    async def read(self) -> str | None:
-        render.write(PROMPT)
-        # Nothing else runs meanwhile, so this may block; Ctrl-C must then come through as it does everywhere.
-        with handling(signal.SIGINT, signal.default_int_handler):
-            line = sys.stdin.readline()
-        if not line:
-            render.write("\n")
-            return None
-        return line.rstrip("\r\n")
-
-
-class TerminalReader:
-    """A line editor with history and completion."""
-
-    is_person = True
-
-    def __init__(self) -> None:
-        from shepherd.cli import editor
-
-        self._session = editor.make_session(PROMPT, {name: command.help for name, command in COMMANDS.items()})
-        self._placeholder: str | None = editor.PLACEHOLDER
-
-    async def read(self) -> str | None:
-        from prompt_toolkit.formatted_text import HTML
-
-        placeholder = HTML(f"<style fg='ansibrightblack'>{self._placeholder}</style>") if self._placeholder else ""
-        try:
-            text = await self._session.prompt_async(placeholder=placeholder, handle_sigint=False)
-        except EOFError:
-            return None
-        self._placeholder = None
-        return text
+    def memory(self, user: str | None) -> MemoryStore | None: ...
 
 
 class Repl:
-    """One session between a reader and a view, until the input ends or `/quit`."""
+    """One session between a reader and a view, until the input ends or `/exit`."""
 
     def __init__(
-        self,
-        facts: Facts,
-        session: Session,
-        view: render.View,
-        reader: Reader,
-        *,
-        n_held: Callable[[], int],
-        memory: MemoryStore | None = None,
+        self, host: Host, session: Session, view: render.View, reader: Reader, *, max_rounds: int | None = None
     ) -> None:
-        self.facts = facts
-        self.n_held = n_held
-        """How many tokens the cache holds now."""
+        """`max_rounds`: how many a turn may have, to be told beside those that it had."""
+        self.host = host
         self.session = session
-        self.memory = memory
-        """What is kept of this and other conversations; None = nothing is."""
         self.view = view
+        self.reader = reader
+        self.memory = host.memory(session.user)
+        """What is kept of this and other conversations; None = nothing is."""
+        self.saves = host.saves()
+        self.name = ""
+        """Under which it is saved; empty before it is."""
+        self.figures = Figures()
+        self.beside: list[Text] = []
+        """What goes along with the next message: resources that were asked for."""
+        self.turned: dict[str, bool] = {}
+        """Tools that were switched on or off in this conversation."""
         self.is_over = False
-        self._reader = reader
         self._has_failed = False
-        self._answering: asyncio.Task[None] | None = None
+        self._max_rounds = max_rounds
+        self._busy: asyncio.Task[None] | None = None
+        self._cannot_save = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.get_ident()
 
     async def run(self) -> int:
         """Converse; the exit status: 1 when a message of a pipe could not be answered."""
-        loop = asyncio.get_running_loop()
-        person = self._reader.is_person
-        with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop_answer)), _quiet_keyboard(person):
+        self._loop = loop = asyncio.get_running_loop()
+        person = self.reader.is_person
+        quiet = _quiet_keyboard(self.reader.has_editor)
+        with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not self.is_over:
                 try:
-                    line = await self._reader.read()
+                    line = await self.reader.read(self.offers)
                 except KeyboardInterrupt:
                     if not person:
                         raise
@@ -127,59 +123,124 @@ class Repl:
                 await self._take(line)
         return int(self._has_failed and not person)
 
-    def _stop_answer(self) -> None:
+    def _stop(self) -> None:
         """Ctrl-C. Once per answer: a second one must not break into the tidying up, nor end the program."""
-        if self._answering is not None:
-            self._answering.cancel()
-            self._answering = None
+        if self._busy is not None:
+            self._busy.cancel()
+            self._busy = None
 
     async def _take(self, line: str) -> None:
+        """Do what a line says, whatever comes of it."""
         if not line.strip():
             return
-        word, _, argument = line.partition(" ")
-        if not re.fullmatch(r"/[a-z?]+", word):  # a path such as /etc/hosts is a message
-            await self.turn(line.strip())
-        elif word in COMMANDS:
-            try:
-                await COMMANDS[word].run(self, argument.strip())
-            except ShepherdError as error:
-                self.view.fail(error)
-        else:
-            near = difflib.get_close_matches(word, COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "/help lists them."
-            self.view.say(f"There is no command {word}; {hint}", style="red")
-
-    async def turn(self, text: str) -> None:
-        """Say `text` and show the answer; Ctrl-C stops the answer, not the program."""
-        meter = render.Meter()
-        self._answering = task = asyncio.create_task(self._stream(text, meter))
-        handler = logs.current()
-        handler.screen = self.view.screen
+        is_command = commands.is_command(line)
+        self._busy = task = asyncio.create_task(commands.run(self, line) if is_command else self.say(line.strip()))
         try:
             await task
         except asyncio.CancelledError:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise  # not the answer is to end but the program
             self.view.say("[stopped]", style="yellow")
-            return
+        except ShepherdError as error:
+            if is_command:  # it is what the command has to say
+                self.tell(error.message, "red")
+            else:
+                self._has_failed = True
+                self.view.fail(error)
+        finally:
+            self._busy = None
+
+    def offers(self, before: str) -> Iterable[Offer]:
+        """What Tab offers behind this text."""
+        return completion.offers(self, commands.COMMANDS, before)
+
+    # turns
+
+    async def say(self, text: str) -> None:
+        """Say `text`, with the files that it names, and show the answer.
+
+        Raises: `InvalidRequest` for a file that cannot go along.
+        """
+        parts = await asyncio.to_thread(self.parts, text)
+        if await self.play(self.session.chat((*self.beside, *parts))):
+            self.beside = []
+            await self._offer_to_keep(text)
+
+    def parts(self, text: str) -> tuple[Text | Image, ...]:
+        """`text` and the files that it names. Raises: `InvalidRequest` for one that cannot go along."""
+        return attach.parts(text, self.host, self.session.n_ctx)
+
+    async def play(self, happenings: AsyncGenerator[Happening, None]) -> bool:
+        """Show a turn as it happens, its error as well, and save the conversation; whether there is an answer."""
+        meter = render.Meter()
+        handler = logs.current()
+        handler.screen = self.view.screen
+        self.figures.begin()
+        try:
+            await self._show(happenings, meter)
         except ShepherdError as error:
             self._has_failed = True
             self.view.fail(error)
-            return
+            return False
         finally:
-            self._answering = None
+            self.figures.end()
             handler.screen = None
-        if not self._reader.is_person:
-            return
-        if line := meter.line(self.session.n_ctx):
+            await self.keep()
+        if self.reader.is_person and (line := meter.line(self.session.n_ctx, self._max_rounds)):
             self.view.say(line, style="dim")
-        await self._offer_to_keep(text)
+        return True
+
+    async def _show(self, happenings: AsyncGenerator[Happening, None], meter: render.Meter) -> None:
+        answer = self.view.answer()
+        try:
+            async with aclosing(happenings), _ticking(answer):
+                async for happening in happenings:
+                    meter.feed(happening)
+                    self.figures.feed(happening)
+                    answer.feed(happening)
+        finally:
+            answer.close()
+
+    async def keep(self) -> None:
+        """Save the conversation; what does not work is said once."""
+        if self.saves is None or not self.session.messages:
+            return
+        try:
+            self.name = await asyncio.to_thread(self.saves.save, self.session.to_saved(), self.name)
+        except (ShepherdError, OSError) as error:
+            if not self._cannot_save:
+                self.view.say(f"This conversation cannot be saved: {error}", style="yellow")
+            self._cannot_save = True
+
+    async def change(self, text: str) -> None:
+        """Ask `text` in place of the last question. Raises: `InvalidRequest` for a file that cannot go along."""
+        await self.play(self.session.edit(await asyncio.to_thread(self.parts, text)))
+
+    @contextmanager
+    def loading(self, name: str) -> Iterator[None]:
+        """Within the block, records of the log do not tear what shows how far loading is."""
+        if name and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log tells it
+            sys.stderr.write(f"Loading provider: {name}\n")
+            sys.stderr.flush()
+        handler = logs.current()
+        handler.screen = self.view.screen
+        try:
+            yield
+        finally:
+            self.view.loaded()
+            handler.screen = None
+
+    def begin_anew(self) -> None:
+        """Nothing is known any more of the conversation before: it is another one now."""
+        self.figures = Figures()
+        self.beside = []
+        self.name = ""
 
     async def _offer_to_keep(self, text: str) -> None:
         """What sounds like a standing instruction is noted, and kept if the user says so."""
         from shepherd.memory.injection.profile import candidates
 
-        if self.memory is None:
+        if self.memory is None or not self.reader.is_person:
             return
         try:
             for found in candidates(text):
@@ -189,15 +250,58 @@ class Repl:
         except ShepherdError as error:
             self.view.fail(error)
 
-    async def _stream(self, text: str, meter: render.Meter) -> None:
-        answer = self.view.answer()
+    # what commands need
+
+    def tell(self, text: str = "", style: str = "") -> None:
+        """A line of ours."""
+        self.view.say(text, style=style)
+
+    def note(self, text: str) -> None:
+        """A line of ours that matters less."""
+        self.view.say(text, style="dim")
+
+    def draw(self, line: Sequence[tuple[str, str]]) -> None:
+        """A line of pieces, each with its style."""
+        if isinstance(self.view, render.TerminalView):
+            from rich.text import Text as Styled
+
+            self.view.console.print(Styled.assemble(*line, no_wrap=True), soft_wrap=True)
+        else:
+            self.view.say("".join(text for text, _ in line).rstrip())
+
+    @property
+    def width(self) -> int:
+        """Columns that a line may have."""
+        return self.view.console.width if isinstance(self.view, render.TerminalView) else 100
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether only ASCII is drawn: nobody knows who reads it."""
+        return not isinstance(self.view, render.TerminalView)
+
+    def wait_for(self, asked: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it, for a thread that completes what is typed; None when that takes too long or fails."""
+        if self._loop is None or self._thread == threading.get_ident():  # the loop's own thread cannot wait for it
+            asked.close()
+            return None
+        future = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:
-            async with aclosing(self.session.chat(text)) as events, _ticking(answer):
-                async for event in events:
-                    meter.feed(event)
-                    answer.feed(event)
-        finally:
-            answer.close()
+            return future.result(_PATIENCE_S)
+        except (ShepherdError, TimeoutError):
+            future.cancel()
+            return None
+
+    def last_question(self) -> str | None:
+        """What the user said last, in his own words."""
+        for message in reversed(self.session.messages):
+            if message.role == "user":
+                return words_of(message)
+        return None
+
+
+def words_of(message: Message) -> str:
+    """What somebody said, without what was put beside it."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
 
 
 @asynccontextmanager

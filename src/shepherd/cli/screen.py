@@ -5,19 +5,29 @@
     live line 2
     ▌cursor          ◀ always at the start of the line below the live ones
 
-Every change is one write, and equal lines are not written again, so nothing flickers. Not here: what the lines say.
+Every change is one write, and equal lines are not written again, so nothing flickers. Somebody who has to be asked gets
+the `front`: what is written meanwhile waits behind. Not here: what the lines say.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _UP, _ERASE_LINE, _ERASE_BELOW = "\x1b[{}A", "\x1b[2K", "\x1b[J"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Front(Protocol):
+    """As `Screen.update`."""
+
+    def __call__(self, finished: Sequence[str], live: Sequence[str] = ()) -> None: ...
 
 
 class Screen:
@@ -28,12 +38,47 @@ class Screen:
         self._live: list[str] = []
         self._width = console.width
         self._lock = threading.RLock()
+        self._behind: tuple[list[str], list[str]] | None = None
+        """Finished and live lines that wait behind the front, if somebody has it."""
 
     def update(self, finished: Sequence[str], live: Sequence[str] = ()) -> None:
         """Write `finished` for good where the live lines are, and `live` below.
 
         Of live lines that are more than the terminal is high, the last ones are shown. No line may be wider than it.
         """
+        with self._lock:
+            if self._behind is None:
+                self._draw(finished, live)
+            else:
+                self._behind = [*self._behind[0], *finished], list(live)
+
+    def interject(self, text: str) -> None:
+        """Write complete lines of `text` above the live ones, such as a log record."""
+        with self._lock:
+            self.update(text.splitlines(), self._live if self._behind is None else self._behind[1])
+
+    @contextmanager
+    def front(self) -> Iterator[Front]:
+        """Within the block, only what is given to the function it yields is shown. Not to be nested.
+
+        The live lines give way, and what is written meanwhile comes when the block is left, behind an empty line.
+        """
+        width = self.console.width
+        with self._lock:
+            assert self._behind is None, "one at a time"
+            self._behind = [], self._live
+            self._draw([])
+        try:
+            yield self._draw
+        finally:
+            with self._lock:
+                finished, live = self._behind
+                self._behind = None
+                live = live if self.console.width == width else []
+                first = next(iter([*finished, *live]), "")
+                self._draw([""] * bool(first) + finished, live)
+
+    def _draw(self, finished: Sequence[str], live: Sequence[str] = ()) -> None:
         with self._lock:
             room = max(1, self.console.height - 2)
             shown = list(live[-room:])
@@ -50,24 +95,19 @@ class Screen:
 
     def _compare(self, wanted: Sequence[str]) -> tuple[int, int]:
         """How many lines stay as they are, and how many rows to go back to reach the first one that does not."""
-        if self.console.width != self._width:  # the terminal has wrapped our lines anew
-            from rich.text import Text
-
-            self._width = self.console.width
-            cells = [Text.from_ansi(line).cell_len for line in self._live]
-            return 0, sum(max(1, -(-n_cells // self._width)) for n_cells in cells)
         same = 0
-        for old, new in zip(self._live, wanted, strict=False):
-            if old != new:
-                break
-            same += 1
-        return same, len(self._live) - same
+        if self.console.width == self._width:  # else the terminal has wrapped our lines anew
+            for old, new in zip(self._live, wanted, strict=False):
+                if old != new:
+                    break
+                same += 1
+        self._width = self.console.width
+        return same, sum(self._n_rows(line) for line in self._live[same:])
 
-    def interject(self, text: str) -> None:
-        """Write complete lines of `text` above the live ones, such as a log record."""
-        with self._lock:
-            live = self._live
-            self.update(text.splitlines(), live)
+    def _n_rows(self, line: str) -> int:
+        from rich.cells import cell_len
+
+        return max(1, -(-cell_len(_COLOUR.sub("", line)) // self._width))
 
     def _write(self, text: str) -> None:
         self.console.file.write(text)

@@ -1,0 +1,266 @@
+"""The fields of a form that an MCP server wants to be filled in: what to ask for, and what an answer means.
+
+A flat JSON Schema (strings with formats, numbers, yes or no, choices of one or several) becomes `Field`s, one question
+each. Pure. Not here: who is asked and how (`consent.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Kind = Literal["string", "number", "integer", "boolean", "one", "several"]
+
+_QUOTED = 60
+"""Characters of an answer that an error quotes."""
+_YES = {"yes": True, "y": True, "true": True, "on": True, "1": True}
+_NO = {"no": False, "n": False, "false": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One question."""
+
+    name: str
+    kind: Kind
+    schema: Mapping[str, Any]
+    is_required: bool = False
+    choices: tuple[tuple[str, str], ...] = ()
+    """Values, and what a person is shown of them."""
+
+    @property
+    def title(self) -> str:
+        return _text(self.schema, "title") or self.name
+
+    @property
+    def description(self) -> str:
+        return _text(self.schema, "description")
+
+    @property
+    def hint(self) -> str:
+        """What may be answered, in a few words."""
+        return f"{_HINTS[self.kind](self)}{'' if self.is_required else '; may stay empty'}"
+
+    @property
+    def default(self) -> str:
+        """What stands in the line at first: an answer that means the default."""
+        default = self.schema.get("default")
+        try:
+            match self.kind:
+                case "boolean" if isinstance(default, bool):
+                    return "yes" if default else "no"
+                case "several" if isinstance(default, list):
+                    return ", ".join(self._number(value) for value in default)
+                case "one" if isinstance(default, str):
+                    return self._number(default)
+                case "string" if isinstance(default, str):
+                    return " ".join(default.split())
+                case "number" | "integer" if isinstance(default, int | float) and not isinstance(default, bool):
+                    return str(default)
+        except ValueError:  # a default that is none of the choices
+            pass
+        return ""
+
+    def read(self, answer: str) -> Any:
+        """The value of an answer; None when it stays empty. Raises: `ValueError`, one sentence for a person."""
+        answer = answer.strip()
+        if answer:
+            return _READERS[self.kind](self, answer)
+        if self.is_required:
+            raise ValueError("This needs an answer; Ctrl-D refuses the whole form.")
+        return None
+
+    def _number(self, value: str) -> str:
+        return str([known for known, _ in self.choices].index(value) + 1)
+
+    def choice(self, answer: str) -> str:
+        """The value that a number or a name stands for. Raises: `ValueError`."""
+        wanted = answer.strip().casefold()
+        if wanted.isdecimal() and len(wanted) < 9 and 1 <= int(wanted) <= len(self.choices):
+            return self.choices[int(wanted) - 1][0]
+        for value, shown in self.choices:
+            if wanted in {value.casefold(), shown.casefold()}:
+                return value
+        raise ValueError(f"{_quoted(answer.strip())} is none of the {len(self.choices)} choices.")
+
+
+def fields(schema: Mapping[str, Any]) -> list[Field]:
+    """The questions of a form, in order; none when it only wants a yes or no.
+
+    Raises: `ValueError`, one sentence, for a form that cannot be asked for in lines.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    required = schema.get("required")
+    names = set(map(str, required)) if isinstance(required, Sequence) else set()
+    if bare := [name for name, of in properties.items() if not isinstance(of, Mapping)]:
+        raise ValueError(f"The field {bare[0]!r} has no schema.")
+    return [_field(str(name), of, str(name) in names) for name, of in properties.items()]
+
+
+def _field(name: str, schema: Mapping[str, Any], is_required: bool) -> Field:
+    if choices := _choices(schema):
+        return Field(name, "one", schema, is_required, choices)
+    items = schema.get("items")
+    if schema.get("type") == "array" and isinstance(items, Mapping) and (choices := _choices(items)):
+        return Field(name, "several", schema, is_required, choices)
+    kind = schema.get("type", "string")
+    if isinstance(kind, list):  # "or null" is what a field that may stay empty is
+        kind = next((each for each in kind if each != "null"), "string")
+    match kind:
+        case "string" | "number" | "integer" | "boolean":
+            return Field(name, kind, schema, is_required)
+        case _:
+            raise ValueError(f"The field {name!r} is of the type {kind!r}, which forms must not have.")
+
+
+def _choices(schema: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if isinstance(titled, list) and all(isinstance(one, Mapping) and "const" in one for one in titled):
+        return tuple((str(one["const"]), str(one.get("title", one["const"]))) for one in titled)
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return ()
+    names = schema.get("enumNames")
+    shown = names if isinstance(names, list) and len(names) == len(values) else values
+    return tuple((str(value), str(name)) for value, name in zip(values, shown, strict=True))
+
+
+# -- what may be answered ---------------------------------------------------------------------------------------------
+
+
+def _text(schema: Mapping[str, Any], key: str) -> str:
+    value = schema.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _range(schema: Mapping[str, Any], least: str, most: str) -> tuple[float, float]:
+    """What a server says that is no number, is not said."""
+    low, high = (
+        value if isinstance(value := schema.get(key), int | float) and not isinstance(value, bool) else none
+        for key, none in ((least, -math.inf), (most, math.inf))
+    )
+    return low, high
+
+
+def _quoted(answer: str) -> str:
+    return repr(answer if len(answer) <= _QUOTED else answer[:_QUOTED] + "…")
+
+
+def _spelled(low: float, high: float, unit: str = "") -> str:
+    unit = f" {unit}" if unit else ""
+    if low <= 0 and unit:  # of a count, that is no limit
+        low = -math.inf
+    if low == high:
+        return f" of exactly {low:g}{unit}" if unit else f" that is {low:g}"
+    if low > -math.inf and high < math.inf:
+        return f" from {low:g} to {high:g}{unit}"
+    if low > -math.inf:
+        return f" of at least {low:g}{unit}"
+    return f" of at most {high:g}{unit}" if high < math.inf else ""
+
+
+def _is_email(text: str) -> bool:
+    return re.fullmatch(r"[^\s@]+@[^\s@]+", text) is not None
+
+
+def _is_uri(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", text)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return "T" in text.upper() and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+_FORMATS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
+    "email": ("an e-mail address", _is_email),
+    "uri": ("an address such as https://example.org", _is_uri),
+    "date": ("a date such as 2026-01-31", _is_date),
+    "date-time": ("a time such as 2026-01-31T12:00:00Z", _is_time),
+}
+
+
+def _string_hint(field: Field) -> str:
+    low, high = _range(field.schema, "minLength", "maxLength")
+    known = _FORMATS.get(_text(field.schema, "format"))
+    return f"{known[0] if known else 'text'}{_spelled(low, high, 'characters')}"
+
+
+def _read_string(field: Field, answer: str) -> str:
+    low, high = _range(field.schema, "minLength", "maxLength")
+    known = _FORMATS.get(_text(field.schema, "format"))
+    if not low <= len(answer) <= high or (known and not known[1](answer)):
+        raise ValueError(f"{_quoted(answer)} is not {_string_hint(field)}.")
+    return answer
+
+
+def _number_hint(field: Field) -> str:
+    kind = "a whole number" if field.kind == "integer" else "a number"
+    return f"{kind}{_spelled(*_range(field.schema, 'minimum', 'maximum'))}"
+
+
+def _read_number(field: Field, answer: str) -> int | float:
+    low, high = _range(field.schema, "minimum", "maximum")
+    wanted = r"[+-]?\d{1,300}" if field.kind == "integer" else r"[+-]?(\d{1,300}(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?"
+    if re.fullmatch(wanted, answer):
+        value = int(answer) if re.fullmatch(r"[+-]?\d+", answer) else float(answer)
+        if low <= value <= high and not math.isinf(value):
+            return value
+    raise ValueError(f"{_quoted(answer)} is not {_number_hint(field)}.")
+
+
+def _read_boolean(field: Field, answer: str) -> bool:
+    found = (_YES | _NO).get(answer.casefold())
+    if found is None:
+        raise ValueError(f"{_quoted(answer)} is neither yes nor no.")
+    return found
+
+
+def _several_hint(field: Field) -> str:
+    return f"numbers or names, commas between{_spelled(*_range(field.schema, 'minItems', 'maxItems'), 'of them')}"
+
+
+def _read_several(field: Field, answer: str) -> list[str]:
+    low, high = _range(field.schema, "minItems", "maxItems")
+    values = list(dict.fromkeys(field.choice(each) for each in answer.split(",") if each.strip()))
+    if not low <= len(values) <= high:
+        raise ValueError(f"{len(values)} chosen, and it must be{_spelled(low, high, 'choices').replace(' of', '', 1)}.")
+    return values
+
+
+_HINTS: Mapping[Kind, Callable[[Field], str]] = {
+    "string": _string_hint,
+    "number": _number_hint,
+    "integer": _number_hint,
+    "boolean": lambda field: "yes or no",
+    "one": lambda field: "its number or name",
+    "several": _several_hint,
+}
+_READERS: Mapping[Kind, Callable[[Field, str], Any]] = {
+    "string": _read_string,
+    "number": _read_number,
+    "integer": _read_number,
+    "boolean": _read_boolean,
+    "one": Field.choice,
+    "several": _read_several,
+}

@@ -1,0 +1,119 @@
+"""Single keys and short lines from a person in the middle of a turn.
+
+What was typed before somebody was asked is no answer: it stays for the next prompt, as everything that is typed while
+an answer streams. prompt_toolkit reads the keys and is imported late; its store of keys typed ahead is what hands them
+on. Not here: what is asked (`consent.py`), and the messages of the conversation (`reader.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyPress
+
+ENTER, END = "enter", "end"
+"""Keys that are no character; END is Ctrl-D, or a terminal that has gone."""
+_MOST_AT_ONCE = 3
+"""Characters that come together because somebody types fast; more are pasted, and no answer either."""
+_PASTE = "<bracketed-paste>"
+_PATIENCE_S = 1.0
+"""So long Ctrl-C may take to end the turn; then it means no."""
+
+
+class Keyboard(Protocol):
+    """A person's keys. From the event loop only."""
+
+    def listen(self) -> AbstractContextManager[None]:
+        """Within the block, keys come here and nowhere else. Not to be nested."""
+        ...
+
+    async def key(self) -> str:
+        """The next key: a character, or a name."""
+        ...
+
+    async def line(self, prompt: str, default: str = "") -> str | None:
+        """A line that the person edits; None when they refuse, with Ctrl-D."""
+        ...
+
+
+class TerminalKeyboard:
+    """Standard input, a terminal. Ctrl-C ends the turn, as it does everywhere."""
+
+    def __init__(self, source: Input | None = None) -> None:
+        """`source`: None = standard input, as it is when somebody is asked."""
+        self._source = source
+        self._input: Input | None = None
+        """While it listens."""
+        self._keys: asyncio.Queue[KeyPress | None] = asyncio.Queue()
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        from prompt_toolkit.input import create_input
+        from prompt_toolkit.input.typeahead import store_typeahead
+
+        self._input = self._source or create_input()
+        self._keys = asyncio.Queue()
+        with self._input.raw_mode():
+            store_typeahead(self._input, self._input.read_keys())
+            with self._input.attach(self._take):
+                yield
+            left = [self._keys.get_nowait() for _ in range(self._keys.qsize())]
+            # An Enter belongs to the answer before it.
+            store_typeahead(self._input, [press for press in left if press is not None and _name(press) != ENTER])
+
+    async def key(self) -> str:
+        press = await self._keys.get()
+        if press is None:
+            return END
+        name = _name(press)
+        if name == "c-c":
+            await _interrupt()
+            return END
+        return {"c-d": END}.get(name, name)
+
+    async def line(self, prompt: str, default: str = "") -> str | None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+
+        assert self._input is not None
+        ahead = get_typeahead(self._input)
+        session: PromptSession[str] = PromptSession(erase_when_done=True, input=self._input)
+        try:
+            return await session.prompt_async(prompt, default=default, handle_sigint=False)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            await _interrupt()
+            return None
+        finally:
+            store_typeahead(self._input, ahead + get_typeahead(self._input))
+
+    def _take(self) -> None:
+        from prompt_toolkit.input.typeahead import store_typeahead
+
+        assert self._input is not None
+        presses = self._input.read_keys()
+        if len(presses) > _MOST_AT_ONCE or any(_name(press) == _PASTE for press in presses):
+            store_typeahead(self._input, presses)
+            return
+        for press in presses:
+            self._keys.put_nowait(press)
+        if self._input.closed:
+            self._keys.put_nowait(None)
+
+
+def _name(press: KeyPress) -> str:
+    key = str(getattr(press.key, "value", press.key))
+    return ENTER if key in {"c-m", "c-j"} else key
+
+
+async def _interrupt() -> None:
+    """Ctrl-C, which the terminal does not make a signal of while single keys are read."""
+    signal.raise_signal(signal.SIGINT)
+    await asyncio.sleep(_PATIENCE_S)

@@ -1,0 +1,76 @@
+"""A text in the editor that the user likes best: `$VISUAL`, else `$EDITOR`, else what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shepherd.cli.signals import handling
+from shepherd.core import InvalidRequest
+
+_USUAL = ("nano", "vi", "notepad")
+
+
+async def edited(text: str) -> str:
+    """What the user makes of `text`.
+
+    Raises: `InvalidRequest` when there is no editor, or it fails.
+    """
+    command = _command()
+    with tempfile.TemporaryDirectory(prefix="shepherd-") as folder:  # readable by its owner alone
+        file = Path(folder) / "question.md"
+        file.write_text(text, encoding="utf-8", newline="\n")
+        try:
+            # Ctrl-C is the editor's; a handler, unlike `SIG_IGN`, is not passed on to it.
+            with handling(signal.SIGINT, lambda *_: None), _usual_terminal():
+                done = await asyncio.to_thread(subprocess.run, [*command, str(file)], check=False)
+        except OSError as error:
+            raise InvalidRequest(
+                f"the editor {command[0]!r} cannot be started: {error.strerror}", field="text"
+            ) from error
+        if done.returncode:
+            raise InvalidRequest(f"the editor {command[0]!r} ended with status {done.returncode}", field="text")
+        return file.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+def _command() -> list[str]:
+    """Raises: `InvalidRequest`."""
+    said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise InvalidRequest(f"$EDITOR cannot be read: {error}", field="text") from error
+    found = next(filter(None, map(shutil.which, _USUAL)), None)
+    if not words and not found:
+        raise InvalidRequest("there is no editor; set EDITOR, or say /edit TEXT", field="text")
+    return words or [str(found)]
+
+
+@contextmanager
+def _usual_terminal() -> Iterator[None]:
+    """Within the block the terminal is as a program expects to find it: it echoes, and Enter is a line's end."""
+    try:
+        import termios
+
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    usual = [*before]
+    usual[0] |= termios.ICRNL
+    usual[3] |= termios.ECHO | termios.ICANON
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, usual)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

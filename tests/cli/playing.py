@@ -1,0 +1,163 @@
+"""A conversation for tests: a scripted model behind a real session, typed lines, a pipe for a screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.agent.saved import Saves
+from shepherd.agent.session import Session
+from shepherd.backends.base import CacheUsage, Health, ModelCard
+from shepherd.backends.window import Row, Window
+from shepherd.cli import logs, render
+from shepherd.cli.repl import Repl
+from shepherd.core import (
+    EngineError,
+    Event,
+    Evicted,
+    Finished,
+    Message,
+    Request,
+    Started,
+    TextDelta,
+    UnknownModel,
+    Usage,
+    replay,
+)
+from shepherd.fleet.talks import Choice, Facts
+from shepherd.memory.store import MemoryStore
+from shepherd.tools.box import Box
+
+
+class Scripted:
+    """A back end that answers in order, and remembers what it was asked. An answer may wait for ever."""
+
+    def __init__(self, *answers: Message | str | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+        self.waiting = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        answer = self.answers.pop(0) if self.answers else "Yes."
+        if isinstance(answer, Exception):
+            raise answer
+        message = Message.assistant(answer) if isinstance(answer, str) else answer
+        for event in replay(message, model="m"):
+            match event:
+                case Started():
+                    yield Started("m", usage=Usage(input=7, cache_read=3))
+                case Finished():
+                    yield Finished(event.reason, Usage(input=7, cache_read=3, output=5))
+                case TextDelta(text="..."):
+                    yield event
+                    self.waiting.set()
+                    await asyncio.Event().wait()
+                case _:
+                    yield event
+
+    async def window(self, request: Request) -> Window:
+        rows = (Row("system", 0, ("system",), "Be kind.", 10, 10, "cached", True),)
+        return Window(100, 10, rows)
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        return Evicted(2 * n_turns, 40 * n_turns)
+
+    async def recognise(self, *conversation: Any) -> None:
+        pass
+
+    def quotes(self, request: Request) -> Mapping[int, Any]:
+        return {}
+
+
+@dataclass
+class Stage:
+    """What `App` is for a conversation."""
+
+    kept: Saves | None
+    names: list[str] = field(default_factory=lambda: ["lamb"])
+    at: str = "lamb"
+    broken: frozenset[str] = frozenset()
+    servers: Any = None
+    sees: bool = False
+
+    def facts(self) -> Facts:
+        return Facts("llama.cpp (CPU)", self.at, Path(f"{self.at}.gguf"), 100, False, "hermes", "main")
+
+    def health(self) -> Health:
+        return Health("ok", "llamacpp", self.at, {"main": CacheUsage(100, 10)})
+
+    def models(self) -> Sequence[ModelCard]:
+        return [ModelCard(self.at, 100, 0, capabilities=("vision",) if self.sees else ())]
+
+    def choices(self) -> Sequence[Any]:
+        return [Choice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]
+
+    async def switch(self, session: Session, name: str) -> Facts:
+        found = next((known for known in self.names if known.casefold() == name.casefold()), None)
+        if found is None:
+            raise UnknownModel(name, known=tuple(self.names))
+        if found in self.broken:
+            raise EngineError(f"model {found!r} cannot be loaded: the file is damaged")
+        self.at = found
+        return self.facts()
+
+    def saves(self) -> Saves | None:
+        return self.kept
+
+    def memory(self, user: str | None) -> MemoryStore | None:
+        return None
+
+
+class Script:
+    """Lines that are typed one after the other; a function does something in between."""
+
+    is_person = False
+    has_editor = False
+
+    def __init__(self, *lines: str | Callable[[], Awaitable[None]]) -> None:
+        self.lines = list(lines)
+        self.n_read = 0
+
+    async def read(self, offers: object) -> str | None:
+        self.n_read += 1
+        while self.lines:
+            line = self.lines.pop(0)
+            if isinstance(line, str):
+                return line
+            await line()
+        return None
+
+
+@dataclass
+class Played:
+    out: str
+    err: str
+    status: int
+    repl: Repl
+
+
+Play = Callable[..., Awaitable[Played]]
+
+
+def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Play:
+    """`await play("line", "/command", stage=..., backend=...)`."""
+    monkeypatch.chdir(tmp_path)
+    logs.set_up({})
+
+    async def run(
+        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: Box | None = None
+    ) -> Played:
+        stage = stage or Stage(Saves(tmp_path / "saved"))
+        session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
+        repl = Repl(stage, session, render.PipeView(), Script(*lines))
+        status = await repl.run()
+        said = capsys.readouterr()
+        return Played(said.out, said.err, status, repl)
+
+    return run

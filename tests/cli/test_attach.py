@@ -1,0 +1,162 @@
+"""Files in a message: what goes along, what stays text, what is refused."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.base import ModelCard
+from shepherd.cli import attach
+from shepherd.core import Image, InvalidRequest, Text
+from shepherd.fleet.talks import Facts
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("alpha\n")
+    (tmp_path / "b c.md").write_text("beta ``` gamma\n")
+    (tmp_path / "cat.png").write_bytes(PNG)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "d.py").write_bytes(b"x = 1\r\ny = 2\r\n")
+    return tmp_path
+
+
+class Lamb:
+    def __init__(self, *capabilities: str) -> None:
+        self.capabilities = capabilities
+
+    def facts(self) -> Facts:
+        return Facts("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
+
+    def models(self) -> list[ModelCard]:
+        return [
+            ModelCard("other", 0, 0, capabilities=("vision",)),
+            ModelCard("lamb", 0, 0, capabilities=self.capabilities),
+        ]
+
+
+def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[Text | Image, ...]:
+    assert folder == Path.cwd()
+    return attach.parts(text, Lamb(*["vision"] if sees else []), n_ctx)
+
+
+def test_a_file_stands_before_the_words_as_an_aside(folder: Path) -> None:
+    file, words = parts("What is in @a.txt?", folder)
+    assert file == Text("File a.txt:\n```txt\nalpha\n```\n\n", aside=True)
+    assert words == Text("What is in @a.txt?")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("@a.txt", ["a.txt"]),
+        ("(see @a.txt) and (@sub/d.py)", ["a.txt", "sub/d.py"]),
+        ("see @a.txt, @sub/d.py.", ["a.txt", "sub/d.py"]),
+        ('@"b c.md" and @a.txt', ["b c.md", "a.txt"]),
+        ("mail a@a.txt", []),
+        ("@nobody said @ this @@a.txt", []),
+        ("\\@a.txt", []),
+        ("@...", []),
+        ("@./a.txt!", ["./a.txt"]),
+        ("line\n@a.txt\n", ["a.txt"]),
+        ("@~no-such-user/x", []),
+        ("@" + "x" * 5000, []),
+        ("@a\0b", []),
+    ],
+)
+def test_an_at_sign_that_names_no_file_is_text(folder: Path, text: str, names: list[str]) -> None:
+    assert [name for name, _ in attach.mentions(text, folder)] == names
+
+
+def test_a_file_that_is_named_twice_goes_along_once(folder: Path) -> None:
+    assert len(parts("@a.txt and @a.txt", folder)) == 2
+
+
+def test_a_backslash_makes_the_sign_plain_and_is_not_sent(folder: Path) -> None:
+    assert parts("\\@a.txt is a file, C:\\dir is not", folder) == (Text("@a.txt is a file, C:\\dir is not"),)
+
+
+def test_no_fence_in_a_file_closes_the_one_around_it(folder: Path) -> None:
+    (folder / "f.md").write_text("```\n````\n")
+    (file, _) = parts("@f.md", folder)
+    assert isinstance(file, Text)
+    assert file.text == "File f.md:\n`````md\n```\n````\n`````\n\n"
+
+
+def test_line_ends_of_a_file_become_ours(folder: Path) -> None:
+    (file, _) = parts("@sub/d.py", folder)
+    assert isinstance(file, Text)
+    assert "x = 1\ny = 2\n" in file.text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_marks_at_the_beginning_say_the_encoding(encoding: str) -> None:
+    assert attach.decode("Grüße\r\n".encode(encoding)) == "Grüße\n"
+
+
+def test_bytes_that_are_no_text_in_a_text_are_replaced(folder: Path) -> None:
+    (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
+    (file, _) = parts("@latin.txt", folder)
+    assert isinstance(file, Text)
+    assert "Gr\ufffd\ufffde" in file.text
+
+
+def test_an_image_goes_along_where_the_model_can_see(folder: Path) -> None:
+    assert parts("@cat.png", folder, sees=True) == (Image("image/png", PNG), Text("@cat.png"))
+
+
+REFUSALS = [
+    ("@cat.png", "@cat.png is an image, and lamb reads text only"),
+    ("@sub", "@sub is a folder"),
+    ("@.", None),
+    ("@./", "@./ is a folder"),
+    ("@zeros", "@zeros is no text file"),
+    ("@elf", "@elf is no text file"),
+    ("@pipe", "@pipe is no regular file"),
+    ("@dangling", "@dangling cannot be read: No such file or directory"),
+    ("@large.txt", "@large.txt has 30,000 bytes, more than the 24,576 that can go along here"),
+    ("@/dev/zero", "@/dev/zero is no regular file"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSALS)
+def test_what_cannot_go_along_is_refused_in_a_sentence(folder: Path, text: str, sentence: str | None) -> None:
+    (folder / "zeros").write_bytes(bytes(100))
+    (folder / "elf").write_bytes(b"\x7fELF\x02\x01")
+    (folder / "large.txt").write_text("x" * 30_000)
+    (folder / "dangling").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe")
+    if sentence is None:
+        assert parts(text, folder) == (Text(text),)
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        parts(text, folder)
+    assert sentence in refused.value.message
+
+
+def test_a_larger_context_takes_larger_files(folder: Path) -> None:
+    (folder / "large.txt").write_text("x" * 30_000)
+    assert len(parts("@large.txt", folder, n_ctx=8192)) == 2
+    (folder / "large.txt").write_bytes(b"x" * (attach.MOST_BYTES + 1))
+    with pytest.raises(InvalidRequest):
+        parts("@large.txt", folder, n_ctx=10**6)
+
+
+@given(st.text())
+def test_any_text_without_files_is_itself(text: str) -> None:
+    if not any(attach.mentions(text, Path.cwd())) and "\\@" not in text:
+        assert parts(text, Path.cwd()) == (Text(text),)
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_can_be_decoded(raw: bytes) -> None:
+    assert "\r" not in attach.decode(raw)
+    assert attach.decode(codecs.BOM_UTF8 + b"a") == "a"

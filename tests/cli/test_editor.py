@@ -1,0 +1,62 @@
+"""The line editor: what Tab and Enter do with what can be completed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from shepherd.cli import editor
+from shepherd.cli.completion import Offer
+
+WORDS = ("/help", "/export", "/exit", "/mcp")
+
+
+def offers(before: str) -> Iterable[Offer]:
+    return [Offer(word, len(before)) for word in WORDS if before.startswith("/") and word.startswith(before)]
+
+
+async def typed(keys: str, offers: Callable[[str], Iterable[Offer]] = offers) -> str:
+    """The line that comes of the keys."""
+    with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+        session = editor.make_session("> ")
+        keyboard.send_text(keys)
+        return await asyncio.wait_for(session.prompt_async(completer=editor.make_completer(offers)), 30)
+
+
+@pytest.fixture(autouse=True)
+def no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ("/he\t\r", "/help"),
+        ("/ex\t\r\r", "/export"),
+        ("/ex\t\t\r\r", "/exit"),
+        ("/e\tp\t\r", "/export"),
+        ("/x\t\r", "/x"),
+        ("/help\t\r", "/help"),
+        ("hello\t\r", "hello"),
+        ("one\\\rtwo\r", "one\ntwo"),
+        ("```\rx\r```\r", "```\nx\n```"),
+        ("a\x1b\rb\r", "a\nb"),
+        ("junk\x03fine\r", "fine"),
+        ("\x1b[200~a\r\nb\rc\x1b[201~\r", "a\nb\nc"),
+    ],
+)
+async def test_keys_make_lines_however_fast_they_come(keys: str, line: str) -> None:
+    assert await typed(keys) == line
+
+
+async def test_ctrl_c_at_an_empty_prompt_and_ctrl_d_are_told_apart() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        await typed("\x03")
+    with pytest.raises(EOFError):
+        await typed("\x04")
