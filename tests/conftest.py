@@ -23,6 +23,7 @@ number = itertools.count()
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """No test finds what another one said, or what the developer did."""
     os.environ["RAG_DB_PATH"] = f"{MEMORIES.name}/{next(number)}.db"
+    os.environ["XDG_DATA_HOME"] = f"{MEMORIES.name}/data"
 
 
 @pytest.fixture(scope="session")

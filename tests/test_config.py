@@ -594,6 +594,10 @@ REFUSED = [
     ("[providers.p]\ntype = 'openai_compat'", r"providers\.p\.base_url: .*needs its address"),
     ("[providers.p]\ntype = 'openai'\nbase_url = 'h:9'", r"base_url: got \"h:9\", expected an address such as http"),
     ("[providers.main]\ntype='openai'\n[caches.main]", r"providers\.main: there is a cache called 'main' too"),
+    ("tools.http.allow_hosts = ['http://x']", r'allow_hosts: got \["http://x"\], expected a list of hosts such as'),
+    ("tools.http.allow_hosts = 'x'", r'allow_hosts: got "x", expected a list of hosts'),
+    ("tools.command.keep_env = ['A=b']", r'keep_env: got \["A=b"\], expected a list of names of environment variables'),
+    ("[[mcp_servers]]\nname = 'x'\ncommand = 'x'\nenv = {A = 1}", r"mcp_servers\[0\]\.env: .* values are all texts"),
     ("[[mcp_servers]]\ncommand = 'x'", r"mcp_servers\[0\]\.name: needs a name of its own"),
     ("[[mcp_servers]]\nname = 'x'", r"mcp_servers\[0\]: needs either a command or a url"),
     (
