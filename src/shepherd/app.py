@@ -77,8 +77,10 @@ class App:
         self._talks: Talks | None = None
         self._opener: Opener | None = None
         self._is_ready = False
+        self._is_loading = False
+        """`load` has been called."""
         self._has_loaded = asyncio.Event()
-        """`load` is over, well or badly."""
+        """It is over, well or badly."""
         self._failure = ""
         self._starting: Progress | None = None
         """Whom to tell of progress during `load`; afterwards it goes to the log."""
@@ -103,6 +105,7 @@ class App:
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
+        self._is_loading = True
         self._starting = on_progress or (lambda loading: None)
         self._outfit.start(person)
         try:
@@ -146,7 +149,7 @@ class App:
 
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has."""
-        return await self._ready().count(request, endpoint=endpoint)
+        return await self._talking().count(request, endpoint=endpoint)
 
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
@@ -326,7 +329,7 @@ class App:
     async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Box:
         """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
-        `chat` waits until `load` is done.
+        `chat` waits until `load` is done, or does it itself.
         """
         store = await asyncio.to_thread(self._shelf.of, user)
         return self._outfit.offer(user=user, store=store, everything=everything, allow=allow)
@@ -345,6 +348,8 @@ class App:
 
     async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:
         """The answer of the model of this very name, as soon as there can be one."""
+        if not self._is_loading:  # we are offered to another agent, and this is its first question
+            await self.load(lazy=True)
         await self._has_loaded.wait()
         async with aclosing(self._ready().ask(request)) as events:
             async for event in events:

@@ -26,7 +26,8 @@ async def typed(keys: str, offers: Callable[[str], Iterable[Offer]] = offers) ->
     with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
         session = editor.make_session("> ")
         keyboard.send_text(keys)
-        return await asyncio.wait_for(session.prompt_async(completer=editor.make_completer(offers)), 30)
+        async with asyncio.timeout(30):  # not `wait_for`: out of a task of its own, Ctrl-C would end the event loop
+            return await session.prompt_async(completer=editor.make_completer(offers))
 
 
 @pytest.fixture(autouse=True)

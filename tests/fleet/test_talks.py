@@ -182,3 +182,12 @@ def test_a_name_that_no_tool_has_is_an_error_and_not_ignored(tmp_path: Path, key
     config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
     with pytest.raises(ConfigError, match=r"comand_execution.*command_execution"):
         App(config)
+
+
+async def test_one_answer_for_a_script_has_the_tools_that_somebody_has_spoken_of(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        assert app.session(tools=False).toolbox is None
+    for flag in ("enable_tools", "allow_tools"):
+        flags: dict[str, Any] = {flag: ("write_file",)}
+        async with running(tmp_path, **flags) as app:
+            assert "write_file" in {spec.name for spec in app.session(tools=False).tools}

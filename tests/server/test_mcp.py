@@ -70,6 +70,13 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
         assert "model" in await said(client, "chat", prompt="Hello!", model="nobody")
 
 
+async def test_without_its_model_only_chat_fails_and_says_why(folder: Path) -> None:
+    async with Client(stdio_client(program(folder, "--model", "./gone.gguf"))) as client:
+        assert "one" in await said(client, "read_file", path="notes.txt")
+        for _ in range(2):
+            assert "gone.gguf" in await said(client, "chat", prompt="Hello!")
+
+
 @pytest.mark.model
 async def test_an_older_agent_is_understood_too(folder: Path) -> None:
     async with Client(stdio_client(program(folder)), mode="legacy") as client:

@@ -58,7 +58,7 @@ class Acting:
                             yield happening
                         has_started = True
                     case Finished(usage=usage):
-                        last, done = happening, _sum(done, usage)
+                        last, done = happening, done + usage
                     case CallStarted() | CallDelta() | CallEnded() | Working() | Returned():
                         gap = True
                     case TextDelta():
@@ -95,13 +95,3 @@ def may_act(request: Request) -> bool:
     """Whether tools of ours belong into this request: a conversation whose client has brought none, and wants some."""
     is_chat = request.completion is None and bool(request.messages)
     return is_chat and not request.tools and request.tool_choice != "none" and not request.background
-
-
-def _sum(a: Usage, b: Usage) -> Usage:
-    return Usage(
-        a.input + b.input,
-        a.cache_read + b.cache_read,
-        a.cache_write + b.cache_write,
-        a.output + b.output,
-        a.reasoning + b.reasoning,
-    )

@@ -10,15 +10,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from shepherd.cli import logs, render
-from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.cli.signals import INTERRUPTED, dying_politely, handling
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
     try:
-        with _dying_politely():
+        with dying_politely():
             if one_shot:
                 return asyncio.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
             return asyncio.run(_converse(config, resume))
@@ -153,15 +152,3 @@ def _leave_at_once(_number: int, _frame: FrameType | None) -> None:
     sys.stderr.write("\n")
     sys.stderr.flush()
     os._exit(INTERRUPTED)
-
-
-@contextmanager
-def _dying_politely() -> Iterator[None]:
-    """SIGTERM, and a terminal that is closed, end the program as Ctrl-C does: the terminal is put back in order, and no
-    program that a tool has started is left; status 128 + the signal."""
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    with handling(signal.SIGTERM, leave), handling(getattr(signal, "SIGHUP", signal.SIGTERM), leave):
-        yield

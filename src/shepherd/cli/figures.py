@@ -78,7 +78,7 @@ class Figures:
 
     def _settle(self, usage: Usage) -> None:
         self._open = None
-        self.usage = _sum(self.usage, usage)
+        self.usage = self.usage + usage
         self.n_hits += usage.cache_read > 0
         seconds = self._clock() - self._first if self._first else 0.0
         self.seconds += seconds
@@ -112,13 +112,3 @@ def sparkline(values: Sequence[float], *, plain: bool = False) -> str:
 
 def _n(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input + other.input,
-        one.cache_read + other.cache_read,
-        one.cache_write + other.cache_write,
-        one.output + other.output,
-        one.reasoning + other.reasoning,
-    )

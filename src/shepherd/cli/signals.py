@@ -24,3 +24,15 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
         yield
     finally:
         signal.signal(number, before)
+
+
+@contextmanager
+def dying_politely() -> Iterator[None]:
+    """SIGTERM, and a terminal that is closed, end the program as Ctrl-C does: the terminal is put back in order, and no
+    program that a tool has started is left; status 128 + the signal."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    with handling(signal.SIGTERM, leave), handling(getattr(signal, "SIGHUP", signal.SIGTERM), leave):
+        yield

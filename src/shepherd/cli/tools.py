@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import render, start
 from shepherd.cli.answer import clean
+from shepherd.cli.signals import INTERRUPTED, dying_politely
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.scope import LOCAL
 from shepherd.tools import choice
@@ -207,7 +208,11 @@ def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allo
         finally:
             await app.aclose()
 
-    return asyncio.run(body())
+    try:
+        with dying_politely():
+            return asyncio.run(body())
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
 
 
 async def look_at_rows(app: App, box: Box) -> list[Row]:

@@ -35,6 +35,16 @@ class Usage:
     reasoning: int = 0
     """How many of `output` were reasoning."""
 
+    def __add__(self, other: Usage) -> Usage:
+        """Of two requests together."""
+        return Usage(
+            self.input + other.input,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+        )
+
     @property
     def prompt(self) -> int:
         return self.input + self.cache_read + self.cache_write

@@ -163,10 +163,12 @@ class Outfit:
         tools, measure = self._config.tools, count or _rough
         # What comes with this conversation is wanted, whatever else is.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
+        # What somebody has allowed he means to be used: it comes first where there is little room.
+        allowed = [word.partition("(")[0] for word in tools.allow]
 
         def choose(known: Sequence[Tool]) -> Mapping[str, str]:
             off = choice.why_off(
-                known,
+                sorted(known, key=lambda tool: not choice.meets(tool, allowed)),
                 enabled=enabled,
                 disabled=tools.disabled,
                 n_ctx=n_ctx,

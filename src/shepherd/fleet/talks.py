@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
@@ -193,25 +193,35 @@ class Talks:
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
         """See `App.stream`."""
-        wanted = self._config.server.use_tools and self._outfit.wants_tools
-        if not (wanted and may_act(request)):
-            return self._desk.stream(request, endpoint=endpoint)
-        return self._act(request, endpoint)
+        return self._act(request, endpoint) if self._acts(request) else self._desk.stream(request, endpoint=endpoint)
+
+    async def count(self, request: Request, *, endpoint: str) -> int:
+        """How many tokens the prompt of `request` has, with the tools that it would get."""
+        if self._acts(request):
+            request = replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
+        return await self._desk.count(request, endpoint=endpoint)
+
+    def _acts(self, request: Request) -> bool:
+        return self._config.server.use_tools and self._outfit.wants_tools and may_act(request)
 
     async def _act(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
-        route = self._desk.router.choose(request.model, endpoint)
-        request = route.fill(request)
-        store = await asyncio.to_thread(self._shelf.of, request.user)
-        backend = self._desk.backends().get(route.target)
-        n_ctx = self._desk.entry_of(route.target).card.n_ctx
-        box = self._outfit.box(
-            n_ctx=n_ctx, count=backend.count_tokens if backend else None, user=request.user, store=store
-        )
-        tools = self._config.tools
+        box, tools = await self._box_for(request, endpoint), self._config.tools
         acting = Acting(_Routed(self._desk, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats)
         async with aclosing(acting.stream(request)) as events:
             async for event in events:
                 yield event
+
+    async def _box_for(self, request: Request, endpoint: str) -> Box:
+        """The tools of one request: of its user, and for the context of the cache that it will go to."""
+        route = self._desk.router.choose(request.model, endpoint)
+        user = route.fill(request).user
+        backend = self._desk.backends().get(route.target)
+        return self._outfit.box(
+            n_ctx=self._desk.entry_of(route.target).card.n_ctx,
+            count=backend.count_tokens if backend else None,
+            user=user,
+            store=await asyncio.to_thread(self._shelf.of, user),
+        )
 
     # told
 

@@ -126,6 +126,8 @@ class Live:
     def __init__(self) -> None:
         self.stopping = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self.held: set[asyncio.Task[None]] = set()
+        """What stays open for as long as the server runs, and whose end nobody waits for."""
 
     def refuse(self) -> None:
         """Take no more requests; those that are being answered go on."""
@@ -134,7 +136,7 @@ class Live:
     def stop(self) -> None:
         """Cancel every answer as well; each says so to its client."""
         self.refuse()
-        for task in self.tasks:
+        for task in (*self.tasks, *self.held):
             task.cancel()
 
 

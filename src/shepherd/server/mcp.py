@@ -21,20 +21,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from fastapi import FastAPI
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
-
 from shepherd.core import Image, Text, ToolCall, ToolResult
 from shepherd.server.caller import named_user
 from shepherd.server.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
     from mcp.server import Server, ServerRequestContext
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp_types import CallToolRequestParams, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams
     from mcp_types import Tool as McpTool
+    from starlette.types import Receive, Scope, Send
 
     from shepherd.tools.base import Tool
     from shepherd.tools.box import Box
@@ -133,6 +131,8 @@ class _Lines:
 
 def add_mcp_path(app: FastAPI, open_box: Open) -> None:
     """Put the MCP server at `/mcp`, behind whatever guards the other paths."""
+    from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
+
     app.router.routes.append(
         Route(PATH, _Endpoint(open_box), methods=["GET", "POST", "DELETE"], include_in_schema=False)
     )
@@ -144,17 +144,16 @@ class _Endpoint:
     def __init__(self, open_box: Open) -> None:
         self._open_box = open_box
         self._sessions: asyncio.Future[StreamableHTTPSessionManager] | None = None
-        self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            self._task = asyncio.create_task(self._live(self._sessions))
+            scope["app"].state.live.held.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
         await sessions.handle_request(scope, receive, send)
 
     async def _live(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        """Holds the SDK's task group, which must be entered and left by one task; ends with the event loop."""
+        """Holds the SDK's task group, which must be entered and left by one task; ends with the server."""
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
         try:
@@ -205,7 +204,7 @@ def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
         return None
     scope = context.request.scope
     caller: Caller | None = scope.get(CALLER)
-    who = (caller.name, caller.address) if caller else None
+    who = (caller.key, caller.address) if caller else None
     return context.request.headers.get("mcp-session-id"), _user(context), who
 
 

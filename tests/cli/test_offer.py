@@ -1,0 +1,52 @@
+"""`shepherd mcp serve` from the outside: how it starts, and what it says when it cannot."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def serve(
+    folder: Path, *arguments: str, command: tuple[str, ...] = ("mcp", "serve")
+) -> "subprocess.CompletedProcess[str]":
+    """The program, whose agent closes its input at once."""
+    env = {**os.environ, "XDG_CONFIG_HOME": str(folder / "none"), "XDG_DATA_HOME": str(folder / "data")}
+    return subprocess.run(
+        [sys.executable, "-m", "shepherd", *command, "--threads", "1", *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, cwd=folder, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--enable-tools", "filesytem"), "tools.enabled: there is no tool or category 'filesytem'"),
+        (("--disable-tools", "chatt"), "tools.disabled: there is no tool or category 'chatt'"),
+        (("--allow-tools", "write_file("), "the rule 'write_file(' cannot be read"),
+        (("--root", "gone"), "is no folder"),
+        (("--config", "gone.toml"), "gone.toml"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_meant_is_one_sentence_and_nothing_of_the_protocol(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = serve(tmp_path, *arguments)
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("mcp", "serve"), ("mcp-serve",)], ids=" ".join)
+def test_an_agent_that_leaves_at_once_is_no_failure(tmp_path: Path, command: tuple[str, ...]) -> None:
+    ended = serve(tmp_path, command=command)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_its_model_the_tools_are_served_all_the_same(tmp_path: Path) -> None:
+    ended = serve(tmp_path, "--model", "./gone.gguf")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", ""), "a model is loaded by the first `chat`"
