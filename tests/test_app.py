@@ -222,6 +222,20 @@ async def test_a_conversation_in_python() -> None:
         assert session.usage.cache_read > 0
 
 
+async def test_a_conversation_in_python_has_the_tools_that_are_named_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.txt").write_text("The meeting is on Friday.")
+    async with shepherd.open("embedded") as session:
+        assert session.tools == ()
+    async with shepherd.open("embedded", tools=["read_file"]) as session:
+        assert [spec.name for spec in session.tools] == ["read_file"]
+        async with aclosing(session.chat("Read the file plan.txt")) as events:
+            said = "".join([event.text async for event in events if isinstance(event, TextDelta)])
+        assert "Friday" in said
+
+
 # Models on demand
 
 SAID = "Hello! How can I help you?"

@@ -447,14 +447,18 @@ class App:
 
 
 @asynccontextmanager
-async def open_session(model: str = "embedded", *, system: str | None = None) -> AsyncIterator[Session]:
+async def open_session(
+    model: str = "embedded", *, system: str | None = None, tools: Sequence[str] = ()
+) -> AsyncIterator[Session]:
     """A conversation with `model`: a path, a model's name, `hf:owner/repo`, `ollama:name`, or `embedded`.
 
-    Loads the model and frees it at the end of the block. Environment and configuration files are not read.
+    Loads the model and frees it at the end of the block. Environment and configuration files are not read. `tools`:
+    names, categories or globs of those it may use, in the working folder; to name them is to allow them.
 
     Raises: `ConfigError`, `EngineError` when it cannot be loaded.
     """
-    config = configuration.load(flags={"model": model}, env={}, cwd=Path.cwd(), user_dir=Path.cwd(), read_files=False)
+    flags = {"model": model, "enable_tools": tuple(tools)}
+    config = configuration.load(flags=flags, env={}, cwd=Path.cwd(), user_dir=Path.cwd(), read_files=False)
     app = App(config)
     try:
         await app.load()
