@@ -50,7 +50,8 @@ def test_over_http_it_needs_the_key_and_can_chat(
     with start_server("--api-key", "secret") as address:
         known = {"header": "Authorization: Bearer secret"}
         listed = inspect(f"{address}/mcp", method="tools/list", **known)
-        assert [tool["name"] for tool in listed["tools"]] == ["chat"]
+        assert {"chat", "search_memory"} <= {tool["name"] for tool in listed["tools"]}
+        assert "read_file" not in {tool["name"] for tool in listed["tools"]}
         said = inspect(f"{address}/mcp", method="tools/call", tool_name="chat", tool_arg="prompt=Hello!", **known)
         assert said["content"][0]["text"]
         with pytest.raises(AssertionError):

@@ -32,13 +32,12 @@ def run(config: Config) -> int:
 
 async def _serve(config: Config) -> None:
     from shepherd.app import App
-    from shepherd.memory.scope import LOCAL
     from shepherd.server.mcp import serve_stdio
 
     app = App(config)
 
-    async def open_box(_user: str | None) -> Box:
-        return await app.offer(LOCAL, everything=True, allow=("*",))
+    async def open_box(user: str | None) -> Box:
+        return await app.offer(user, everything=True, allow=("*",))
 
     try:
         with contextlib.suppress(TimeoutError):

@@ -22,6 +22,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from shepherd.core import Image, Text, ToolCall, ToolResult
+from shepherd.memory.scope import LOCAL
+from shepherd.server.auth import is_loopback
 from shepherd.server.caller import named_user
 from shepherd.server.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
@@ -194,8 +196,14 @@ async def _reporting(context: ServerRequestContext[Any, Any]) -> AsyncIterator[C
 
 
 def _user(context: ServerRequestContext[Any, Any]) -> str | None:
-    """Who calls, as far as HTTP says so."""
-    return named_user(context.request.scope) if context.request is not None else None
+    """Whose memory is meant, as for `/v1/memory`: the owner's, unless the header says otherwise. A stranger, who has
+    no key and is on another machine, has none."""
+    if context.request is None:
+        return LOCAL
+    scope = context.request.scope
+    host = scope["client"][0] if scope.get("client") else "localhost"
+    is_stranger = scope["app"].state.is_open and not is_loopback(host)
+    return None if is_stranger else named_user(scope) or LOCAL
 
 
 def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
