@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import select
@@ -218,7 +219,7 @@ def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
     home: Home, opened: Opened, width: int, height: int
 ) -> None:
     home.never_ending()
-    with opened("-c", "32k", "--max-tokens", "4000") as pane:
+    with opened("-c", "32k") as pane:
         pane.types("Hello")
         pane.presses("Enter")
         pane.waits_for(r"> Hello\n+(.*\n){5}")
@@ -260,10 +261,14 @@ def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened:
 COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
 
 
+names = itertools.count(10**6 + os.getpid() * 10)
+"""Seconds that nobody else sleeps."""
+
+
 @contextmanager
 def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
     """A pane in which the model has started a command that never ends; and whether that runs."""
-    seconds = str(10**6 + os.getpid())
+    seconds = str(next(names))
     with opened(*COMMANDS) as pane:
         pane.types(f"Run sleep {seconds}")
         pane.presses("Enter")
@@ -272,9 +277,17 @@ def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
         yield pane, lambda: any(["sleep", seconds] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
+def until(holds: Callable[[], bool], timeout_s: float = 30) -> bool:
+    """Whether it comes true: what another process does is seen a moment later."""
+    deadline = time.monotonic() + timeout_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
 def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
-        assert runs()
+        assert until(runs)
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]")
         pane.waits_for(AT_THE_PROMPT)
@@ -288,6 +301,7 @@ def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: O
 
 def test_a_terminal_that_is_closed_leaves_no_command_behind(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
+        assert until(runs)
         pane.sends(signal.SIGHUP)
         assert pane.waits_for_the_end() == 128 + signal.SIGHUP
         assert not runs()

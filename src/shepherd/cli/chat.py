@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shepherd.cli import logs, render
-from shepherd.cli.signals import INTERRUPTED, dying_politely, handling
+from shepherd.cli import logs, render, signals
+from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
     try:
-        with dying_politely():
-            if one_shot:
-                return asyncio.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
-            return asyncio.run(_converse(config, resume))
+        if one_shot:
+            return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
+        return signals.run(_converse(config, resume))
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from shepherd.cli.signals import INTERRUPTED, dying_politely
+from shepherd.cli import signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -23,10 +23,9 @@ PATIENCE_S = 3.0
 def run(config: Config) -> int:
     """Serve until the agent closes our input, or Ctrl-C; the exit status."""
     try:
-        with dying_politely():
-            asyncio.run(_serve(config))
+        signals.run(_serve(config))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return signals.INTERRUPTED
     return 0
 
 

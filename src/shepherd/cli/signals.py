@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C, as of any program."""
 
@@ -26,13 +27,33 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
         signal.signal(number, before)
 
 
-@contextmanager
-def dying_politely() -> Iterator[None]:
-    """SIGTERM, and a terminal that is closed, end the program as Ctrl-C does: the terminal is put back in order, and no
-    program that a tool has started is left; status 128 + the signal."""
+def run(body: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, which SIGTERM and a closed terminal end as Ctrl-C does: the terminal is put back in order, and no
+    program that a tool has started is left.
 
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    The coroutine is cancelled. A handler that raised would do so in whatever code runs at that moment, and whoever
+    guards against tools that leave the program would take it for one.
 
-    with handling(signal.SIGTERM, leave), handling(getattr(signal, "SIGHUP", signal.SIGTERM), leave):
-        yield
+    Raises: `SystemExit` with 128 + the signal; `KeyboardInterrupt`; what the coroutine raises.
+    """
+    import asyncio
+
+    numbers: list[int] = []
+
+    async def whole() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def leave(number: int, _frame: FrameType | None) -> None:
+            numbers.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+        with handling(signal.SIGTERM, leave), handling(getattr(signal, "SIGHUP", signal.SIGTERM), leave):
+            return await body
+
+    try:
+        return asyncio.run(whole())
+    except asyncio.CancelledError:
+        if numbers:
+            raise SystemExit(128 + numbers[0]) from None
+        raise

@@ -5,7 +5,6 @@ Not here: which tools there are (`shepherd.tools.registry`), and what stands bef
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -13,9 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shepherd.cli import render, start
+from shepherd.cli import render, signals, start
 from shepherd.cli.answer import clean
-from shepherd.cli.signals import INTERRUPTED, dying_politely
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.scope import LOCAL
 from shepherd.tools import choice
@@ -209,10 +207,9 @@ def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allo
             await app.aclose()
 
     try:
-        with dying_politely():
-            return asyncio.run(body())
+        return signals.run(body())
     except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(signals.INTERRUPTED) from None
 
 
 async def look_at_rows(app: App, box: Box) -> list[Row]:
