@@ -47,7 +47,7 @@ class Family:
 
         `pause` waits so many seconds and reads their output meanwhile: who cannot write cannot say goodbye.
         """
-        members = self.members()
+        members = self.frozen()
         names = [name_of(each) for each in members if each.pid != self.pid]
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + GRACE_S
@@ -63,6 +63,15 @@ class Family:
                     pause(STEP_S)
                 members = self.members()  # who has come meanwhile
         return names
+
+    def frozen(self) -> list[psutil.Process]:
+        """Everybody, at a standstill. Who is ended while it forks leaves a child that nobody can find any more."""
+        deadline, seen = time.monotonic() + GRACE_S, set[int]()
+        while (fresh := [each for each in self.members() if each.pid not in seen]) and time.monotonic() < deadline:
+            for each in fresh:
+                ask(each.suspend, None)
+            seen.update(each.pid for each in fresh)
+        return self.members()
 
     def members(self) -> list[psutil.Process]:
         """Who is alive, of this family."""
