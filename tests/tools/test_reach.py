@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.reach import Reach, Target, host_of, place_of
+from shepherd.tools.reach import Reach, Target, place_of
 
 PLACES = {
     "world": [
@@ -83,7 +83,6 @@ def test_an_address_is_out_in_the_world_near_us_or_nobodys_business(place: str, 
 def test_a_url_is_read_in_one_way(url: str, host: str, port: int, path: str) -> None:
     target = Target.of(url)
     assert (target.host, target.port, target.path) == (host, port, path)
-    assert host_of(url) == host
     assert Target.of(target.url).url == target.url
 
 
@@ -115,7 +114,6 @@ def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str, says: str) ->
     with pytest.raises(ToolError) as refused:
         Target.of(url)
     assert says in refused.value.message
-    assert host_of(url) == ""
 
 
 @given(st.text(max_size=60).map(lambda text: "http://" + text) | st.text(max_size=30))

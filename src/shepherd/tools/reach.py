@@ -95,14 +95,6 @@ class Target:
         return Target.of(urljoin(self.url, location))
 
 
-def host_of(url: str) -> str:
-    """The host that a call of this URL would go to; empty where there is none."""
-    try:
-        return Target.of(url).host
-    except ToolError:
-        return ""
-
-
 def ascii_host(parts: SplitResult) -> str:
     host = (parts.hostname or "").removesuffix(".")
     if not host:
