@@ -16,11 +16,11 @@ import itertools
 import json
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from shepherd.backends.history import Recent
 from shepherd.core import Image, Text, ToolCall, ToolResult
 from shepherd.memory.scope import LOCAL
 from shepherd.server.auth import is_loopback
@@ -62,18 +62,17 @@ def make_server(open_box: Open) -> Server[Any]:
     from mcp_types import ListToolsResult  # noqa: PLC0415
 
     numbers = itertools.count(1)
-    boxes: OrderedDict[Hashable, Box] = OrderedDict()
-    """The latest used last. A result that was cut is read on in the box where it is kept, by a request of its own."""
+    boxes = Recent["Box"](MOST_CONVERSATIONS)
+    """A result that was cut is read on in the box where it is kept, by a request of its own."""
 
     async def box_of(context: ServerRequestContext[Any, Any]) -> Box:
         place = _conversation(context)
-        if place not in boxes:
-            opened = await open_box(_user(context))
-            boxes.setdefault(place, opened)
-            while len(boxes) > MOST_CONVERSATIONS:
-                boxes.popitem(last=False)
-        boxes.move_to_end(place)
-        return boxes[place]
+        if (known := boxes.find(place)) is not None:
+            return known
+        opened = await open_box(_user(context))
+        if (known := boxes.find(place)) is None:  # another request may have been faster
+            boxes.keep(place, opened)
+        return known or opened
 
     async def list_tools(
         context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None

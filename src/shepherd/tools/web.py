@@ -28,7 +28,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shepherd.tools.apart import apart
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, Tool, ToolContext, ToolError
 from shepherd.tools.reach import Reach, Target
 from shepherd.tools.signature import in_thread, tool
 
@@ -83,40 +83,26 @@ async def http_get(
     return await call(context, prepare("GET", url, headers, None), timeout, as_text=as_text)
 
 
-@tool(category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=MOST_SECONDS + 10)
-async def http_post(
-    context: ToolContext,
-    url: str,
-    body: Body = None,
-    headers: Headers = None,
-    timeout: Seconds = 30,  # noqa: ASYNC109
-) -> Result:
-    """Send an HTTP POST."""
-    return await call(context, prepare("POST", url, headers, body), timeout)
+def sending(method: str) -> Tool:
+    """The tool that sends something by this method."""
+
+    async def send(
+        context: ToolContext,
+        url: str,
+        body: Body = None,
+        headers: Headers = None,
+        timeout: Seconds = 30,  # noqa: ASYNC109
+    ) -> Result:
+        return await call(context, prepare(method, url, headers, body), timeout)
+
+    send.__doc__ = f"Send an HTTP {method}."
+    name, limit_s = f"http_{method.lower()}", MOST_SECONDS + 10
+    return tool(name=name, category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=limit_s)(
+        send
+    )
 
 
-@tool(category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=MOST_SECONDS + 10)
-async def http_put(
-    context: ToolContext,
-    url: str,
-    body: Body = None,
-    headers: Headers = None,
-    timeout: Seconds = 30,  # noqa: ASYNC109
-) -> Result:
-    """Send an HTTP PUT."""
-    return await call(context, prepare("PUT", url, headers, body), timeout)
-
-
-@tool(category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=MOST_SECONDS + 10)
-async def http_delete(
-    context: ToolContext,
-    url: str,
-    body: Body = None,
-    headers: Headers = None,
-    timeout: Seconds = 30,  # noqa: ASYNC109
-) -> Result:
-    """Send an HTTP DELETE."""
-    return await call(context, prepare("DELETE", url, headers, body), timeout)
+http_post, http_put, http_delete = map(sending, ("POST", "PUT", "DELETE"))
 
 
 @tool(category="http", effect="net", argument_aliases=NAMES, subject="url", offered=False, timeout_s=MOST_SECONDS + 10)
