@@ -97,7 +97,12 @@ class Outfit:
 
         options = [ServerOptions.of(each) for each in self._config.mcp_servers]
         servers = self._servers = Servers(
-            options, env=self._env, roots=self.folders, answer=self._answer, person=person, on_tools=self._take_over
+            options,
+            env=self._env,
+            roots=self.folders,
+            answer=self._models.answer,
+            person=person,
+            on_tools=self._take_over,
         )
         servers.start()
 
@@ -242,10 +247,6 @@ class Outfit:
         if self._servers is not None:
             self.registry.replace(MCP, self._servers.tools())
 
-    async def _answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
-        """Our model's answer to an MCP server that asks it (sampling)."""
-        return await self._models.answer(messages, system=system, max_tokens=max_tokens)
-
     def _check_names(self) -> None:
         """Raises: `ConfigError`: a typing error in `disabled` would leave a tool open (C21)."""
         from shepherd.tools import choice  # noqa: PLC0415
@@ -282,8 +283,11 @@ class Advisors:
         """See `Models`."""
         return await self._say(name, (Message.user(prompt),), system, max_tokens)
 
-    async def answer(self, messages: Sequence[Message], *, system: str | None, max_tokens: int | None) -> str:
-        """The default model's answer to a conversation. Raises: as `Backend.stream`."""
+    async def answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
+        """The default model's answer to a conversation, such as that of an MCP server which asks it (sampling).
+
+        Raises: as `Backend.stream`.
+        """
         return await self._say(self._names[0], tuple(messages), system, max_tokens)
 
     async def _say(self, name: str, messages: tuple[Message, ...], system: str | None, max_tokens: int | None) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shepherd.core import Message
 from shepherd.tools.base import Result, Run, Tool, ToolContext, ToolError
 
 MOST_TOKENS = 1024
@@ -34,10 +33,6 @@ class Models(Protocol):
 
     async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
         """The visible text of the answer. Raises: as `Backend.stream`."""
-        ...
-
-    async def answer(self, messages: Sequence[Message], *, system: str | None, max_tokens: int | None) -> str:
-        """The same of the default model, to a whole conversation."""
         ...
 
 
