@@ -92,8 +92,6 @@ class Talks:
         config, facts, desk = self._config, self.facts, self._desk
         if not facts.cache:
             raise ConfigError(f"{facts.path.name} makes vectors of texts and cannot chat; choose another model")
-        model = desk.entry_of(facts.cache).name
-        opened = desk.fleet.hold(model)
         store = None
         try:
             store = self._shelf.of(user)
@@ -102,6 +100,8 @@ class Talks:
                 raise
             logger.warning("this conversation goes without memory: %s", error)
             user = None
+        model = desk.entry_of(facts.cache).name
+        opened = desk.fleet.hold(model)
         if self._outfit.servers is not None and person is not None:
             self._outfit.servers.person = person
         wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
