@@ -40,8 +40,13 @@ PATIENCE_S = 60.0
 """A request without progress for so long hangs."""
 COLD_SHARE = 0.15
 """Of the answers that a cold server must give as well, those that it is asked for."""
-SETTLED_S = 15.0
-"""So long after the last request the server may take to close what it opened."""
+SETTLED_S = 30.0
+"""So long after the last request the server may take to close its connections."""
+OURS = 3
+"""Connections at the end: those that are listened on, and that of the watch."""
+MAY_HOLD = {"connections": OURS, "handles": 4, "threads": 6, "children": 0}
+"""What the server may hold more at the end than in the middle lull, by name: a file of a user who had not spoken until
+then, and the threads of the pool for what blocks, which are made when they are first needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Plan:
     seconds: float
     clients: int = 6
     seed: int = 1
-    per_second: float = 4.0
+    per_second: float = 3.0
     patience_s: float = PATIENCE_S
     cold_share: float = COLD_SHARE
     memory: bool = True
@@ -61,6 +66,8 @@ class Plan:
     surfaces: tuple[Surface, ...] = SURFACES
     requests: int | None = None
     """End after so many, whatever the time."""
+    lull_every: int = 150
+    """Requests between two lulls."""
     variables: tuple[tuple[str, str], ...] = ()
     """Of the warm server's environment."""
 
@@ -87,7 +94,7 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         stage = Stage(
             client, findings, colds, said, seed=plan.seed, patience_s=plan.patience_s, per_second=plan.per_second,
             shared=plan.shared, memory=plan.memory, surfaces=plan.surfaces, limit=plan.requests,
-            is_there=lambda: warm.is_there,
+            lull_every=plan.lull_every, at_rest=lambda: watch.rest(watching), is_there=lambda: warm.is_there,
         )  # fmt: skip
         background = [asyncio.create_task(watch.run(watching)), asyncio.create_task(colds.run())]
         ended = await _traffic(plan, stage, watch, console)
@@ -95,12 +102,11 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
             findings.told.append({"kind": "state", **await warm.state()})
         else:
             await colds.drain(plan.patience_s)
+            await client.aclose()
             settled = await _settle(watch, watching)
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        with contextlib.suppress(httpx.HTTPError):
-            await client.aclose()
     if warm.status:
         findings.add("broken", f"the server ended with status {warm.status}", log=warm.tail())
     files = {user: memory_file(folder, user) for user in USERS}
@@ -131,6 +137,7 @@ async def _traffic(plan: Plan, stage: Stage, watch: Watch, console: Console | No
         loop.add_signal_handler(number, stage.done.set)
     clients = [asyncio.create_task(Client(stage, number, plan.seed).run()) for number in range(plan.clients)]
     waiting = asyncio.create_task(stage.done.wait())
+    lulls = asyncio.create_task(stage.lulls())
     ended = "time"
     try:
         async with _progress(plan, stage, watch, console):
@@ -146,9 +153,9 @@ async def _traffic(plan: Plan, stage: Stage, watch: Watch, console: Console | No
                 elif error is not None:
                     raise error
     finally:
-        for task in (*clients, waiting):
+        for task in (*clients, waiting, lulls):
             task.cancel()
-        await asyncio.gather(*clients, waiting, return_exceptions=True)
+        await asyncio.gather(*clients, waiting, lulls, return_exceptions=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return ended
@@ -161,17 +168,17 @@ def _holds(error: BaseException | None, kind: type[Exception]) -> bool:
 
 
 async def _settle(watch: Watch, client: httpx.AsyncClient) -> dict[str, Any]:
-    """Look until the server has let go of what the traffic needed: what it holds before and after, by name."""
-    names = ("handles", "threads", "children")
-    before = {name: watch.series[name][0] for name in names}
-    busy = {name: max(watch.series[name]) for name in names}
+    """Wait until the server has let go of the clients' connections; what it held in the middle lull, and holds now."""
     deadline = time.monotonic() + SETTLED_S
-    least = dict.fromkeys(names, float("inf"))
-    while time.monotonic() < deadline:
-        await watch.look(client)
-        least = {name: min(least[name], watch.last(name)) for name in names}
+    await watch.look(client)
+    while watch.last("connections") > OURS and time.monotonic() < deadline:
         await asyncio.sleep(0.5)
-    return {name: {"before": before[name], "most": busy[name], "after": least[name]} for name in names}
+        await watch.look(client)
+    now = {name: watch.last(name) for name in MAY_HOLD}
+    rests = {name: watch.at_rest[name] or [now[name]] for name in MAY_HOLD}
+    before = {name: levels[len(levels) // 2] for name, levels in rests.items()}
+    return {name: {"in the middle lull": before[name], "at the end": now[name], "more allowed": more}
+            for name, more in MAY_HOLD.items()}  # fmt: skip
 
 
 @contextlib.asynccontextmanager
@@ -242,7 +249,12 @@ def failures(result: dict[str, Any]) -> list[str]:
     """Why a run has failed; empty when it has not."""
     found = [f"{count} {kind}" for kind, count in result["found"].items() if count]
     grown = [name for name, verdict in result["verdicts"].items() if verdict["word"] == "grows"]
-    return found + [f"{name} grows" for name in grown]
+    held = [
+        name
+        for name, seen in result["settled"].items()
+        if seen["at the end"] > seen["in the middle lull"] + seen["more allowed"]
+    ]
+    return found + [f"{name} grows" for name in grown] + [f"{name} not let go" for name in held]
 
 
 def show(result: dict[str, Any], console: Console) -> None:
@@ -260,6 +272,11 @@ def show(result: dict[str, Any], console: Console) -> None:
         for user, seen in result["memory"].items():
             memory.add_row(user, *(f"{value}" for value in list(seen.values())))
         console.print(memory)
+    if result["settled"]:
+        settled = Table("held", "in the middle lull", "at the end", "more allowed")
+        for name, seen in result["settled"].items():
+            settled.add_row(name, *(f"{value:.0f}" for value in seen.values()))
+        console.print(settled)
     series = Table("series", "verdict", "first", "last", "gain in the last third", "at 95 %", "allowed", title="growth")
     for name, verdict in result["verdicts"].items():
         numbers = [f"{verdict[key]:,.0f}" for key in ("first", "last", "gain")]
@@ -279,7 +296,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--clients", type=int, default=6, help="4 to 8 are useful")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=4.0, help="requests per second at most, of all clients together")
+    parser.add_argument("--rate", type=float, default=3.0, help="requests per second at most, of all clients together")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds without progress that are a hang")
     parser.add_argument(
         "--cold-share", type=float, default=COLD_SHARE, help="of the answers, compared with a cold server"
@@ -297,10 +314,19 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     said = options()
     plan = Plan(
-        60 * said.minutes, said.clients, said.seed, said.rate, said.patience, said.cold_share, not said.no_memory,
-        not said.no_tiers, not said.no_shared, tuple(said.surface or SURFACES), said.requests,
-        tuple(tuple(pair.split("=", 1)) for pair in said.set),
-    )  # fmt: skip
+        60 * said.minutes,
+        clients=said.clients,
+        seed=said.seed,
+        per_second=said.rate,
+        patience_s=said.patience,
+        cold_share=said.cold_share,
+        memory=not said.no_memory,
+        tiers=not said.no_tiers,
+        shared=not said.no_shared,
+        surfaces=tuple(said.surface or SURFACES),
+        requests=said.requests,
+        variables=tuple(tuple(pair.split("=", 1)) for pair in said.set),
+    )
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     with tempfile.TemporaryDirectory(prefix="shepherd-soak-") as folder:
         result = asyncio.run(soak(plan, Path(folder), console))

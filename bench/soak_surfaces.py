@@ -239,6 +239,10 @@ def _take_chat(answer: Answer, piece: Json) -> bool:
     return bool(piece.get("choices"))
 
 
+def _call(answer: Answer, name: str, arguments: Json) -> None:
+    answer.calls.append({"name": name, "arguments": json.dumps(arguments)})
+
+
 def _take_call(answer: Answer, call: Json) -> None:
     at = call.get("index", len(answer.calls))
     while len(answer.calls) <= at:
@@ -320,13 +324,20 @@ def _take_anthropic(answer: Answer, piece: Json) -> bool:
                 if block["type"] == "text":
                     answer.text += block["text"]
                 elif block["type"] == "tool_use":
-                    answer.calls.append({"name": block["name"], "arguments": json.dumps(block["input"])})
+                    _call(answer, block["name"], block["input"])
+        case "content_block_start" if piece["content_block"]["type"] == "tool_use":
+            answer.calls.append({"name": piece["content_block"]["name"], "arguments": ""})
         case "message_start":
             answer.id = piece["message"]["id"]
             _take_usage(answer, piece["message"]["usage"])
             return False  # it comes before the prompt is computed
         case "content_block_delta":
             answer.text += piece["delta"].get("text", "")
+            if (more := piece["delta"].get("partial_json")) is not None:
+                answer.calls[-1]["arguments"] += more
+        case "message_stop":
+            for call in answer.calls:
+                call["arguments"] = json.dumps(json.loads(call["arguments"] or "{}"))
         case "message_delta":
             answer.n_generated = piece["usage"]["output_tokens"]
             answer.finish = piece["delta"]["stop_reason"]
@@ -354,7 +365,7 @@ def _take_ollama(answer: Answer, piece: Json) -> bool:
     answer.text += text
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        answer.calls.append({"name": function["name"], "arguments": json.dumps(function["arguments"])})
+        _call(answer, function["name"], function["arguments"])
     if piece.get("done"):
         answer.finish = piece.get("done_reason", "stop")
         answer.n_prompt, answer.n_generated = piece.get("prompt_eval_count", 0), piece.get("eval_count", 0)

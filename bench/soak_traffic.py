@@ -42,6 +42,10 @@ FORGETFUL = "dee"
 USERS = (OWNER, "ann", "ann", "bob", FORGETFUL)
 """Who talks to the server; two clients share one. The first may talk much, so that his file reaches its limit."""
 
+LULL_S = (2.0, 6.0)
+SIDE_PATIENCE = 4
+"""So many times as long a side task may wait: for all others, which is until the next lull."""
+
 TOOLS = [
     {
         "type": "function",
@@ -107,25 +111,35 @@ class Stage:
         memory: bool = True,
         surfaces: Sequence[Surface] = SURFACES,
         limit: int | None = None,
+        lull_every: int = 150,
+        at_rest: Callable[[], Awaitable[None]],
         is_there: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`lull_every`: requests between two lulls, in each of which `at_rest` is called; `is_there`: the server is."""
         self.client = client
         self.findings = findings
         self.said = said
         self.shared = shared
         self.memory = memory
         self.surfaces = surfaces
-        rnd = random.Random(f"documents {seed}")
-        self.documents = [rnd.choices(WORDS, k=120) for _ in range(DOCUMENTS)]
+        self._rnd = random.Random(f"stage {seed}")
+        self.documents = [self._rnd.choices(WORDS, k=120) for _ in range(DOCUMENTS)]
         self.counts: Counter[str] = Counter()
         """Of answers, by what came of them; of surfaces and scenes."""
         self.minutes: dict[int, Minute] = {}
         self.n_asked = 0
+        self._n_open = 0
+        """Requests on their way."""
+        self._quiet, self._tired = asyncio.Event(), asyncio.Event()
+        """None is; it is time for a lull."""
+        self._quiet.set()
         self.tokens: Counter[str] = Counter()
         self.awake = asyncio.Event()
         """Cleared for a lull, in which the server has nothing to do."""
         self.awake.set()
         self._colds = colds
+        self._lull_every = lull_every
+        self._at_rest = at_rest
         self._is_there = is_there
         self._patience_s = patience_s
         self._gap_s = 1 / per_second
@@ -134,10 +148,26 @@ class Stage:
         self._limit = limit
         self.done = asyncio.Event()
 
+    async def lulls(self) -> None:
+        """Keep all clients silent now and then, until cancelled: the server then does what it does when it is idle."""
+        while True:
+            await self._tired.wait()
+            self.awake.clear()
+            try:
+                await self._quiet.wait()
+                await asyncio.sleep(self._rnd.uniform(*LULL_S))
+                await self._at_rest()
+            finally:
+                self.counts["lulls"] += 1
+                self._tired.clear()
+                self.awake.set()
+
     async def pace(self) -> None:
         """Wait until another request may be sent. Raises: `CancelledError` after the last one."""
         await self.awake.wait()
         self.n_asked += 1
+        if self.n_asked % self._lull_every == 0:
+            self._tired.set()
         if self._limit is not None and self.n_asked > self._limit:
             self.done.set()
             raise asyncio.CancelledError
@@ -149,16 +179,26 @@ class Stage:
         """Send a request; `None` when it was refused as it may be. Raises: `Stop` at a hang."""
         await self.pace()
         self.counts[f"surface {asked.surface}"] += 1
+        self._open(1)
         try:
-            answer = await ask(self.client, asked, self._patience_s)
+            answer = await ask(self.client, asked, self._patience_s * (SIDE_PATIENCE if asked.model == SIDE else 1))
         except Hang as error:
             self.findings.add("hang", str(error), asked=shown(asked), after=self.n_asked)
             raise Stop from error
         except (Malformed, httpx.HTTPError) as error:
             self._broken(repr(error), asked=shown(asked))
             return None
+        finally:
+            self._open(-1)
         self._note(asked, answer)
         return answer if answer.status == 200 else None
+
+    def _open(self, n: int) -> None:
+        self._n_open += n
+        if self._n_open:
+            self._quiet.clear()
+        else:
+            self._quiet.set()
 
     def _broken(self, what: str, **more: Any) -> None:
         self.findings.add("broken", what, **more)
@@ -233,13 +273,12 @@ class Client:
         self._scenes: list[tuple[int, str, Callable[[], Awaitable[None]]]] = [
             (6, "talk", self.talk),
             (4 if stage.shared else 0, "template", self.template),
-            (3, "overflow", self.overflow),
+            (4, "overflow", self.overflow),
             (2, "burst", self.burst),
             (2, "side", self.side),
             (3, "forms", self.forms),
             (2, "continue", self.go_on),
             (2, "look", self.look),
-            (1 if number == 0 else 0, "lull", self.lull),
             (1 if self.user == FORGETFUL else 0, "forget", self.forget),
         ]
 
@@ -378,14 +417,6 @@ class Client:
             ]
         for method, path, options in self.rnd.sample(paths, 3):
             await self.stage.look(method, path, **options)
-
-    async def lull(self) -> None:
-        """Nothing is sent for a while, by anybody: the server does what it does when it is idle."""
-        self.stage.awake.clear()
-        try:
-            await asyncio.sleep(self.rnd.uniform(2, 6))
-        finally:
-            self.stage.awake.set()
 
     async def forget(self) -> None:
         """The user has everything forgotten that was said so far; nobody else says anything in this name."""

@@ -64,6 +64,8 @@ class Watch:
         self._folder = folder
         self.times_s: list[float] = []
         self.series: defaultdict[str, list[float]] = defaultdict(list)
+        self.at_rest: defaultdict[str, list[float]] = defaultdict(list)
+        """The samples of lulls only."""
         self._begun = time.monotonic()
 
     async def run(self, client: httpx.AsyncClient) -> None:
@@ -73,15 +75,23 @@ class Watch:
                 await self.look(client)
             await asyncio.sleep(EVERY_S)
 
+    async def rest(self, client: httpx.AsyncClient) -> None:
+        """Take a sample of a lull."""
+        await self.look(client)
+        for name, levels in self.series.items():
+            self.at_rest[name].append(levels[-1])
+
     async def look(self, client: httpx.AsyncClient) -> None:
         """Take one sample of everything."""
         figures = read_metrics((await client.get("/metrics")).text)
         process = self._server.process
         memory = process.memory_full_info()
+        n_connections = len(process.net_connections("tcp"))
         seen: dict[str, float] = {
             "rss": memory.rss,
             "private": memory.uss,
-            "handles": process.num_fds(),
+            "handles": process.num_fds() - n_connections,
+            "connections": n_connections,
             "threads": process.num_threads(),
             "children": len(process.children(recursive=True)),
             "memory files": size_of((self._folder / "memory.db", self._folder / "memory-users")),
