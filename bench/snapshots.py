@@ -19,6 +19,7 @@ from pathlib import Path
 import machine
 from rich.console import Console
 
+from shepherd.engine.fake import PLAIN
 from shepherd.engine.snapshots import Snapshot, Snapshots
 
 N_TOKENS = 4096
@@ -50,7 +51,13 @@ def moving(folder: Path, state_bytes: int, rounds: int) -> dict[str, float]:
     ready = threading.Event()
     snapshots = [conversation(seed, os.urandom(state_bytes)) for seed in range(rounds)]
     store = Snapshots(
-        "bench", ram_bytes=2 * state_bytes, folder=folder, disk_bytes=4 * rounds * state_bytes, on_ready=ready.set
+        "bench",
+        PLAIN,
+        1 << 20,
+        ram_bytes=2 * state_bytes,
+        folder=folder,
+        disk_bytes=4 * rounds * state_bytes,
+        on_ready=ready.set,
     )
     store.flush(60)
     puts, writes, reads = [], [], []
@@ -83,7 +90,7 @@ def moving(folder: Path, state_bytes: int, rounds: int) -> dict[str, float]:
 def searching(folder: Path) -> dict[str, float]:
     """Milliseconds of `find` and `put` among many, and of reading the folder at the start."""
     snapshots = [conversation(seed, b"x" * 1000, n_shared=N_SHARED) for seed in range(N_ENTRIES)]
-    store = Snapshots("bench", ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
+    store = Snapshots("bench", PLAIN, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
     for snapshot in snapshots:
         store.put(snapshot)
     chance = random.Random(0)
@@ -97,7 +104,7 @@ def searching(folder: Path) -> dict[str, float]:
     assert store.flush(600)
     store.close()
     started = time.perf_counter()
-    again = Snapshots("bench", ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
+    again = Snapshots("bench", PLAIN, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
     assert again.flush(600)
     index = time.perf_counter() - started
     n_files = again.tally.on_disk

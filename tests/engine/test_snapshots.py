@@ -24,12 +24,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.engine.base import Span
+from shepherd.engine.base import Memory, Span
+from shepherd.engine.fake import PLAIN, RECURRENT
+from shepherd.engine.ledger import usable
 from shepherd.engine.snapshots import Found, Snapshot, Snapshots, file
 from shepherd.engine.snapshots.shelf import Shelf
-from shepherd.engine.snapshots.snapshot import covers, reach
+from shepherd.engine.snapshots.snapshot import covers
 
 MB = 1 << 20
+MANY = 1 << 20
+"""Cells: enough for every snapshot here."""
 Runs = tuple[tuple[int, int, int], ...]
 
 
@@ -45,9 +49,17 @@ def prompt(tokens: list[int] | range) -> array[int]:
 
 
 @contextmanager
-def opened(folder: Path | None = None, *, name: str = "model", ram: int = MB, disk: int = MB) -> Iterator[Snapshots]:
+def opened(
+    folder: Path | None = None,
+    *,
+    name: str = "model",
+    ram: int = MB,
+    disk: int = MB,
+    memory: Memory = PLAIN,
+    n_cells: int = MANY,
+) -> Iterator[Snapshots]:
     """Snapshots whose folder has been read."""
-    store = Snapshots(name, ram_bytes=ram, folder=folder, disk_bytes=disk if folder else 0)
+    store = Snapshots(name, memory, n_cells, ram_bytes=ram, folder=folder, disk_bytes=disk if folder else 0)
     try:
         store.flush(30)
         yield store
@@ -62,7 +74,7 @@ def found_in(store: Snapshots, tokens: list[int] | range) -> Found | None:
 def restore(folder: Path, tokens: list[int] | range, *, name: str = "model") -> Snapshot | None:
     """What a fresh process finds for a prompt and reads from disk."""
     ready = threading.Event()
-    store = Snapshots(name, ram_bytes=64 * MB, folder=folder, disk_bytes=64 * MB, on_ready=ready.set)
+    store = Snapshots(name, PLAIN, MANY, ram_bytes=64 * MB, folder=folder, disk_bytes=64 * MB, on_ready=ready.set)
     try:
         assert store.flush(30)
         found = found_in(store, tokens)
@@ -156,7 +168,7 @@ def naive_reach(snapshot: Snapshot, tokens: array[int], *, holes: bool, exact: b
     positions = {index: place + index - start for start, stop, place in snapshot.runs for index in range(start, stop)}
     length = 0
     for mine, theirs in zip(snapshot.tokens, tokens, strict=False):
-        if mine != theirs or (not holes and positions.get(length) != length):
+        if mine != theirs or (not holes and length not in positions):
             break
         length += 1
     if exact and length != len(snapshot.tokens):
@@ -171,13 +183,13 @@ HOW = ("holes", "exact")
 
 @given(kept, prompts, st.booleans(), st.booleans())
 def test_find_gives_the_best_of_what_is_kept(puts: list[Snapshot], asked: array[int], holes: bool, exact: bool) -> None:
-    with opened() as store:
+    with opened(memory=RECURRENT if exact else PLAIN) as store:
         naive: list[Snapshot] = []
         for snapshot in puts:
             store.put(snapshot)
             naive = [*(old for old in naive if not covers(snapshot, old)), snapshot]
         assert store.tally.in_ram == len(naive)
-        found = store.find(asked, holes=holes, exact=exact)
+        found = store.find(asked, holes=holes)
         reached = [naive_reach(snapshot, asked, holes=holes, exact=exact) for snapshot in naive]
         best = max((length for length, saved in reached if saved), default=0)
         if best == 0:
@@ -225,7 +237,6 @@ HOLE: Runs = ((0, 5, 0), (10, 30, 10))
         (HOLE, ((0, 5, 0), (12, 14, 12), (16, 20, 16)), ((), ()), True),
         (HOLE, ((0, 5, 0), (9, 20, 9)), ((), ()), False),  # holds one more
         (((0, 5, 0), (10, 30, 5)), ((0, 5, 0), (10, 20, 10)), ((), ()), True),  # was rebased meanwhile
-        (((0, 5, 1), (10, 30, 10)), ((0, 5, 0),), ((), ()), False),  # but the beginning must stay where it was
         (HOLE, ((0, 5, 0),), ((), (4,)), False),
         (HOLE, ((0, 5, 0),), ((4,), (4,)), False),  # cannot stop at 20
         (HOLE, ((0, 5, 0),), ((4, 20), (4,)), True),
@@ -242,19 +253,71 @@ def test_superseding_in_numbers(
     assert not covers(longer, replace(snap(range(31), old), checkpoints=of_old))
 
 
-def test_reach_in_numbers() -> None:
+def test_what_a_snapshot_promises_in_numbers() -> None:
+    def reach(snapshot: Snapshot, length: int, *, holes: bool, memory: Memory = PLAIN) -> tuple[int, int]:
+        match = usable(snapshot.sequence(), length, memory, holes=holes)
+        return match.length, match.saved
+
     evicted = snap(range(200), ((0, 40, 0), (90, 200, 90)))
-    assert reach(evicted, 150, holes=True, exact=False) == (150, 100)
-    assert reach(evicted, 150, holes=False, exact=False) == (40, 40)
-    assert reach(evicted, 150, holes=True, exact=True) == (0, 0)
-    assert reach(evicted, 200, holes=True, exact=True) == (200, 150)
-    assert reach(replace(evicted, checkpoints=((30, b""), (120, b""))), 150, holes=True, exact=True) == (120, 70)
-    assert reach(replace(evicted, checkpoints=((30, b""), (120, b""))), 150, holes=False, exact=True) == (30, 30)
-    rebased = snap(range(200), ((0, 40, 0), (90, 200, 40)))
-    assert reach(rebased, 200, holes=True, exact=False) == (200, 150)
-    assert rebased.n_plain == 40
-    assert snap(range(60), ((0, 40, 0), (40, 60, 80))).n_plain == 40
-    assert snap(range(60), ((0, 60, 1),)).n_plain == 0
+    assert reach(evicted, 150, holes=True) == (150, 100)
+    assert reach(evicted, 150, holes=False) == (40, 40)
+    assert reach(evicted, 150, holes=True, memory=RECURRENT) == (0, 0)
+    assert reach(evicted, 200, holes=True, memory=RECURRENT) == (200, 150)
+    marked = replace(evicted, checkpoints=((30, b""), (120, b"")))
+    assert reach(marked, 150, holes=True, memory=RECURRENT) == (120, 70)
+    assert reach(marked, 150, holes=False, memory=RECURRENT) == (30, 30)
+    assert reach(snap(range(200), ((0, 40, 0), (90, 200, 40))), 200, holes=True) == (200, 150)
+    windowed = Memory(hole=True, rollback="window", share=False, shift=False, checkpoint=True, window=16)
+    assert reach(replace(snap(range(200)), low=100), 150, holes=True, memory=windowed) == (150, 150)
+    assert reach(replace(snap(range(200)), low=140), 150, holes=True, memory=windowed) == (0, 0)
+
+
+def test_a_snapshot_promises_nothing_behind_a_kept_span_that_it_has_lost() -> None:
+    evicted = snap(range(200), ((0, 40, 0), (90, 200, 90)))
+    with opened() as store:
+        store.put(evicted)
+        for spans, length in [
+            ((Span(0, 30, 0, 0, keep=True), Span(30, 300, 1, 1)), 150),  # cut here: it must be there as a whole
+            ((Span(0, 30, 0, 0, keep=True), Span(30, 95, 1, 1), Span(95, 300, 2, 2)), 150),
+            ((Span(0, 30, 0, 0, keep=True), Span(30, 95, 1, 1, keep=True), Span(95, 300, 2, 2)), 150),
+        ]:
+            found = store.find(prompt([*range(length), *range(500, 600)]), holes=True, spans=spans)
+            promised = usable(
+                evicted.sequence(), length, PLAIN, holes=True, kept=[s for s in spans if s.keep], spans=spans
+            )
+            assert found is not None
+            assert (found.length, found.saved) == (promised.length, promised.saved)
+        assert [found.length for found in [found] if found] == [30]
+
+
+def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.put(snap(range(50)))
+        assert store.flush(30)
+        first = found_in(store, range(50))
+        assert first is not None
+        for _ in range(3):
+            assert store.take(first.key) is not None
+            store.put(snap(range(50), cost_s=2.0))  # computed on a slower day: still the same
+            assert store.flush(30)
+            again = found_in(store, range(50))
+            assert again is not None
+            assert again.key == first.key
+        assert store.tally.written == 1
+        store.put(snap(range(51)))
+        longer = found_in(store, range(51))
+        assert longer is not None
+        assert longer.key != first.key
+
+
+def test_what_a_larger_cache_has_saved_is_not_found_where_it_does_not_fit(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.put(snap(range(50)))
+        assert store.flush(30)
+    with opened(tmp_path, n_cells=49) as smaller:
+        assert found_in(smaller, range(50)) is None
+    with opened(tmp_path, n_cells=50) as same:
+        assert found_in(same, range(50)) is not None
 
 
 def test_ram_is_preferred_to_disk_among_equals(tmp_path: Path) -> None:
@@ -578,7 +641,7 @@ def test_the_engine_never_waits_for_the_io_thread(tmp_path: Path) -> None:
         held.set()
         assert go_on.wait(60)
 
-    store = Snapshots("model", ram_bytes=1000, folder=tmp_path, disk_bytes=MB, on_ready=hold)
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=1000, folder=tmp_path, disk_bytes=MB, on_ready=hold)
     store.fetch("unknown")
     assert held.wait(30)
     for start in range(0, 2000, 100):
@@ -597,7 +660,7 @@ def test_the_engine_never_waits_for_the_io_thread(tmp_path: Path) -> None:
 
 def test_without_a_disk_a_fetch_is_answered_at_once() -> None:
     calls: list[int] = []
-    store = Snapshots("model", ram_bytes=1000, on_ready=lambda: calls.append(1))
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=1000, on_ready=lambda: calls.append(1))
     store.fetch("unknown")
     assert calls == [1]
     assert store.flush(0)
@@ -692,7 +755,7 @@ def test_put_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_closed_while_it_is_written(tmp_path: Path, gate: Gate) -> None:
-    store = Snapshots("model", ram_bytes=MB, folder=tmp_path, disk_bytes=MB)
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=MB, folder=tmp_path, disk_bytes=MB)
     store.put(snap(range(10)))
     assert gate.entered.wait(30)
     closing = threading.Thread(target=store.close)
@@ -801,7 +864,7 @@ def test_a_damaged_state_is_found_when_it_is_read(tmp_path: Path, caplog: pytest
 def test_a_file_in_the_place_of_another_is_not_believed(tmp_path: Path) -> None:
     ready = threading.Event()
     plant(tmp_path, {"none": lambda whole: whole})
-    store = Snapshots("model", ram_bytes=MB, folder=tmp_path, disk_bytes=MB, on_ready=ready.set)
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=MB, folder=tmp_path, disk_bytes=MB, on_ready=ready.set)
     assert store.flush(30)
     found = found_in(store, range(50))
     assert found is not None
@@ -947,7 +1010,9 @@ PREAMBLE = """
 import logging, os, random, resource, signal, sys, threading
 from array import array
 from pathlib import Path
+from shepherd.engine.fake import PLAIN
 from shepherd.engine.snapshots import Snapshot, Snapshots, file
+MANY = 1 << 20
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
 folder = Path(sys.argv[1])
 
@@ -958,7 +1023,7 @@ def snap(start, length, size=100):
 def check(folder, name="model"):
     "Read every file; what is half done must be gone."
     ready = threading.Event()
-    store = Snapshots(name, ram_bytes=1 << 26, folder=folder, disk_bytes=1 << 26, on_ready=ready.set)
+    store = Snapshots(name, PLAIN, MANY, ram_bytes=1 << 26, folder=folder, disk_bytes=1 << 26, on_ready=ready.set)
     assert store.flush(30)
     assert store.tally.damaged == 0, store.tally
     names = os.listdir(folder)
@@ -977,7 +1042,7 @@ def test_a_full_disk_is_one_warning_and_leaves_nothing_behind(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     done = run("""
-store = Snapshots("model", ram_bytes=1 << 24, folder=folder, disk_bytes=1 << 30)
+store = Snapshots("model", PLAIN, MANY, ram_bytes=1 << 24, folder=folder, disk_bytes=1 << 30)
 store.put(snap(0, 10))
 assert store.flush(30)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -987,7 +1052,7 @@ assert not store.flush(30)
 assert all(store.find(array("i", range(start, start + 10)), holes=True).in_ram for start in range(0, 9000, 1000))
 assert (store.tally.written, store.tally.on_disk) == (1, 1)
 store.close()
-small = Snapshots("model", ram_bytes=1000, folder=folder, disk_bytes=1 << 30)
+small = Snapshots("model", PLAIN, MANY, ram_bytes=1000, folder=folder, disk_bytes=1 << 30)
 small.put(snap(0, 20, 100_000))  # was on its way through
 small.flush(30)
 assert small.ram_bytes == 0
@@ -1016,7 +1081,7 @@ def life(folder, last, say):
             os.kill(os.getpid(), signal.SIGKILL)
         return trace
     threading.settrace(trace)
-    store = Snapshots("model", ram_bytes=1 << 20, folder=folder, disk_bytes=1 << 20)
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=1 << 20, folder=folder, disk_bytes=1 << 20)
     for length in (5, 10):
         store.put(snap(0, length, 1000))
         assert store.flush(30)
@@ -1046,7 +1111,7 @@ print(last)
 
 
 WRITER = """
-store = Snapshots("model", ram_bytes=1 << 24, folder=folder, disk_bytes=1 << 24)
+store = Snapshots("model", PLAIN, MANY, ram_bytes=1 << 24, folder=folder, disk_bytes=1 << 24)
 for round in range(10_000):
     store.put(snap(1000 * (round % 5), 1 + round // 5, 1 << 20))
     store.flush(30)
@@ -1077,7 +1142,7 @@ def test_two_processes_in_one_folder_do_not_hurt_each_other(
     program = """
 ready = threading.Event()
 chance = random.Random(os.getpid())
-store = Snapshots("model", ram_bytes=20_000, folder=folder, disk_bytes=60_000, on_ready=ready.set)
+store = Snapshots("model", PLAIN, MANY, ram_bytes=20_000, folder=folder, disk_bytes=60_000, on_ready=ready.set)
 for step in range(150):
     start = 1000 * chance.randrange(8)
     store.put(snap(start, chance.randrange(1, 20), 3000))
@@ -1132,10 +1197,10 @@ def test_what_another_process_saved_or_deleted_is_noticed(tmp_path: Path) -> Non
         assert mine.disk_bytes == bytes_of(tmp_path)
 
 
-def test_of_two_equal_files_everybody_deletes_the_same(tmp_path: Path) -> None:
-    head, _ = file.pack(snap(range(10)), file.owner("model"), 1, 0.0)
-    for key in (digit * 32 for digit in "cba0123456789def"):
-        assert file.write(tmp_path, key, head, snap(range(10)), lambda: True)
-    with opened(tmp_path) as store:
-        assert store.tally.on_disk == 1
-    assert [path.stem for path in files(tmp_path)] == ["0" * 32]
+def test_what_another_process_has_written_meanwhile_is_not_written_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as mine, opened(tmp_path) as theirs:
+        theirs.put(snap(range(10)))
+        assert theirs.flush(30)
+        mine.put(snap(range(10)))
+        assert mine.flush(30)
+        assert (mine.tally.written, mine.tally.on_disk, len(files(tmp_path))) == (0, 1, 1)

@@ -240,7 +240,7 @@ class Engine:
                         self._publish(now=True)
                         done.set_result(result)
                 case _Look():
-                    self._work.n_ready += 1
+                    pass
 
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, now and then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Literal
 
 from shepherd.engine.base import Held, Span
 from shepherd.engine.ledger import Match
@@ -18,14 +19,13 @@ def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) 
     computes it anew.
     """
     match = pool.ledger.find(tokens, holes=holes, spans=spans)
-    found = pool.snapshots.find(tokens[:-1], holes=holes, exact=not pool.ledger.memory.share)
+    found = pool.snapshots.find(tokens[:-1], holes=holes, spans=spans)
+    tier: Literal["cells", "memory", "disk"] = "cells"
     if found is not None and spared(found, holes=holes) > spared(match, holes=holes):
-        outline = pool.snapshots.outlines().get(found.key)
-        runs = tuple((start, stop) for start, stop, _ in outline.runs) if outline is not None else ()
-        return Held(found.length, runs, "memory" if found.in_ram else "disk").until(found.length)
+        match, tier = found.match, "memory" if found.in_ram else "disk"
     if match is None:
         return Held()
-    return Held(match.length, tuple((run.start, run.stop) for run in match.resident.runs), "cells").until(match.length)
+    return Held(match.length, tuple((run.start, run.stop) for run in match.resident.runs), tier).until(match.length)
 
 
 def spared(what: Match | Found | None, *, holes: bool) -> int:

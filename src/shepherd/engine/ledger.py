@@ -222,43 +222,10 @@ class Ledger:
             length = min(length, len(prompt) - 1)
             if best is not None and length < best.saved:
                 continue
-            match = self.usable(resident, length, holes=holes, kept=kept, spans=spans)
+            match = usable(resident, length, self.memory, holes=holes, kept=kept, spans=spans)
             if match.saved and (best is None or _rank(match) > _rank(best)):
                 best = match
         return best
-
-    def usable(
-        self,
-        resident: Resident,
-        length: int,
-        *,
-        holes: bool,
-        kept: Sequence[Span] = (),
-        spans: Sequence[Span] = (),
-    ) -> Match:
-        """What of the first `length` tokens, which are the same in a prompt, can be gone on from.
-
-        Of that prompt's `spans`, those in `kept` must be there as a whole, and so must the one that `length` cuts.
-        """
-        if not holes:
-            length = min(length, resident.n_whole)
-        while True:
-            reach = resident.reach(length, self.memory)
-            lost = self._first_lost(resident, reach, kept, spans) if reach > resident.n_whole else reach
-            if reach == length == lost:
-                break
-            length = min(reach, lost)
-        return Match(resident, length, resident.n_resident_in(0, length))
-
-    def _first_lost(self, resident: Resident, reach: int, kept: Sequence[Span], spans: Sequence[Span]) -> int:
-        """Where the first span begins that has lost tokens and must not; `reach` if none has."""
-        at = bisect_left(spans, reach, key=lambda span: span.stop)
-        cut = [span for span in spans[at : at + 1] if span.start < reach]
-        for span in [*(span for span in kept if span.start < reach), *cut]:
-            stop = min(span.stop, reach)
-            if resident.n_resident_in(span.start, stop) < stop - span.start:
-                return span.start
-        return reach
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -437,6 +404,42 @@ class Ledger:
 
 class LedgerError(AssertionError):
     """Ledger and KV cache disagree: a bug of ours. The engine drops the sequence rather than go on with a wrong one."""
+
+
+def usable(
+    resident: Resident,
+    length: int,
+    memory: Memory,
+    *,
+    holes: bool,
+    kept: Sequence[Span] = (),
+    spans: Sequence[Span] = (),
+) -> Match:
+    """What of the first `length` tokens, which are the same in a prompt, a job can continue from.
+
+    Of that prompt's `spans`, those in `kept` must be there as a whole, and so must the one that `length` cuts. The one
+    definition, for sequences in the cells and for saved ones (`snapshots`): a snapshot promises what it keeps.
+    """
+    if not holes:
+        length = min(length, resident.n_whole)
+    while True:
+        reach = resident.reach(length, memory)
+        lost = _first_lost(resident, reach, kept, spans) if reach > resident.n_whole else reach
+        if reach == length == lost:
+            break
+        length = min(reach, lost)
+    return Match(resident, length, resident.n_resident_in(0, length))
+
+
+def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Sequence[Span]) -> int:
+    """Where the first span begins that has lost tokens and must not; `reach` if none has."""
+    at = bisect_left(spans, reach, key=lambda span: span.stop)
+    cut = [span for span in spans[at : at + 1] if span.start < reach]
+    for span in [*(span for span in kept if span.start < reach), *cut]:
+        stop = min(span.stop, reach)
+        if resident.n_resident_in(span.start, stop) < stop - span.start:
+            return span.start
+    return reach
 
 
 def choose(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.engine.base import Job, Memory, Span
-from shepherd.engine.ledger import SINK, Leaving, Ledger, Match, NoRoom, Resident, choose, common_suffix
+from shepherd.engine.ledger import SINK, Leaving, Ledger, Match, NoRoom, Resident, choose, common_suffix, usable
 
 ANCHOR = 16
 """Tokens by which a tail is recognised."""
@@ -106,14 +106,14 @@ def plan(
     if source is not None:
         if leaves and not ledger.memory.hole:
             # This memory keeps what it has read: go back to before the first word that leaves.
-            length = ledger.usable(source, min(length, leaves[0][0]), holes=True).length
+            length = usable(source, min(length, leaves[0][0]), ledger.memory, holes=True).length
         end = source.position_of(length) + len(tokens) - length + reserve
         if limits.n_positions and end > limits.n_positions:
             first = min([start for start, _ in [*gone, *leaves] if start < length], default=length)
             if ledger.memory.shift and not (source.live or ledger.is_shared(source, source.position_of(first))):
                 close_gaps = True
             else:
-                length = ledger.usable(source, min(length, first), holes=True).length
+                length = usable(source, min(length, first), ledger.memory, holes=True).length
     tail = None
     if source is not None and not leaves and not close_gaps and not source.live and length:
         tail = find_tail(source, tokens, length, ledger.memory)

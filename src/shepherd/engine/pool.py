@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shepherd.core import EngineError
-from shepherd.engine.base import Chunk, Op, Runtime
+from shepherd.engine.base import Chunk, Forget, Op, Runtime
 from shepherd.engine.ledger import Ledger, LedgerError, Resident, common_prefix
 from shepherd.engine.plan import Plan, Range, Tail
 from shepherd.engine.scheduler import CHUNK
@@ -82,12 +82,14 @@ class Pool:
         """Of a saved state, per token."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
         self._keeps_on_disk = tiers.folder is not None
-        self._on_disk: dict[int, int] = {}
-        """Sequence id -> its `used_at` when it was written to disk."""
+        self._on_disk: dict[int, str] = {}
+        """Sequence id -> the key of what was written of it last."""
         self.parked: dict[int, Resident] = {}
         """Sequence -> its tail, set aside while something is computed before it."""
         self.snapshots = Snapshots(
             runtime.fingerprint,
+            runtime.memory,
+            runtime.n_ctx,
             ram_bytes=tiers.ram_bytes,
             folder=tiers.folder,
             disk_bytes=tiers.disk_bytes,
@@ -209,7 +211,8 @@ class Pool:
         What `is_urgent` is not kept waiting: it finds what is there by then and computes the rest.
         """
         for resident in self.ledger.idle():
-            if n_positions and resident.end > REBASE_AT * n_positions and any(resident.gaps()):
+            is_near = resident.end > REBASE_AT * n_positions and resident.end > resident.n_resident
+            if n_positions and is_near and any(resident.gaps()):
                 try:
                     self._rebase(resident, is_urgent)
                 except (Refused, LedgerError, EngineError) as error:
@@ -334,13 +337,15 @@ class Pool:
         return self._has_tiers and self._lost_without(resident, self.ledger) >= WORTH_SAVING
 
     def _save(self, resident: Resident) -> None:
-        snapshot = self._snapshot(resident)
-        if snapshot is not None:
-            self.snapshots.put(snapshot)
-            self.counts.saved += 1
-
-    def _is_on_disk(self, resident: Resident) -> bool:
-        return self._on_disk.get(resident.id) == resident.used_at
+        outline = self._outline(resident)
+        if self.snapshots.touch(self.snapshots.key(outline)):
+            return  # it is in host memory as it is now
+        state = self.runtime.save(resident.id)
+        if not state:
+            return
+        self._token_bytes = len(state) / max(1, resident.n_resident)
+        self.snapshots.put(replace(outline, state=state, checkpoints=tuple(resident.checkpoints)))
+        self.counts.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
         """Resident tokens that none of `others` has."""
@@ -351,64 +356,61 @@ class Pool:
         )
         return resident.n_resident - max(shared, default=0)
 
-    def _snapshot(self, resident: Resident) -> Snapshot | None:
-        state = self.runtime.save(resident.id)
-        if not state:
-            return None
-        self._token_bytes = len(state) / max(1, resident.n_resident)
+    def _outline(self, resident: Resident) -> Snapshot:
+        """What saving it now would keep, without the states."""
         return Snapshot(
             tokens=resident.tokens[:],
             runs=tuple((run.start, run.stop, run.position) for run in resident.runs),
             spans=resident.spans,
             n_prompt=resident.n_prompt,
-            state=state,
+            state=b"",
             # What is worth nothing pushes nothing out.
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
-            checkpoints=tuple(resident.checkpoints),
+            checkpoints=tuple((length, b"") for length, _ in resident.checkpoints),
+            low=max(self.runtime.held(resident.id)[0], 0),
         )
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
 
-    def restore(self, found: Found, n_free: int) -> bool:
-        """Bring a snapshot that is in RAM back as an idle sequence; False when there is no room for it now.
+    def restore(self, found: Found) -> Resident:
+        """Bring a snapshot that is in RAM back as an idle sequence, for which the cells must be enough.
 
-        `n_free` are the cells that must stay free besides.
+        Raises: `Refused` when it is not what it promises: gone, not loaded, or less of use.
         """
-        if self.ledger.used_if(None, ()) + found.n_resident + n_free > self.ledger.n_cells:
-            return False
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
-            return True
+            raise Refused
         self._need_id(None)
-        self.make_room(found.n_resident + n_free)
+        self.make_room(found.n_resident)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)
-        if self.runtime.load(resident.id, snapshot.state):
-            try:
-                self.settle(resident)
-            except LedgerError as error:
-                logger.warning("a saved conversation did not come back as it was and is not used: %s", error)
-            else:
-                self.counts.restored += 1
-            return True
-        logger.warning("a saved conversation could not be loaded into cache %r and is computed anew", self._name)
-        self.apply(self.ledger.forget(resident))
-        return True
+        if not self.runtime.load(resident.id, snapshot.state):
+            logger.warning("a saved conversation could not be loaded into cache %r and is computed anew", self._name)
+            self.apply(self.ledger.forget(resident))
+            raise Refused
+        try:
+            self.settle(resident)
+        except LedgerError as error:
+            logger.warning("a saved conversation did not come back as it was and is not used: %s", error)
+            raise Refused from error
+        self.counts.restored += 1
+        if self.snapshots.is_on_disk(found.key):
+            self._on_disk[resident.id] = found.key
+        if resident.reach(found.length, self.ledger.memory) < found.length:
+            raise Refused  # its first positions did not come back; what did stays, as any idle sequence
+        return resident
 
     def save_one(self) -> bool:
         """Write one idle sequence that is not on disk yet; whether there was one."""
         if not self._keeps_on_disk:
             return False
+        keys = {resident.id: self.snapshots.key(self._outline(resident)) for resident in self.ledger.idle()}
+        written = [resident for resident in self.ledger.idle() if self._on_disk.get(resident.id) == keys[resident.id]]
         # The longest first: what they begin with need not be written again.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
-            if self._is_on_disk(resident):
-                continue
-            if (
-                self._lost_without(resident, [other for other in self.ledger if self._is_on_disk(other)])
-                >= WORTH_SAVING
-            ):
-                self._on_disk[resident.id] = resident.used_at
+            if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
+                self._on_disk[resident.id] = keys[resident.id]
                 self._save(resident)
                 return True
         return False
@@ -422,6 +424,7 @@ class Pool:
     def _do(self, resident: Resident, ops: Sequence[Op]) -> None:
         if not self.apply(ops):
             logger.warning("cache %r: the model's memory refused %s; the sequence starts afresh", self._name, ops)
+            self.apply(op for op in ops if isinstance(op, Forget))  # the ledger has given these sequences up already
             self.apply(self.ledger.forget(resident))
             raise Refused
 

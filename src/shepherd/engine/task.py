@@ -40,10 +40,14 @@ class Task:
     """It has had its `Admitted` step; a task that was put aside is not admitted twice."""
     alone: bool = False
     """To be computed by itself: a decode that it was part of has failed."""
-    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Snapshots that are read from disk for it: when it was asked last, and how many times."""
-    tried: set[str] = field(default_factory=set)
-    """Snapshots that have been brought back for it."""
+    unfit: set[str] = field(default_factory=set)
+    """Snapshots that did not keep their promise."""
+    n_loads: int = 0
+    """Snapshots that have been loaded into the cells for it."""
+    n_fetches: int = 0
+    """Snapshots that have been read from disk for it."""
+    n_broken: int = 0
+    """Times that its sequence was lost because the runtime refused an operation."""
     n_cached: int = 0
     n_new: int = 0
     n_done: int = 0

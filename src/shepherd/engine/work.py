@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.core import ContextFull, EngineError, Evicted
-from shepherd.engine import inquiry, precedence, reasons
+from shepherd.core import EngineError, Evicted, ShepherdError
+from shepherd.engine import precedence, reasons
+from shepherd.engine.admission import Admission, Begun
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Mask, Prefill, Remove, Runtime
 from shepherd.engine.constraint import Constrainer
-from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident
-from shepherd.engine.plan import Limits, Plan, checkpoints, leave, plan, remaining
+from shepherd.engine.ledger import Leaving, LedgerError, NoRoom, Resident, usable
+from shepherd.engine.plan import Limits, Plan, checkpoints, leave, remaining
 from shepherd.engine.pool import Pool, Refused, Tiers
 from shepherd.engine.scheduler import Demand, Pace, share
 from shepherd.engine.stats import CacheStats
@@ -32,15 +33,6 @@ from shepherd.engine.task import Task
 from shepherd.engine.ticket import Post, Ticket
 
 logger = logging.getLogger(__name__)
-
-WORTH_LOADING = 32
-"""Tokens that a snapshot must have more than the cells do, to be brought back."""
-MAX_FETCHES = 8
-"""Times that a snapshot is read for one job: it may leave RAM again before its turn comes."""
-MAX_REFUSED = 3
-"""Plans that may fail for one job before it is computed without anything cached."""
-WORTH_WAITING = 16
-"""Tokens that a prompt which is being computed must share, to be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +75,6 @@ class Work:
         """In order of admission."""
         self.sole: Ticket | None = None
         """The only running ticket: a decode may be interrupted for it."""
-        self.n_ready = 0
-        """Times that a snapshot has come from disk."""
         self.job_s = 0.0
         """What a job takes, on average."""
         self.pool = Pool(runtime, options.tiers, name=name, on_ready=on_ready)
@@ -99,6 +89,7 @@ class Work:
         trained = options.n_positions or runtime.memory.n_positions
         # More context than positions is the user's decision: there is nothing to rebase into then.
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
+        self._admission = Admission(self.pool, self._limits, name=name, reuse_tail=options.reuse_tail, show=show)
         self._pace = Pace()
         self._post = Post()
         self.tally = Tally()
@@ -179,74 +170,19 @@ class Work:
         if task.ticket.cancelled:
             self._finish(task, Done("cancelled"))
             return "ended"
-        job, pool, holes = task.job, self.pool, task.job.on_full == "evict"
-        reserve = max(1, min(job.reserve, task.n_left))
-        promised = precedence.promised(self.running)
-        refused: list[Resident] = []
-        while True:
-            match = found = None
-            if len(refused) < MAX_REFUSED and not task.reads:
-                match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
-                if not job.background:  # to bring one back could cost others their cells
-                    found = pool.snapshots.find(task.tokens[:-1], holes=holes, exact=not self._ledger.memory.share)
-            saved = match.saved if match else 0
-            if any(precedence.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in self.running):
-                return "held up"  # most of this prompt is being computed by another one right now
-            gain = inquiry.spared(found, holes=holes) - inquiry.spared(match, holes=holes)
-            if found is not None and gain > WORTH_LOADING and found.key not in task.tried:
-                if found.in_ram:
-                    if not pool.restore(found, promised):
-                        return "no room"
-                    task.tried.add(found.key)
-                    continue
-                if self._fetch(task, found.key):
-                    return "held up"
-            begun = time.perf_counter()
-            planned = plan(
-                self._ledger,
-                task.tokens,
-                job,
-                match,
-                limits=self._limits,
-                reserve=reserve,
-                reuse_tail=self._options.reuse_tail,
-            )
-            if isinstance(planned, NoRoom):
-                needed = self._n_ctx + planned.needed - planned.evictable
-                task.ticket.fail(ContextFull(needed=needed, limit=self._n_ctx, cache=self._name))
+        match self._admission.start(task, self.running):
+            case Begun(resident, planned, seconds):
+                self._begin(task, resident, planned, seconds)
+                return "started"
+            case ShepherdError() as error:
+                task.ticket.fail(error)
                 self._finish(task)
                 return "ended"
-            if self.running and planned.n_cells + reserve + promised > self._n_ctx:
-                return "no room"
-            n_free = planned.n_new + reserve + promised
-            if job.background and not pool.make_room_beside(planned, n_free):
-                return self._has_no_room_beside(task, n_free)
-            try:
-                resident = pool.carry_out(planned, n_free, background=job.background)
-            except Refused:
-                if planned.source is not None:
-                    refused.append(planned.source)
-                continue
-            reasons.tell_match(self._name, task.tokens, job, match, planned, show=self._show)
-            self._begin(task, resident, planned, time.perf_counter() - begun)
-            return "started"
-
-    def _has_no_room_beside(self, task: Task, needed: int) -> Literal["ended", "no room"]:
-        """A side task would need cells of conversations: it waits for those that run, not for those that idle."""
-        if self.running:
-            return "no room"
-        if not task.admitted:
-            task.ticket.fail(precedence.refusal(self._name, needed=needed, free=self._ledger.free))
-        self._finish(task, Done("length") if task.admitted else None)  # what it has said stands
-        return "ended"
-
-    def _fetch(self, task: Task, key: str) -> bool:
-        """Have a snapshot read from disk; False when that has been in vain too often."""
-        asked_at, times = task.asked.get(key, (-1, 0))
-        if asked_at != self.n_ready:  # something has come since, and this one did not, or has left again
-            task.asked[key] = self.n_ready, times + 1
-            self.pool.snapshots.fetch(key)
-        return times < MAX_FETCHES
+            case Done() as done:
+                self._finish(task, done)
+                return "ended"
+            case waits:
+                return waits
 
     def _begin(self, task: Task, resident: Resident, planned: Plan, seconds: float) -> None:
         task.resident, resident.background = resident, task.job.background
@@ -372,7 +308,7 @@ class Work:
             try:
                 self.pool.splice(resident, tail)
             except Refused:
-                self._try_again(task)
+                self._try_again(task, is_broken=True)
                 return
         if task.todo and self._ledger.memory.checkpoint:
             self.pool.checkpoint(resident)
@@ -466,7 +402,7 @@ class Work:
             try:
                 self.pool.evict(resident, ranges)
             except Refused:
-                self._try_again(task)
+                self._try_again(task, is_broken=True)
                 return
         else:
             self._start_over(task, ranges)
@@ -485,13 +421,13 @@ class Work:
             try:
                 self.pool.close_gaps(resident)
             except Refused:
-                self._try_again(task)
+                self._try_again(task, is_broken=True)
             return
         logger.info("Computing %d tokens anew at the first positions", resident.n_resident)
         self.pool.give_up_tail(resident)
         task.tail = None
         n_computed = len(resident)
-        reach = ledger.usable(resident, first, holes=True).length
+        reach = usable(resident, first, memory, holes=True).length
         try:
             if reach:
                 self.pool.rewind(resident, reach)
@@ -506,9 +442,10 @@ class Work:
         task.phase = "prefill"
         task.n_done, task.n_new = 0, task.n_todo
 
-    def _try_again(self, task: Task) -> None:
-        """Let a job begin anew whose sequence is gone: it keeps the tokens that it has."""
+    def _try_again(self, task: Task, *, is_broken: bool = False) -> None:
+        """Let a job begin again whose sequence is gone: it keeps the tokens that it has."""
         self.running.remove(task)
+        task.n_broken += is_broken
         task.resident, task.phase = None, "waiting"
         task.todo.clear()
         self.waiting.appendleft(task)
@@ -541,7 +478,9 @@ class Work:
         if idle:
             return
         if len(self.running) > 1:
-            self._put_aside(precedence.weakest(self.running))
+            weakest = precedence.weakest(self.running)
+            weakest.alone = True  # beside others it would be refused again, and they with it
+            self._put_aside(weakest)
             return
         n = sum(len(chunk.tokens) for chunk in batch)
         self._recover(EngineError(f"the KV cache has no room for {n} tokens at position {batch[0].position}"))

@@ -4,7 +4,8 @@
     state | checkpoints                                                           as the runtime gave them
     checksum of everything before
 
-Names are random, and nothing in a file says what was said but the tokens and the state themselves. A file under its
+Names are digests of what is saved (`Snapshot.key`), and nothing in a file says what was said but the tokens and the
+state themselves. A file under its
 final name (`.kv`) is complete; one being written has another (`.part`) and is locked by its writer, so that what a
 killed process left is known by not being locked. I/O; no policy, no thread.
 """
@@ -116,6 +117,7 @@ def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes
         "n_prompt": snapshot.n_prompt,
         "cost_s": snapshot.cost_s,
         "checkpoints": [length for length, _ in snapshot.checkpoints],
+        "low": snapshot.low,
         "sizes": sizes,
         "uses": uses,
     }
@@ -210,6 +212,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             state=b"",
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
+            low=int(facts.get("low", sys.maxsize)),  # older files do not say: nothing can be cut, then
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)

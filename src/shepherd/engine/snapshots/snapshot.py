@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from shepherd.engine.base import Span
+from shepherd.engine.ledger import Match, Resident, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Snapshot:
     checkpoints: tuple[tuple[int, bytes], ...] = ()
     """`(length, partial state)` for a memory that cannot roll back: with it, the first `length` tokens can be gone back
     to."""
+    low: int = 0
+    """The lowest position that a sliding window still held (`Resident.low`)."""
 
     @property
     def size_bytes(self) -> int:
@@ -42,19 +46,31 @@ class Snapshot:
         """Tokens that the state holds: cells that loading it takes."""
         return sum(stop - start for start, stop, _ in self.runs)
 
-    @property
-    def n_plain(self) -> int:
-        """Leading tokens that are all there and stand at their own index, as if nothing had ever been evicted."""
-        end = 0
-        for start, stop, position in self.runs:
-            if start != end or position != start:
-                break
-            end = stop
-        return end
-
     def outline(self) -> Snapshot:
         """The same without the bytes of its states."""
         return replace(self, state=b"", checkpoints=tuple((length, b"") for length, _ in self.checkpoints))
+
+    def sequence(self) -> Resident:
+        """The sequence that loading it makes, as the ledger describes one; in no ledger, and without states."""
+        return Resident(
+            id=-1,
+            block=-1,
+            tokens=self.tokens,
+            runs=[Run(start, stop, position, -1) for start, stop, position in self.runs],
+            spans=self.spans,
+            n_prompt=self.n_prompt,
+            checkpoints=[(length, b"") for length, _ in self.checkpoints],
+            low=self.low,
+        )
+
+    def key(self, owner: str) -> str:
+        """Its name among an owner's snapshots, from what it is the state of: a sequence that has not changed keeps it.
+
+        O(tokens), some 0.1 ms for 32,000.
+        """
+        lengths = [length for length, _ in self.checkpoints]
+        facts = repr((owner, self.runs, self.spans, self.n_prompt, lengths)).encode()
+        return blake2b(facts + self.tokens.tobytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +78,26 @@ class Found:
     """What a prompt can use of one snapshot."""
 
     key: str
-    length: int
-    """Leading tokens of the prompt that need not be looked at again. Loading the state brings all of the snapshot's
-    tokens: the caller removes those from `length` on."""
-    saved: int
-    """Of those, the ones that the state holds: tokens that need not be computed. Less than `length` after evictions."""
+    match: Match
+    """What the ledger finds once it is loaded: the same function says so. Its sequence is in no ledger yet; loading
+    brings all of its tokens, and the caller removes those from `length` on."""
     in_ram: bool
     """False: `fetch` first."""
-    n_resident: int
-    """Cells that loading it takes, before the tokens behind `length` are removed."""
+
+    @property
+    def length(self) -> int:
+        """Leading tokens of the prompt that need not be looked at again."""
+        return self.match.length
+
+    @property
+    def saved(self) -> int:
+        """Of those, the ones that the state holds: tokens that need not be computed. Fewer after evictions."""
+        return self.match.saved
+
+    @property
+    def n_resident(self) -> int:
+        """Cells that loading it takes, before the tokens behind `length` are removed."""
+        return self.match.resident.n_resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +117,6 @@ class Tally:
     """Files found that cannot be used."""
 
 
-def reach(snapshot: Snapshot, common: int, *, holes: bool, exact: bool) -> tuple[int, int]:
-    """`Found.length` and `Found.saved` for a prompt that shares the first `common` tokens; (0, 0) is of no use.
-
-    holes: what stands behind an evicted token counts, too.
-    exact: the state cannot be cut, only used whole or taken back to a checkpoint.
-    """
-    length = common if holes else min(common, snapshot.n_plain)
-    if exact and length < len(snapshot.tokens):
-        length = max((stop for stop, _ in snapshot.checkpoints if stop <= length), default=0)
-    return length, sum(min(stop, length) - start for start, stop, _ in snapshot.runs if start < length)
-
-
 def covers(new: Snapshot, old: Snapshot) -> bool:
     """Whether `new` serves every prompt at least as well as `old`, so that nobody needs `old` any more.
 
@@ -113,7 +128,7 @@ def covers(new: Snapshot, old: Snapshot) -> bool:
         return False
     if (old.checkpoints or new.checkpoints) and not _stops(old) <= _stops(new):
         return False
-    return old.n_plain <= new.n_plain and _holds(new, old)
+    return _holds(new, old)
 
 
 def _stops(snapshot: Snapshot) -> set[int]:

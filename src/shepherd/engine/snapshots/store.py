@@ -13,21 +13,21 @@ look at what is there now.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import inf, isfinite
 from pathlib import Path
 from typing import Literal
 
-from shepherd.engine.ledger import common_prefix
+from shepherd.engine.base import Memory, Span
+from shepherd.engine.ledger import Resident, common_prefix, usable
 from shepherd.engine.snapshots import file
 from shepherd.engine.snapshots.shelf import Shelf
-from shepherd.engine.snapshots.snapshot import Found, Snapshot, Tally, covers, reach
+from shepherd.engine.snapshots.snapshot import Found, Snapshot, Tally, covers
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,11 @@ class _Entry:
     """Read because somebody is about to take it."""
     is_refused: bool = False
     """Not to be written: the disk is full of things that are worth more, or has something better."""
+    sequence: Resident = field(init=False)
+    """What loading it makes."""
+
+    def __post_init__(self) -> None:
+        self.sequence = self.outline.sequence()
 
     @property
     def value(self) -> float:
@@ -64,6 +69,8 @@ class Snapshots:
     def __init__(
         self,
         fingerprint: str,
+        memory: Memory,
+        n_cells: int,
         *,
         ram_bytes: int,
         folder: Path | None = None,
@@ -71,12 +78,16 @@ class Snapshots:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """
+        memory: what may be done with a sequence once it is loaded.
+        n_cells: of the cache that loads them: what takes more, which a larger cache has saved, is not found.
         ram_bytes: a cap. Besides, one snapshot that is larger may be on its way to the disk, and one from it.
         folder: made for this user alone if it is missing; None = no disk tier.
         disk_bytes: a cap on all complete files there, of every model and process; 0 = no disk tier.
         on_ready: called by the I/O thread after every `fetch`.
         """
         self._owner = file.owner(fingerprint)
+        self._memory = memory
+        self._n_cells = n_cells
         self._folder = folder or Path()
         self._on_ready = on_ready
         self._turn = threading.Condition()
@@ -108,18 +119,19 @@ class Snapshots:
 
     # -- what the engine thread calls ------------------------------------------------------------------------------
 
-    def find(self, prompt: array[int], *, holes: bool, exact: bool = False) -> Found | None:
+    def find(
+        self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Container[str] = ()
+    ) -> Found | None:
         """The snapshot that spares most of the prompt's tokens; of equals one in RAM, then the smallest.
 
-        With holes, tokens that have left it are spared, too: what it was before they left would bring them back.
-
-        holes: conversations with evicted tokens may be used; otherwise only up to the first one.
-        exact: states cannot be cut: only snapshots that are a prefix of the prompt as a whole, or have a checkpoint
-        within what is common. Where a token of the prompt must be left to compute, look for the prompt without it.
+        With holes, tokens that have left it are spared, too: what it was before they left would bring them back. What
+        it promises is what `ledger.usable` says of it, with the same `spans`. Keys in `without` do not count. Where a
+        token of the prompt must be left to compute, look for the prompt without it.
 
         Files are known once the folder has been read, some milliseconds after the start. O(snapshots), about a
         microsecond for each that does not match.
         """
+        kept = [span for span in spans if span.keep]
         best: Found | None = None
         best_rank = (1, False, -inf)
         head = prompt[:2]
@@ -129,14 +141,16 @@ class Snapshots:
                 n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
                 if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
                     continue
-                if not (in_ram or entry.on_disk):
+                if not (in_ram or entry.on_disk) or entry.key in without:
                     continue
                 common = common_prefix(tokens, prompt)
-                length, saved = reach(entry.outline, common, holes=holes, exact=exact)
-                if saved and (length, in_ram, -entry.size) > best_rank:
-                    best_rank = length, in_ram, -entry.size
-                    best = Found(entry.key, length, saved, in_ram, entry.outline.n_resident)
-                    head = prompt[: length + 1]
+                match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
+                if match.saved and (match.length, in_ram, -entry.size) > best_rank:
+                    found = Found(entry.key, match, in_ram)
+                    if found.n_resident <= self._n_cells:
+                        best_rank = match.length, in_ram, -entry.size
+                        best = found
+                        head = prompt[: match.length + 1]
         return best
 
     def outlines(self) -> dict[str, Snapshot]:
@@ -177,6 +191,29 @@ class Snapshots:
         if not has_thread:
             self._on_ready()
 
+    def is_coming(self, key: str) -> bool:
+        """Whether a `fetch` of it is under way."""
+        with self._turn:
+            return key in self._fetches or key == self._busy
+
+    def touch(self, key: str) -> bool:
+        """Whether a snapshot of this key is in RAM; it counts as the newest then, and need not be put there again."""
+        with self._turn:
+            entry = self._entries.get(key)
+            if entry is None or entry.snapshot is None:
+                return False
+            self._entries[key] = self._entries.pop(key)
+            return True
+
+    def is_on_disk(self, key: str) -> bool:
+        """Whether there is a file of this key."""
+        with self._turn:
+            return key in self._entries and self._entries[key].on_disk
+
+    def key(self, outline: Snapshot) -> str:
+        """The key under which `put` keeps this snapshot, whose states do not matter here."""
+        return outline.key(self._owner)
+
     def put(self, snapshot: Snapshot, *, to_disk: bool = True) -> None:
         """Keep a snapshot, in place of those that it continues. The least valuable ones leave, which may be this one.
 
@@ -187,26 +224,24 @@ class Snapshots:
         assert snapshot.tokens.typecode == "i"
         cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
         snapshot = replace(snapshot, cost_s=cost_s)
-        entry = _Entry(secrets.token_hex(16), snapshot.outline(), snapshot.size_bytes)
+        key, outline = snapshot.key(self._owner), snapshot.outline()
         with self._turn:
             if self._closing:
                 return
+            # A sequence that comes back as it was keeps its entry, and its file.
+            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or _Entry(key, outline, 0)
             older = [
-                other
-                for other in chain(self._entries.values(), self._lent.values())
-                if covers(entry.outline, other.outline)
+                other for other in chain(self._entries.values(), self._lent.values()) if covers(outline, other.outline)
             ]
-            uses = max((other.uses for other in older), default=1)
             for other in older:
                 self._lent.pop(other.key, None)
                 self._writes.pop(other.key, None)
                 self._leave_ram(other)
-                is_same = other.size == entry.size and replace(other.outline, cost_s=cost_s) == entry.outline
-                if other.on_disk and is_same:
-                    entry = other  # nothing has been added since it was written
-            self._entries.pop(entry.key, None)
-            self._entries[entry.key] = entry  # the newest
-            entry.uses, entry.snapshot = uses, snapshot
+                entry.uses = max(entry.uses, other.uses)
+            if entry.snapshot is None and key not in self._ram:
+                entry.size = snapshot.size_bytes
+            self._entries[key] = entry  # the newest
+            entry.snapshot, entry.is_refused = snapshot, False
             if not self._enter_ram(entry, "out"):
                 return
             if not entry.on_disk and self._can_write and (to_disk or self._passing.get("out") is entry):
@@ -273,8 +308,8 @@ class Snapshots:
 
     def _enter_ram(self, entry: _Entry, way: Literal["in", "out"]) -> bool:
         """Make room for an entry's bytes; False when it has to go itself."""
-        if entry.key in self._ram:
-            return True  # it is being read just now
+        if entry.key in self._ram or entry in self._passing.values():
+            return True  # it has its place, or is being read or written just now
         if entry.size <= self._ram.cap:
             self._ram.place(entry.key, entry.size, entry.value)
             for key in self._ram.overflow(entry.key, self._rank):
@@ -430,34 +465,14 @@ class Snapshots:
                 self._disk.place(key, size, 0.0, clock=-inf)  # the first to go when there is no room
             self._count("damaged")
             return
-        entry = _Entry(key, head.outline, head.size_bytes, head.uses, on_disk=True)
-        surplus: list[str] = []
+        entry = _Entry(key, head.outline, head.size_bytes, head.uses)
         with self._turn:
             self._disk.place(key, size, entry.value, clock=head.clock)
             self._disk.clock = max(self._disk.clock, head.clock)
             if head.owner != self._owner:
                 self._alien.add(key)
-            elif not self._closing:
-                self._entries[key] = entry
-                surplus = self._surplus(entry, is_new=False)
-            for other in surplus:
-                self._leave_disk(other, is_refused=True)
-        self._delete(surplus)
-
-    def _surplus(self, entry: _Entry, *, is_new: bool) -> list[str]:
-        """Keys of files that nobody needs now that this entry has one. With the lock held.
-
-        Of two equal files, which two processes may write at once, every process deletes the same.
-        """
-        leaving = []
-        for other in self._entries.values():
-            if other is entry or not other.on_disk or not covers(entry.outline, other.outline):
-                continue
-            if other.outline == entry.outline:
-                leaving.append(max(other.key, entry.key))
-            elif is_new:
-                leaving.append(other.key)
-        return leaving
+            elif not self._closing:  # another process may have saved what is in our RAM
+                self._entries.setdefault(key, entry).on_disk = True
 
     def _write(self, key: str) -> None:
         with self._turn:
@@ -473,12 +488,15 @@ class Snapshots:
             uses = entry.uses
             _, size = file.pack(snapshot, self._owner, uses, 0.0)
             with self._turn:
-                self._disk.place(key, size, entry.value)
-                leaving = self._disk.overflow(key)
+                is_needed = not entry.on_disk  # another process may have written it meanwhile
+                if is_needed:
+                    self._disk.remove(key)  # a file of this name that cannot be read
+                    self._disk.place(key, size, entry.value)
+                    leaving = self._disk.overflow(key)
                 for other in leaving:
                     self._leave_disk(other, is_refused=True)
                 clock = self._disk.clock
-            if key not in leaving:
+            if is_needed and key not in leaving:
                 self._delete(leaving)
                 head, _ = file.pack(snapshot, self._owner, uses, clock)
                 is_written = file.write(self._folder, key, head, snapshot, partial(self._is_wanted, key))
@@ -491,10 +509,14 @@ class Snapshots:
             if is_written:
                 self._counts["written"] += 1
                 entry.on_disk = True
-                leaving = self._surplus(entry, is_new=True)
+                leaving = [
+                    other.key
+                    for other in self._entries.values()
+                    if other is not entry and other.on_disk and covers(entry.outline, other.outline)
+                ]
                 for other in leaving:
                     self._leave_disk(other, is_refused=True)
-            else:
+            elif not entry.on_disk:
                 self._disk.remove(key)
             if self._passing.get("out") is entry:
                 self._drop(entry)
