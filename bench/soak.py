@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,10 @@ PATIENCE_S = 60.0
 """A request without progress for so long hangs."""
 COLD_SHARE = 0.15
 """Of the answers that a cold server must give as well, those that it is asked for."""
+UNJUDGED_SHARE = 0.01
+"""Of the answers that were compared: more that differ where nothing says how near they were count as wrong."""
+STOPPED_S = 20.0
+"""What the server may take to stop: its grace of 5 s, and its conversations to write to disk on a busy machine."""
 SETTLED_S = 30.0
 """So long after the last request the server may take to close its connections."""
 OURS = 3
@@ -109,6 +114,8 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         await asyncio.gather(*background, return_exceptions=True)
     if warm.status:
         findings.add("broken", f"the server ended with status {warm.status}", log=warm.tail())
+    elif warm.stopped_s > STOPPED_S:
+        findings.add("hang", f"the server took {warm.stopped_s:.0f} s to stop", log=warm.tail())
     files = {user: memory_file(folder, user) for user in USERS}
     looked = check_memory(said, files, MEMORY_BYTES, findings) if plan.memory else {}
     verdicts = {name: judge(watch.times_s, watch.series[name], allowed) for name, allowed in ALLOWED.items()}
@@ -151,7 +158,9 @@ async def _traffic(plan: Plan, stage: Stage, watch: Watch, console: Console | No
                 if _holds(error, Stop):
                     ended = "stopped"
                 elif error is not None:
-                    raise error
+                    ended = "stopped"
+                    text = "".join(traceback.format_exception(error))[-3000:]
+                    stage.findings.add("broken", f"the soak itself: {error!r}", trace=text)
     finally:
         for task in (*clients, waiting, lulls):
             task.cancel()
@@ -248,6 +257,8 @@ def _series(watch: Watch) -> dict[str, list[float]]:
 def failures(result: dict[str, Any]) -> list[str]:
     """Why a run has failed; empty when it has not."""
     found = [f"{count} {kind}" for kind, count in result["found"].items() if count]
+    if result["compared"].get("unjudged", 0) > max(2, UNJUDGED_SHARE * result["compared"].get("same", 0)):
+        found.append(f"{result['compared']['unjudged']} unjudged")
     grown = [name for name, verdict in result["verdicts"].items() if verdict["word"] == "grows"]
     held = [
         name

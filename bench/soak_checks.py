@@ -73,7 +73,7 @@ def shown(asked: Ask) -> dict[str, Any]:
 
 # -- right or wrong ----------------------------------------------------------------------------------------------------
 
-Outcome = Literal["same", "tie", "wrong", "other prompt"]
+Outcome = Literal["same", "tie", "wrong", "unjudged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +89,29 @@ def compare(warm: str, cold: str, tokens: Sequence[Token], near: float = NEAR) -
     """Whether two answers are the same, or part where two tokens were about equally likely, and how far apart those
     were, in logarithms of probability (infinite when the warm one's was not among the likeliest).
 
-    `tokens`: those of the cold answer.
+    `tokens`: those of the cold answer, and those that would have come had it not ended.
     """
     if warm == cold:
         return "same", 0.0
     same = next((at for at, (a, b) in enumerate(zip(warm, cold, strict=False)) if a != b), min(len(warm), len(cold)))
     gap, at = math.inf, 0
     for token in tokens:
-        if not warm.startswith(cold[:at]):
+        if at > same:
             break
-        # Another token in this place that spells what the warm answer says, and more of it than they have in common.
-        for text, logprob in token.top.items():
+        # What the cold one said here: this token, or that it ended.
+        chosen = token.logprob if at < len(cold) else _end(token)
+        for text, logprob in ({token.text: token.logprob} | dict(token.top)).items():
+            # Another token in this place that spells what the warm answer says, beyond what they have in common.
             explains = warm.startswith(text, at) and at + len(text) > same
-            ends = at == len(warm) and bool(SPECIAL.fullmatch(text))
-            if text != token.text and (explains or ends):
-                gap = min(gap, abs(token.logprob - logprob))
+            ends = at == len(warm) and SPECIAL.fullmatch(text)
+            if (text != token.text or at >= len(cold)) and (explains or ends):
+                gap = min(gap, abs(chosen - logprob))
         at += len(token.text)
     return ("tie" if gap <= near else "wrong"), gap
+
+
+def _end(token: Token) -> float:
+    return max((logprob for text, logprob in token.top.items() if SPECIAL.fullmatch(text)), default=math.inf)
 
 
 class Colds:
@@ -162,6 +168,8 @@ class Colds:
         gap = 0.0
         if cold.said != answer.said:
             outcome, gap = compare(answer.said, cold.said, await self._tokens(asked))
+            if math.isinf(gap) and (asked.extra.keys() & HIDING or answer.calls or cold.calls):
+                outcome = "unjudged"
         self.outcomes[outcome] += 1
         if outcome == "tie":
             self.greatest_tie = max(self.greatest_tie, gap)
@@ -175,7 +183,10 @@ class Colds:
         """Those of the cold answer: asked again in the protocol that tells them."""
         whole = alone(asked)
         if asked.surface in ("completions", "generate"):
-            extra = {name: value for name, value in whole.extra.items() if name != "raw"} | {"logprobs": 5}
+            extra = {name: value for name, value in whole.extra.items() if name != "raw"} | {
+                "logprobs": 5,
+                "ignore_eos": True,
+            }
             again = replace(whole, surface="completions", extra=extra)
             body: dict[str, Any] = {"prompt": again.question}
             if asked.surface == "generate" and not asked.extra.get("raw"):
@@ -192,7 +203,7 @@ class Colds:
         messages = [*system, *({"role": turn.role, "content": turn.text} for turn in whole.turns)]
         body = {
             "model": whole.model, "messages": messages, "max_tokens": whole.max_tokens, "temperature": 0,
-            "logprobs": True, "top_logprobs": TOP, **shared,
+            "logprobs": True, "top_logprobs": TOP, "ignore_eos": not shared.keys() & HIDING, **shared,
         }  # fmt: skip
         response = await self._client.post("/v1/chat/completions", json=body)
         choices = response.json().get("choices") or [{}]
@@ -203,6 +214,8 @@ class Colds:
         ]
 
 
+HIDING = {"response_format", "tools", "frequency_penalty"}
+"""With these the token that was drawn need not be a likely one, or is not told, so nothing says how near it was."""
 SHARED = {"stop", "response_format", "tools", "tool_choice", "seed"}
 """Fields of chat completions that other protocols do not have under this name."""
 

@@ -82,7 +82,9 @@ def test_figures_are_read_with_their_labels() -> None:
 TOKENS = [
     Token("The", -0.1, {"The": -0.1, "A": -3.0}),
     Token(" dog", -0.70, {" dog": -0.70, " cat": -0.72, " cow": -2.0}),
+    Token(" sleeps", -0.71, {"<|im_end|>": -0.70, " sleeps": -0.71, " barks": -4.0}),
 ]
+"""Of "The dog", which ends there."""
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,8 @@ TOKENS = [
         ("A dog", "wrong"),
         ("The pig", "wrong"),
         ("", "wrong"),
-        ("The dog sleeps", "wrong"),
+        ("The dog sleeps", "tie"),
+        ("The dog barks", "wrong"),
     ],
 )
 def test_two_answers_may_differ_where_two_tokens_were_equally_likely_only(warm: str, outcome: str) -> None:
