@@ -41,6 +41,8 @@ PATIENCE_S = 60.0
 """A request without progress for so long hangs."""
 COLD_SHARE = 0.15
 """Of the answers that a cold server must give as well, those that it is asked for."""
+CLIENT_KEEPS_S = 2.0
+"""How long a client keeps an idle connection: less than the server, or it might send just when that is closed."""
 UNJUDGED_SHARE = 0.01
 """Of the answers that were compared: more that differ where nothing says how near they were count as wrong."""
 STOPPED_S = 20.0
@@ -88,7 +90,7 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
             running(configuration(folder, switches), folder, "warm", variables=dict(plan.variables))
         )
         cold = await stack.enter_async_context(running(cold_configuration(folder), folder, "cold"))
-        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=CLIENT_KEEPS_S)
         client, asking, watching = [
             await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=None, limits=limits))
             for url in (warm.url, cold.url, warm.url)
