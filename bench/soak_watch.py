@@ -20,7 +20,7 @@ import psutil
 from soak_growth import Allowance
 from soak_server import DISK_BYTES, MEMORY_BYTES, RAM_BYTES, Running
 
-EVERY_S = 5.0
+EVERY_S = 2.0
 MB = 2**20
 
 ALLOWED: Mapping[str, Allowance] = {
