@@ -188,13 +188,13 @@ class Watch(Day):
         # Each may be started, put aside and started again before the next decode.
         self.watched.n_allowed = 2 * sum(most_operations(job, self.runtime.n_seq) for job in jobs) + 50
         n_decodes = len(self.runtime.batches)
+        self.news.clear()  # what comes from now on has not been seen by `admit`
         self.work.admit()
         if self.work.running:
             self.work.step()
         elif self.work.waiting:
             # Nothing runs: what still waits does so for the disk, which always answers.
             assert self.news.wait(30), "a job waits for nothing"
-            self.news.clear()
             return True
         has_decoded = len(self.runtime.batches) > n_decodes
         self.n_idle_rounds = 0 if has_decoded or not jobs else self.n_idle_rounds + 1
