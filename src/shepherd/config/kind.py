@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from shepherd.config.quantity import memory, seconds
-from shepherd.core import OnFull
+from shepherd.core import OnFull, limit
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -167,16 +167,14 @@ BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda v
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))
+_WHOLE = ("top_k", "dry_allowed_length", "repeat_last_n", "dry_penalty_last_n", "mirostat")
 SAMPLING = Table(
     {
-        **dict.fromkeys(("temperature", "repetition_penalty", "dry_multiplier", "dry_base"), number(0, 100)),
-        **dict.fromkeys(("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"), number(0, 1)),
-        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_n_sigma"), number(-100, 100)),
-        **dict.fromkeys(("mirostat_tau", "mirostat_eta"), number(0, 100)),
-        **dict.fromkeys(("top_k", "dry_allowed_length"), TOKENS),
-        **dict.fromkeys(("repeat_last_n", "dry_penalty_last_n"), whole(-1)),
+        **{
+            name: whole(int(low), int(high)) if name in _WHOLE else number(low, high)
+            for name, (low, high) in limit.SAMPLING.items()
+        },
         "dry_sequence_breakers": TEXTS,
-        "mirostat": whole(0, 2),
         "seed": whole(-1, 2**32 - 1, auto=-1),
         "ignore_eos": FLAG,
     }
