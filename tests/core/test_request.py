@@ -20,11 +20,12 @@ def test_nothing_said_changes_nothing() -> None:
 @pytest.mark.parametrize("name", SAMPLING)
 def test_a_number_beyond_its_limits_is_no_sampling(name: str) -> None:
     low, high = SAMPLING[name]
+    make: Any = Sampling
     for value in (low, high):
-        assert getattr(Sampling(**{name: value}), name) == value
+        assert getattr(make(**{name: value}), name) == value
     for value in (low - 1, high + 1, math.inf, -math.inf, math.nan, 1e308, -(2**31), 2**63):
         with pytest.raises(InvalidRequest, match=f"^{name} must be a number from {low} to {high}, not ") as caught:
-            Sampling(**{name: value})
+            make(**{name: value})
         assert caught.value.field == name
 
 

@@ -60,8 +60,8 @@ SURFACES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"prompt": "Hi", "options": {"num_predict": 2}, "logprobs": True},
         ("top_logprobs", "keep_alive"),
     ),
-    "/v1/embeddings": ({"input": "Hi"}, ("dimensions",)),
-    "/api/embed": ({"input": "Hi"}, ("dimensions", "keep_alive")),
+    "/v1/embeddings": ({"model": "coder", "input": "Hi"}, ("dimensions",)),
+    "/api/embed": ({"model": "coder", "input": "Hi"}, ("dimensions", "keep_alive")),
 }
 STOPS = {"/v1/messages": "stop_sequences"}
 OPTIONS = ("num_ctx", "num_predict", "num_batch", "num_thread")

@@ -86,6 +86,13 @@ def _texts(value: Any, place: Place) -> tuple[str, ...]:
     return tuple(_text(item, place) for item in items)
 
 
+def _breakers(value: Any, place: Place) -> tuple[str, ...]:
+    texts = _texts(value, place)
+    is_short = all(len(text.encode("utf-8", "replace")) <= limit.MAX_BREAKER_BYTES for text in texts)
+    _check(len(texts) <= limit.MAX_BREAKERS and is_short, value)
+    return texts
+
+
 def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
     """`auto` is a number that means "not said"."""
 
@@ -157,6 +164,8 @@ URL = Kind("an address such as http://127.0.0.1:9000", _url)
 BASE_URL = replace(URL, accept=_base_url)
 TOKENS = whole(0)
 AUTO = whole(0, auto=0)
+THREADS = whole(0, 512, auto=0)
+"""512 is llama.cpp's own limit: it allocates for all threads at once, and ends the process where it cannot."""
 SIZE = whole(1, 2**63 - 1)
 ROOM = whole(0, 2**63 - 1)
 """Bytes that may be used; 0 = none at all."""
@@ -167,6 +176,9 @@ BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda v
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))
+BREAKERS = Kind(
+    f"a list of at most {limit.MAX_BREAKERS} texts of at most {limit.MAX_BREAKER_BYTES} bytes", _breakers, _split
+)
 _WHOLE = ("top_k", "dry_allowed_length", "repeat_last_n", "dry_penalty_last_n", "mirostat")
 SAMPLING = Table(
     {
@@ -174,7 +186,7 @@ SAMPLING = Table(
             name: whole(int(low), int(high)) if name in _WHOLE else number(low, high)
             for name, (low, high) in limit.SAMPLING.items()
         },
-        "dry_sequence_breakers": TEXTS,
+        "dry_sequence_breakers": BREAKERS,
         "seed": whole(-1, 2**32 - 1, auto=-1),
         "ignore_eos": FLAG,
     }
