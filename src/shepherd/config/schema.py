@@ -36,6 +36,7 @@ from shepherd.config.kind import (
     TEXT,
     TEXT_MAP,
     TEXTS,
+    THREADS,
     TOKENS,
     URL,
     VARIABLES,
@@ -70,7 +71,7 @@ class ModelConfig:
     """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
     gpu_layers: int | None = key(LAYERS)
     """-1 = all."""
-    n_threads: int | None = key(AUTO)
+    n_threads: int | None = key(THREADS)
     n_batch: int | None = key(AUTO)
     n_ubatch: int | None = key(AUTO)
     flash_attn: bool | None = key(FLAG)
@@ -386,7 +387,8 @@ class Config:
 SCHEMA: Mapping[str, Kind | Table] = {
     **keys_of(Config),
     **dict.fromkeys(("model", "model_path"), TEXT),
-    **dict.fromkeys(("threads", "batch"), AUTO),
+    "threads": THREADS,
+    "batch": AUTO,
     **dict.fromkeys(("cache_type_k", "cache_type_v"), CACHE_TYPE),
     "context_size": TOKENS,
     "gpu_layers": LAYERS,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from shepherd.core import Event, InvalidRequest, Reply, Request
+from shepherd.core.limit import INT32_MAX
 
 Json = dict[str, Any]
 
@@ -167,7 +168,6 @@ class Range:
 
 
 ANY = Range()
-INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
