@@ -271,3 +271,8 @@ def damaged(sounds: Sequence[Sound], n: int, seed: int) -> Iterator[Damaged]:
         way = dice.choice(WAYS)
         name = getattr(way, "__qualname__", "").split(".")[0].strip("_")
         yield Damaged(f"{index} {sound.name}: {name}", way(dice, sound), sound.size)
+
+
+def token(text: str) -> bytes:
+    """A text as a vocabulary holds it."""
+    return len(text.encode()).to_bytes(8, "little") + text.encode()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from math import isfinite
 from typing import Any
 
 from shepherd.core import ConfigError
@@ -63,14 +62,19 @@ def _heads(header: Header) -> Iterator[str]:
     heads = _each(header, "attention.head_count", n_layer)
     if not any(heads):
         return
-    key_length = _count(header, "attention.key_length") or header.n_embd // max(heads)
-    value_length = _count(header, "attention.value_length") or header.n_embd // max(heads)
+    key_length, value_length = (
+        said if isinstance(said, int) else header.n_embd // max(heads)
+        for said in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
+    )
     rotated = _value(header, "rope.dimension_count")
     is_whole = header.architecture in WHOLE_HEADS
     if isinstance(rotated, int) and (rotated % 2 or not 0 < rotated <= key_length or is_whole and rotated < key_length):
         yield f"says that {rotated} of the {key_length} numbers of a head are rotated (rope.dimension_count)"
+    sections = _each(header, "rope.dimension_sections", 4)
+    if sum(sections) > key_length or min(sections, default=0) < 0:
+        yield f"says that {sections} of the {key_length} numbers of a head are rotated (rope.dimension_sections)"
     if is_whole and key_length != value_length:
-        yield f"says that its keys have {key_length} numbers, its values {value_length}, which {header.architecture} never has"
+        yield f"says that a key has {key_length} numbers, a value {value_length}, which {header.architecture} never has"
     for layer, n_heads in enumerate(heads):
         query = header.tensors.get(f"blk.{layer}.attn_q.weight")
         if query is None or len(query.dims) < 2 or not n_heads:
@@ -108,8 +112,11 @@ def _numbers(header: Header) -> Iterator[str]:
         yield f"has the unknown rope.scaling.type {scaling[:80]!r}"
     for name in _EPSILONS:
         epsilon = _value(header, f"attention.{name}")
-        if isinstance(epsilon, float) and not (isfinite(epsilon) and epsilon >= 0):
+        if isinstance(epsilon, float) and not epsilon >= 0:  # as the library asks, so that NaN is caught
             yield f"has the number {epsilon} for attention.{name}, which must not be negative"
+    window = _count(header, "attention.sliding_window")
+    if window >= 1 << 31:
+        yield f"says that a layer sees {window} tokens (attention.sliding_window)"
 
 
 def _vocabulary(header: Header) -> Iterator[str]:
@@ -156,12 +163,12 @@ def _value(header: Header, key: str) -> Any:
     return header.metadata.get(f"{header.architecture}.{key}")
 
 
-def _each(header: Header, key: str, n_layer: int) -> tuple[int, ...]:
-    """A number per layer: one for all, or an array of them."""
+def _each(header: Header, key: str, n: int) -> tuple[int, ...]:
+    """A number for each of `n`: one for all, or an array of them."""
     value = _value(header, key)
     if isinstance(value, Array):
-        return tuple(item if isinstance(item, int) else 0 for item in value.first(n_layer))
-    return (value if isinstance(value, int) else 0,) * n_layer
+        return tuple(item if isinstance(item, int) else 0 for item in value.first(n))
+    return (value if isinstance(value, int) else 0,) * n
 
 
 def _count(header: Header, key: str) -> int:
