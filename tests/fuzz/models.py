@@ -66,7 +66,7 @@ MIXTURE = Recipe("llama", _mixture, n_layer=2, keys={"expert_count": 4, "expert_
 
 def write_sound(folder: Path) -> dict[str, Path]:
     """Every kind of model, by name."""
-    made = {}
+    made: dict[str, Path] = {}
     for name, recipe in {**RECIPES, "mixture": MIXTURE}.items():
         tiny_gguf.write(recipe, made.setdefault(name, folder / f"{name}.gguf"))
     for name, vocabulary in VOCABULARIES.items():
@@ -227,7 +227,9 @@ def _typed(dice: random.Random, sound: Sound) -> bytes:
 
 def _renamed(dice: random.Random, sound: Sound) -> bytes:
     """A key, a name or a token with one letter changed."""
-    piece = _pick(dice, sound, "text", what=dice.choice(("key", "tensor", "value", "element" if _has(sound) else "key")))
+    piece = _pick(
+        dice, sound, "text", what=dice.choice(("key", "tensor", "value", "element" if _has(sound) else "key"))
+    )
     text = bytearray(sound.header[piece.start : piece.stop])
     if text:
         text[dice.randrange(len(text))] = dice.choice(b"\0\x20aZ09._<>\xff")

@@ -24,7 +24,9 @@ WHOLE_HEADS = frozenset((
 ))  # fmt: skip
 """Architectures whose graph asserts that queries, keys and values have heads of one size, all of which is rotated."""
 _LAYER = re.compile(r"(?:^|\.)blk\.(\d+)\.")
-_COMPUTED = re.compile(r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)\.(?:weight|bias)$")
+_COMPUTED = re.compile(
+    r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)\.(?:weight|bias)$"
+)
 """Tensors that are multiplied or added; there are others, which hold indices."""
 _INTEGERS = ("i8", "i16", "i32", "i64", "f64")
 """Number formats that nothing is computed with."""

@@ -64,7 +64,7 @@ def prove(
     """
     header = gguf.read_header(path)
     soundness.check(header)
-    file = verdict_file(header, cache_folder, build=build, makes_vectors=makes_vectors)
+    file = _verdict(header, cache_folder, build, "vectors" if makes_vectors else "chat")
     if file is None or child.kept(file) is not None:
         return
     logger.info("checking %s in a child process: this build of the library has not loaded it yet", path.name)
@@ -81,10 +81,15 @@ def prove(
     raise EngineError(_refusal(header, ended, timeout_s))
 
 
-def verdict_file(header: gguf.Header, cache_folder: Path, *, build: str, makes_vectors: bool = False) -> Path | None:
+def is_proved(header: gguf.Header, cache_folder: Path, *, build: str) -> bool:
+    """Whether `prove` has nothing to do for this model in one of its uses. Raises: `ConfigError`."""
+    files = (_verdict(header, cache_folder, build, use) for use in ("chat", "vectors"))
+    return any(file is None or child.kept(file) is not None for file in files)
+
+
+def _verdict(header: gguf.Header, cache_folder: Path, build: str, use: str) -> Path | None:
     """Where the verdict on a model is kept, if it is good; None for a model that needs none."""
     digest = header.digest()
-    use = "vectors" if makes_vectors else "chat"
     return None if digest in TRUSTED else cache_folder / "trials" / f"{build}-{digest}-{use}.json"
 
 

@@ -187,9 +187,7 @@ class Weights:
             room = -n
 
     def _text_of(self, token: int) -> str:
-        return (
-            self._read_piece(token).decode("utf-8", "replace") if self.has_text and 0 <= token < self.n_vocab else ""
-        )
+        return self._read_piece(token).decode("utf-8", "replace") if self.has_text and 0 <= token < self.n_vocab else ""
 
     def _find_fim(self) -> tuple[int, int, int] | None:
         """As the file says it, or else by the names that the families give these tokens: the library knows them."""
