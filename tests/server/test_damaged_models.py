@@ -15,6 +15,7 @@ from shepherd import config as configuration
 from shepherd.app import App
 from shepherd.server.app import create_app
 from tests.engine.tiny_gguf import RECIPES, write
+from tests.fuzz.models import VOCABULARIES
 
 pytestmark = pytest.mark.model
 
@@ -24,6 +25,7 @@ path = "embedded"
 [models.other]
 path = "{path}"
 load = "demand"
+{more}
 [caches.main]
 model = "lamb"
 n_ctx = 512
@@ -44,7 +46,7 @@ def flipped(lamb: Path, path: Path) -> Path:
 
 def accepted(path: Path) -> Path:
     """A model whose fault only the library knows."""
-    write(RECIPES["hybrid"], path)
+    write(RECIPES["hybrid"], path, VOCABULARIES["gpt2"])
     key = b"lfm2.attention.head_count" + struct.pack("<I", 4)
     content = path.read_bytes()
     assert key + struct.pack("<I", 2) in content
@@ -53,10 +55,10 @@ def accepted(path: Path) -> Path:
 
 
 @asynccontextmanager
-async def asking(folder: Path, model: Path) -> AsyncIterator[httpx2.AsyncClient]:
+async def asking(folder: Path, model: Path, more: str = "") -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the application in this process, which has the model on demand."""
     file = folder / "shepherd.toml"
-    file.write_text(CONFIG.format(path=model))
+    file.write_text(CONFIG.format(path=model, more=more))
     config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder, file=file)
     app = App(config, cache_folder=folder / "cache", env={})
     await app.load()
@@ -84,7 +86,7 @@ def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(
     model = tmp_path / "other.gguf"
     model.write_bytes(lamb.read_bytes())
     file = tmp_path / "shepherd.toml"
-    file.write_text(CONFIG.format(path=model))
+    file.write_text(CONFIG.format(path=model, more=""))
     with start_server("--config", str(file)) as url, httpx2.Client(base_url=url, timeout=120) as client:
         flipped(lamb, model)  # after its header has been read
         reply = client.post("/v1/chat/completions", json=question("other"))
@@ -97,7 +99,9 @@ def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(
 
 
 async def test_a_model_that_the_reader_accepts_and_the_library_aborts_on_is_an_error(tmp_path: Path) -> None:
-    async with asking(tmp_path, accepted(tmp_path / "other.gguf")) as client:
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    async with asking(tmp_path, accepted(tmp_path / "other.gguf"), f'chat_template = "{template}"') as client:
         for _ in range(2):
             status, says = await ask(client, "other")
             assert status == 500
