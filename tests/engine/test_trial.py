@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.engine.tiny_gguf import RECIPES, write
 
 from shepherd.core import ConfigError, EngineError
 from shepherd.engine import catalog, child, gguf, trial
-from tests.engine.tiny_gguf import RECIPES, write
 
 LAMB = catalog.embedded()
 ASSERTION = "/build/vendor/llama.cpp/src/llama-vocab.cpp:2544: GGML_ASSERT(a.size() == b.size()) failed"
@@ -71,7 +71,7 @@ def test_a_good_verdict_is_kept_for_the_file_the_build_and_the_use(
     prove(model.with_name("copy.gguf"), NEVER)
     for other in ({"build": "c"}, {"makes_vectors": True}):
         with pytest.raises(EngineError, match="tested again"):
-            prove(model, NEVER, **other)  # type: ignore[arg-type]
+            prove(model, NEVER, **other)
 
 
 def test_a_file_that_has_changed_is_tried_again(model: Path) -> None:

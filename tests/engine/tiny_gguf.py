@@ -1,7 +1,7 @@
 """Makes GGUFs with random weights, a few hundred kB each: one of every kind of memory that the gate tells apart.
 
-They know nothing, and have no text, only numbered tokens, unless they are given a vocabulary; what is computed from them
-is as exact as with a real model.
+They know nothing, and have no text, only numbered tokens, unless they are given a vocabulary; what is computed from
+them is as exact as with a real model.
 Run by `matrix_life.py` in its own process.
 """
 

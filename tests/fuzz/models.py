@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import gguf
-from shepherd.engine import catalog
 from tests.engine import tiny_gguf
 from tests.engine.tiny_gguf import N_EMBD, N_FF, RECIPES, Recipe, Shapes, Vocabulary
+
+from shepherd.engine import catalog
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 LETTERS = [chr(code) for code in range(ord("!"), ord("~") + 1)]
@@ -43,7 +43,7 @@ VOCABULARIES = {
     "bert": _of("bert", (LETTERS, NORMAL), (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], CONTROL)),
     "t5": _of("t5", (["<pad>", "</s>"], CONTROL), (["<unk>"], UNKNOWN), (LETTERS, NORMAL)),
     "rwkv": _of("rwkv", (["<s>"], CONTROL), ([f"\\x{byte:02x}" for byte in range(256)], NORMAL)),
-    "plamo2": _of("plamo2", (["<|plamo:unk|>"], UNKNOWN), (["<|plamo:bos|>"], CONTROL), (BYTES, BYTE), (LETTERS, NORMAL)),
+    "plamo2": _of("plamo2", (["<unk>"], UNKNOWN), (["<bos>"], CONTROL), (BYTES, BYTE), (LETTERS, NORMAL)),
 }  # fmt: skip
 
 

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.fuzz import models
+from tests.fuzz.models import Damaged, Sound
 
 from shepherd.core import ConfigError
 from shepherd.engine import gguf, soundness
 from shepherd.engine.sizing import context_size
-from tests.fuzz import models
-from tests.fuzz.models import Damaged, Sound
 
 IS_THOROUGH = bool(os.environ.get("SHEPHERD_THOROUGH"))
 SEEDS = range(1, 6) if IS_THOROUGH else (1,)
 N_FILES = 2000
 MOST_S = 2.0
 """Of processor time, for one header; a hundred times what any takes here."""
-CRASHES = 5
-"""Of 2,000 files, how many may be accepted by the reader and end the child; none in the first, 7 in 8,000 others."""
+CRASHES = 2
+"""Of 2,000 files, how many may be accepted by the reader and end the child: none in the first, one in 8,000 others."""
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +110,14 @@ def test_no_damaged_model_ends_this_process_nor_takes_long(
     for damaged in models.damaged(sounds, N_FILES, seed):
         path = damaged.write(tmp_path / "damaged.gguf")
         began_s = time.process_time()
+        refused = None
         try:
             read(path)
         except ConfigError as error:
-            assert "\n" not in error.message, damaged.what
-            assert error.file == str(path) or "memory" in error.message, damaged.what
+            refused = error
+        if refused:
+            assert "\n" not in refused.message, damaged.what
+            assert refused.file == str(path) or "memory" in refused.message, damaged.what
             n_refused += 1
         else:
             said = loader.load(damaged, path)

@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from tests.engine.tiny_gguf import RECIPES, write
+from tests.fuzz.models import VOCABULARIES
 
 from shepherd import config as configuration
 from shepherd.app import App
 from shepherd.server.app import create_app
-from tests.engine.tiny_gguf import RECIPES, write
-from tests.fuzz.models import VOCABULARIES
 
 pytestmark = pytest.mark.model
 

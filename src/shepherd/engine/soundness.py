@@ -70,7 +70,9 @@ def _heads(header: Header) -> Iterator[str]:
     )
     rotated = _value(header, "rope.dimension_count")
     is_whole = header.architecture in WHOLE_HEADS
-    if isinstance(rotated, int) and (rotated % 2 or not 0 < rotated <= key_length or is_whole and rotated < key_length):
+    is_latent = _value(header, "attention.kv_lora_rank") is not None  # such models may rotate nothing
+    least = key_length if is_whole else 0 if is_latent else 2
+    if isinstance(rotated, int) and (rotated % 2 or not least <= rotated <= key_length):
         yield f"says that {rotated} of the {key_length} numbers of a head are rotated (rope.dimension_count)"
     sections = _each(header, "rope.dimension_sections", 4)
     if sum(sections) > key_length or min(sections, default=0) < 0:
@@ -82,7 +84,7 @@ def _heads(header: Header) -> Iterator[str]:
         if query is None or len(query.dims) < 2 or not n_heads:
             continue
         rows = query.dims[1]
-        if rows % n_heads or is_whole and rows != n_heads * key_length:
+        if rows % n_heads or (is_whole and rows != n_heads * key_length):
             yield f"says that layer {layer} has {n_heads} heads (attention.head_count), but its tensor has {rows} rows"
 
 
