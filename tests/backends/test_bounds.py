@@ -137,7 +137,7 @@ def constraints(weights: Weights) -> Constraints:
     ("schema", "told"),
     [
         (optional(10_000), "response_format.schema has 20002 values in it; at most 20000 are accepted"),
-        (optional(1_001), "response_format.schema.properties has 1001 properties that are not required; at most 1000"),
+        (optional(2_001), "response_format.schema.properties has 2001 properties that are not required; at most 2000"),
         ({"enum": [str(at) for at in range(100_000)]}, "response_format.schema has 100001 values in it"),
         (
             {

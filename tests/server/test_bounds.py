@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
+from shepherd.backends.local import LocalBackend
 from shepherd.core import Request
+from shepherd.dialects import Template, detect
+from shepherd.engine.engine import Engine
+from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
 from shepherd.server.fake import ScriptedService, saying
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 
@@ -142,3 +148,46 @@ async def test_a_client_that_goes_away_cancels_what_it_has_asked(listening: List
         await asyncio.wait_for(service.begun.wait(), PATIENCE_S)
         writer.transport.abort()
         await asyncio.wait_for(service.cancelled.wait(), PATIENCE_S)
+
+
+# ---- the others
+
+
+class Rendering(ScriptedService):
+    """Counts with a real back end, whose template waits at a clock until it is let, if that is in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__(saying("Hi"))
+        self.asked, self.go_on = threading.Event(), threading.Event()
+        template = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"
+        vocabulary = FakeVocabulary()
+        self.engine = Engine(FakeRuntime(say(vocabulary), frozenset({0}), n_ctx=10_000_000))
+        self.backend = LocalBackend(
+            self.engine, vocabulary, template=Template(template, clock=self.clock), dialect=detect(template), model="m"
+        )
+
+    def clock(self) -> datetime:
+        if threading.current_thread() is not threading.main_thread():
+            self.asked.set()
+            assert self.go_on.wait(PATIENCE_S)
+        return datetime(2026, 1, 1)
+
+    async def count(self, request: Request, *, endpoint: str) -> int:
+        return await self.backend.count(request)
+
+
+async def test_health_is_told_while_a_large_request_is_rendered(listening: Listening) -> None:
+    service = Rendering()
+    try:
+        async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+            body = {"model": "m", "messages": SAY, "tools": flat(500)}
+            counting = asyncio.create_task(client.post("/v1/messages/count_tokens", json=body))
+            assert await asyncio.to_thread(service.asked.wait, PATIENCE_S)
+            for _ in range(20):
+                assert (await client.get("/health")).status_code == 200
+            assert not counting.done()
+            service.go_on.set()
+            assert (await counting).json()["input_tokens"] > 0
+    finally:
+        service.go_on.set()
+        await asyncio.to_thread(service.engine.close)

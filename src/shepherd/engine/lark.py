@@ -34,7 +34,7 @@ MAX_JOINT_PATTERNS = 12
 MAX_SCHEMA_VALUES = 20_000
 """Of one schema, objects, arrays and all in them: about 1,000 properties said in detail. So many take half a second for
 every time that the schema is compiled, and some schemas are compiled often to find out what is wrong with them."""
-MAX_OPTIONAL = 1_000
+MAX_OPTIONAL = 2_000
 """Properties of one object that need not be there: a state for every two of them. 10,000 took two minutes."""
 MAX_JOINED_VALUES = 5_000
 """Of what all `allOf` of a schema join, with what they refer to each time anew: it is copied that often."""
