@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from shepherd.core import Message, Text, ToolCall, ToolResult
+from shepherd.dialects.base import Piece
 from shepherd.dialects.conversation import Caps, shaped
+from shepherd.dialects.frame import Frame, stretches
 from shepherd.engine import lark, repeats
 from shepherd.engine.gbnf import gbnf_to_lark
 from shepherd.wire.anthropic import codec as anthropic
@@ -112,6 +114,17 @@ def after_results(n: int) -> Callable[[], object]:
     return lambda: shaped(said, Caps(user_after_result=False))
 
 
+def side_by_side(roles: str) -> Make:
+    """Messages between which a template writes nothing that tells them apart."""
+
+    def make(n: int) -> Callable[[], object]:
+        said = [Message.user("?"), *(Message(roles, (Text("Hm."),)) for _ in range(n))]  # type: ignore[arg-type]
+        pieces = [piece for at in range(n + 1) for piece in (Piece("Hm.", at), Piece(" ", None))]
+        return lambda: stretches(pieces, said, Frame("<user>", {"user": "</user>"}))
+
+    return make
+
+
 def values(n: int) -> Callable[[], object]:
     body = json.dumps({"a": ['[{,}]\\"' * 3] * n, "b": [[1, {}]] * n}).encode()
     return lambda: decode_json(body)
@@ -141,6 +154,8 @@ GROWING: dict[str, Make] = {
     "system messages where there are none": shaping(Caps(system=False), "system"),
     "calls one by one": results_one_by_one,
     "users behind results": after_results,
+    "users in one turn": side_by_side("user"),
+    "systems in one turn": side_by_side("system"),
     "values of a body": values,
     "brackets of a grammar": brackets,
     "letters of a pattern": letters,
