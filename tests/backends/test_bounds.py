@@ -111,7 +111,7 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
         assert go_on.wait(PATIENCE_S)
         done.append(number)
 
-    asked = [asyncio.create_task(made(heavy, work, number)) for number in range(100)]
+    asked = [asyncio.create_task(made(HEAVY + 1, work, number)) for number in range(100)]
     for _ in range(HEAVY_AT_ONCE):
         assert await asyncio.to_thread(running.acquire, timeout=PATIENCE_S)
     before = threading.active_count()
@@ -119,8 +119,8 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
         task.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
     go_on.set()
-    await made(heavy, lambda: None)
-    await made(heavy, lambda: None)
+    await made(HEAVY + 1, lambda: None)
+    await made(HEAVY + 1, lambda: None)
     assert len(done) <= HEAVY_AT_ONCE
     assert threading.active_count() <= before
 

@@ -148,12 +148,13 @@ class LocalBackend:
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
         logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
-        request = await made(request, self._tools.settled, request)
-        asked = await self._ask(request)
+        weight = weight_of(request)
+        request = await made(weight, self._tools.settled, request)
+        asked = await made(weight, self._encode, request)
         constraint = await self._constraint(request, asked.prompt.opened)
         job = replace(self._job(request, asked), grammar=constraint.lark, written=constraint.written)
         if asked.bare is None:
-            await made(request, self._watch.notice, request)
+            await made(weight, self._watch.notice, request)
         ticket = self.engine.submit(job)
         answer = self._answer(request, asked)
         try:
@@ -239,7 +240,7 @@ class LocalBackend:
     async def window(self, request: Request) -> Window:
         """What of the request's messages is in the cache now. Raises: `InvalidRequest`, `EngineDown`."""
         messages = request.messages
-        request = self._to_be_gone_on_with(await made(request, self._tools.settled, request))
+        request = self._to_be_gone_on_with(await made(weight_of(request), self._tools.settled, request))
         asked = await self._ask(request)
         bare = await self._ask(replace(request, tools=())) if request.tools else asked
         evicts = (request.on_full or self._options.on_full) == "evict"
@@ -260,7 +261,7 @@ class LocalBackend:
             )
         stay = {at for at, place in enumerate(places(request.messages)) if place.keep}
         n = len(request.messages)
-        request = self._to_be_gone_on_with(await made(request, self._tools.settled, request))
+        request = self._to_be_gone_on_with(await made(weight_of(request), self._tools.settled, request))
         asked = await self._ask(request)
         own = tuple(replace(span, keep=span.keep or span.message in stay) for span in asked.spans if span.message < n)
         if all(span.keep for span in own):
@@ -295,7 +296,7 @@ class LocalBackend:
         What is remembered of a conversation is not in its messages, and another process has not seen how the model
         wrote its answers. It stands in the saved tokens: they are read again, and checked against what was said.
         """
-        request = await made(request, self._tools.settled, request)
+        request = await made(weight_of(request), self._tools.settled, request)
         if began is not None:
             self._days.begin(request, began)
         answers = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
@@ -318,7 +319,7 @@ class LocalBackend:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
-        request = await made(request, self._tools.settled, request)
+        request = await made(weight_of(request), self._tools.settled, request)
         return len((await self._ask(request)).encoded.tokens)
 
     def _events(self, answer: Answer, batch: list[Step]) -> Iterator[Event]:
@@ -365,7 +366,7 @@ class LocalBackend:
         return await asyncio.to_thread(self._constraints.find, request, opened, thinks=thinks)
 
     async def _ask(self, request: Request) -> Asked:
-        return await made(request, self._encode, request)
+        return await made(weight_of(request), self._encode, request)
 
     def _encode(self, request: Request) -> Asked:
         if request.completion is not None:
@@ -446,9 +447,8 @@ class LocalBackend:
         return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
 
 
-async def made(request: Request, work: Callable[..., T], *arguments: object) -> T:
-    """What `work` on the request returns, done where its weight belongs: here, or in a thread."""
-    weight = weight_of(request)
+async def made(weight: int, work: Callable[..., T], *arguments: object) -> T:
+    """What `work` on a request of this weight returns, done where that belongs: here, or in a thread."""
     if weight < LARGE:
         return work(*arguments)
     return await asyncio.get_running_loop().run_in_executor(_heavy if weight > HEAVY else None, work, *arguments)
