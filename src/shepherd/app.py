@@ -194,6 +194,8 @@ class App:
             return Health("error", backend, name, caches, self._failure)
         if not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
+        if down := [each.engine.down for each in self._backends().values() if each.engine.down]:
+            return Health("error", backend, name, caches, "; ".join(down))
         return Health("ok", backend, name, caches)
 
     def stats(self) -> dict[str, CacheStats]:

@@ -88,8 +88,18 @@ class Watched(FakeRuntime):
         return super().load(seq, state, partial=partial)
 
 
+class ListeningLoop:
+    """An event loop that notes which tickets were over when it was woken for them."""
+
+    def __init__(self) -> None:
+        self.ended: set[Ticket] = set()
+
+    def call_soon_threadsafe(self, _: object, tickets: set[Ticket]) -> None:
+        self.ended |= {ticket for ticket in tickets if ticket.finished}
+
+
 class Watch(Day):
-    """A day of people who begin alike, under the law."""
+    """A day of people who begin alike, under the law; and whoever has an answer hears of it in the same round."""
 
     def __init__(
         self,
@@ -114,6 +124,7 @@ class Watch(Day):
             pays_for_idle=seed % 3 == 0,
         )
         self.tickets: list[Ticket] = []
+        self.loop = ListeningLoop()
         self.news = threading.Event()
         self.work = kind(
             self.runtime,
@@ -136,7 +147,7 @@ class Watch(Day):
     def submit(self, job: Job) -> None:
         if self.random.random() < 0.2:
             job = replace(job, background=True)
-        self.work.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+        self.work.add(ticket := Ticket(job, cast(Any, self.loop)))
         self.tickets.append(ticket)
 
     def ask(self) -> None:
@@ -190,6 +201,8 @@ class Watch(Day):
         n_decodes = len(self.runtime.batches)
         self.news.clear()  # what comes from now on has not been seen by `admit`
         self.work.admit()
+        if not {ticket for ticket in self.tickets if ticket.finished} <= self.loop.ended:
+            raise Stuck("a job is over, and its caller is not woken")
         if self.work.running:
             self.work.step()
         elif self.work.waiting:
@@ -383,6 +396,13 @@ class Insistent(Work):
             task.alone = False
 
 
+class Silent(Work):
+    """Wakes callers with the next decode only, which may never come."""
+
+    def admit(self) -> None:
+        self._admit()
+
+
 class Restless(Pool):
     """Rebases what has holes, whether that helps or not."""
 
@@ -409,6 +429,15 @@ def test_a_planted_loop_of_refusals_is_found() -> None:
         day.work.add(Ticket(Job(array("i", range(1, n)), 5), cast(Any, SilentLoop())))
     with pytest.raises(Stuck):
         day.finish()
+
+
+def test_a_planted_lost_wake_up_is_found() -> None:
+    def many_days() -> None:
+        for seed in range(40):
+            Watch(seed, PLAIN, RAM, kind=Silent).pass_by(200)
+
+    with pytest.raises(Stuck, match="not woken"):
+        many_days()
 
 
 def test_planted_idle_work_without_end_is_found() -> None:

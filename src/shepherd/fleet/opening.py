@@ -82,13 +82,14 @@ class Opened:
             await backend.engine.clear()
 
     def close(self) -> None:
-        """Write what is to survive, stop the engines, free the memory."""
+        """Write what is to survive, stop the engines, free the memory; but not what a thread that stalled may use."""
+        ended: list[bool] = []
         with contextlib.ExitStack() as stack:  # one that fails must not keep the others in memory
-            stack.callback(self.weights.close)
+            stack.callback(lambda: self.weights.close() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
             for backend in self.backends.values():
-                stack.callback(backend.engine.close)
+                stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
         self.backends.clear()
         self.answering.clear()
 

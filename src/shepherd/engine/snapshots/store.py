@@ -105,6 +105,8 @@ class Snapshots:
         self._writes: dict[str, None] = {}
         self._busy = ""
         """The key that the I/O thread reads or writes: its bytes stay in memory until it is done."""
+        self._reading = ""
+        """The same, while it reads: who has asked for the key hears of it."""
         self._clearing = False
         self._closing = False
         self._has_warned = False
@@ -194,7 +196,7 @@ class Snapshots:
     def is_coming(self, key: str) -> bool:
         """Whether a `fetch` of it is under way."""
         with self._turn:
-            return key in self._fetches or key == self._busy
+            return key in self._fetches or key == self._reading
 
     def touch(self, key: str) -> bool:
         """Whether a snapshot of this key is in RAM; it counts as the newest then, and need not be put there again."""
@@ -395,6 +397,7 @@ class Snapshots:
         finally:  # after a bug of ours, too, which the thread's hook reports: nobody shall wait for a dead thread
             with self._turn:
                 self._is_alive = self._can_write = False
+                self._fetches.clear()
                 for key in list(self._disk):
                     self._leave_disk(key)
                 self._done(self._entries.get(self._busy))
@@ -413,11 +416,12 @@ class Snapshots:
             key = next(iter(queue))
             del queue[key]
             self._busy = key
+            self._reading = key if queue is self._fetches else ""
             return partial(work, key)
 
     def _done(self, entry: _Entry | None) -> None:
         """The I/O thread lets go of an entry's bytes. With the lock held."""
-        self._busy = ""
+        self._busy = self._reading = ""
         if entry is not None:
             self._release(entry)
         self._turn.notify_all()
