@@ -348,6 +348,7 @@ def test_what_is_not_said_of_the_kv_cache_has_its_default(load: Load) -> None:
         swa_full=True,
         low_water=0.75,
         n_positions=None,
+        stall_s=60.0,
     )
     (only,) = made.caches
     assert (only.sequences, only.queue) == (4, 64)
@@ -368,6 +369,7 @@ reuse_tail = true
 swa_full = false
 low_water = 0.1
 n_positions = 1
+stall_s = 5
 """
 
 

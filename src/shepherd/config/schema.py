@@ -180,6 +180,8 @@ class KvConfig:
     """The part of its room that a conversation still fills after an eviction."""
     n_positions: int | None = key(whole(1))
     """Positions before a conversation is computed anew; None = as many as the model was trained for."""
+    stall_s: float = key(number(0.01, 86_400), 60.0)
+    """Seconds without progress while requests wait, until a cache counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,7 @@ class Engine:
                     self._work.withdraw(ticket)
                 case _Call(work, done):
                     if not done.done():  # the one who asked is still there
+                        self._work.pulse.begin("answering a question about the cache")
                         result = work()
                         self._work.pulse.beat()
                         self._publish(now=True)

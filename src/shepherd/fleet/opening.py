@@ -235,6 +235,7 @@ class Opener:
             low_water=kv.low_water,
             n_positions=kv.n_positions,
             reuse_tail=kv.reuse_tail,
+            stall_s=kv.stall_s,
             tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
         )
 
