@@ -375,7 +375,7 @@ stall_s = 5
 
 def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -> None:
     made = load(KV)
-    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1)
+    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1, 5.0)
     assert made.caches == (config.CacheConfig("main", "lamb", sequences=64, queue=10_000),)
     assert made.warnings == ()
 
