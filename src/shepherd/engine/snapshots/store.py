@@ -528,7 +528,7 @@ class Snapshots:
         """A snapshot from its file; None if that cannot be used, which is deleted if it never will be."""
         try:
             snapshot = file.read(file.path(self._folder, entry.key))
-            if snapshot.outline() != entry.outline:
+            if snapshot.key("") != entry.outline.key(""):
                 raise file.Damaged("another snapshot")
         except FileNotFoundError:
             return None
