@@ -348,6 +348,7 @@ def test_what_is_not_said_of_the_kv_cache_has_its_default(load: Load) -> None:
         swa_full=True,
         low_water=0.75,
         n_positions=None,
+        stall_s=60.0,
     )
     (only,) = made.caches
     assert (only.sequences, only.queue) == (4, 64)
@@ -368,12 +369,13 @@ reuse_tail = true
 swa_full = false
 low_water = 0.1
 n_positions = 1
+stall_s = 5
 """
 
 
 def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -> None:
     made = load(KV)
-    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1)
+    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1, 5.0)
     assert made.caches == (config.CacheConfig("main", "lamb", sequences=64, queue=10_000),)
     assert made.warnings == ()
 
@@ -587,6 +589,14 @@ REFUSED = [
     ("[kv]\nlow_water = 0.05", r"kv\.low_water: got 0\.05, expected a number from 0\.1 to 0\.95"),
     ("[kv]\nlow_water = 1", r"kv\.low_water: got 1, expected a number from 0\.1 to 0\.95"),
     ("[kv]\nlow_water = '75%'", r'kv\.low_water: got "75%", expected a number'),
+    ("[models.m]\nn_threads = 513", r"models\.m\.n_threads: got 513, expected a whole number from 0 to 512"),
+    ("[models.m.sampling]\nrepetition_penalty = 0", r"repetition_penalty: got 0, expected a number from 0\.01 to 100"),
+    (
+        "[models.m.sampling]\nrepeat_last_n = 2147483648",
+        r"repeat_last_n: got 2147483648, expected a whole number from -1",
+    ),
+    ("[models.m.sampling]\ntemperature = nan", r"temperature: got NaN, expected a number from 0 to 100"),
+    ("[models.m.sampling]\ndry_sequence_breakers = ['" + 41 * "a" + "']", "expected a list of at most 32 texts"),
     ("[kv]\nn_positions = 0", r"kv\.n_positions: got 0, expected a whole number from 1 to"),
     ("[kv]\nn_positions = true", r"kv\.n_positions: got true"),
     ("[rag]\nmax_size_bytes = 1\n[memory]\nmax_size_bytes = 2", r"said twice, as rag\.max_size_bytes and as memory\."),

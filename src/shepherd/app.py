@@ -194,6 +194,8 @@ class App:
             return Health("error", backend, name, caches, self._failure)
         if not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
+        if down := [each.engine.down for each in self._backends().values() if each.engine.down]:
+            return Health("error", backend, name, caches, "; ".join(down))
         return Health("ok", backend, name, caches)
 
     def stats(self) -> dict[str, CacheStats]:
@@ -368,7 +370,11 @@ class App:
             roster = Roster(self.config, env=self._env, budget_bytes=budget)
             use_extra_bufts = self._test_library(on_progress)
             self._opener = Opener(
-                self.config, shelf=self._shelf, folder=self._snapshots, use_extra_bufts=use_extra_bufts
+                self.config,
+                shelf=self._shelf,
+                folder=self._snapshots,
+                cache_folder=self._cache_folder,
+                use_extra_bufts=use_extra_bufts,
             )
             fleet = Fleet(self._open, budget_bytes=budget)
             for name, entry in roster.entries.items():
@@ -383,19 +389,23 @@ class App:
         assert desk is not None
         assert opener is not None
         entry = desk.roster.entries[name]
+
+        def is_wanted() -> bool:
+            return desk.fleet.is_wanted(name)
+
         if self._starting is not None:
-            opened = opener.open(entry, self._starting)
+            opened = opener.open(entry, self._starting, is_wanted)
         else:
-            opened = self._open_later(opener, entry)
+            opened = self._open_later(opener, entry, is_wanted)
         self._fingerprints |= opened.fingerprints
         return opened
 
-    def _open_later(self, opener: Opener, entry: Entry) -> Opened:
+    def _open_later(self, opener: Opener, entry: Entry, is_wanted: Callable[[], bool]) -> Opened:
         """Load a model on demand, and tell the log."""
         began_s = time.monotonic()
         logger.info("loading model %r: %.1f MiB", entry.name, entry.terms.n_bytes / 2**20)
         try:
-            opened = opener.open(entry, in_log(entry.name))
+            opened = opener.open(entry, in_log(entry.name), is_wanted)
         except ConfigError as error:  # which is for starts only
             raise EngineError(f"model {entry.name!r} cannot be loaded: {error}") from error
         logger.info("model %r is loaded, after %.1f s", entry.name, time.monotonic() - began_s)

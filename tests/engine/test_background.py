@@ -28,6 +28,16 @@ class SilentLoop:
         pass
 
 
+class ListeningLoop:
+    """A loop that notes which tickets were over when it was woken for them."""
+
+    def __init__(self) -> None:
+        self.finished: list[Ticket] = []
+
+    def call_soon_threadsafe(self, _: object, tickets: set[Ticket]) -> None:
+        self.finished += [ticket for ticket in tickets if ticket.finished]
+
+
 class Bench:
     """A cache on which jobs of 10 tokens each are computed in one go or step by step."""
 
@@ -44,8 +54,10 @@ class Bench:
             on_ready=lambda: None,
         )
 
-    def submit(self, tokens: Sequence[int], n: int = 2, *, background: bool = False) -> Ticket:
-        ticket = Ticket(Job(array("i", tokens), n, background=background), cast(Any, SilentLoop()))
+    def submit(
+        self, tokens: Sequence[int], n: int = 2, *, background: bool = False, loop: object | None = None
+    ) -> Ticket:
+        ticket = Ticket(Job(array("i", tokens), n, background=background), cast(Any, loop or SilentLoop()))
         self.work.add(ticket)
         return ticket
 
@@ -192,3 +204,14 @@ def test_no_side_task_ever_costs_a_conversation_a_token(seed: int) -> None:
         history += [7, 7, random.randrange(30, 40)]
         turns += 1
     assert turns > 3
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["refused", "cancelled"])
+def test_a_job_that_is_over_before_it_starts_wakes_its_caller_although_nothing_runs(is_cancelled: bool) -> None:
+    bench, loop = Bench(tiers=Tiers()), ListeningLoop()
+    bench.ask(MAIN)
+    ticket = bench.submit([50] * 30, 4, background=True, loop=loop)
+    ticket.cancelled = is_cancelled
+    bench.work.admit()
+    assert not bench.work.running, "the engine thread now waits for mail"
+    assert loop.finished == [ticket]

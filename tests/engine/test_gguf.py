@@ -8,7 +8,8 @@ import random
 import struct
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gguf import GGUFReader, GGUFWriter, LlamaFileType
 
 from shepherd.core import ConfigError
 from shepherd.engine import catalog, gguf
+from shepherd.engine.sizing import context_size
 
 LAMB = catalog.embedded()
 OTHERS = sorted(Path("/work/shared/models/arch").glob("*.gguf"))
@@ -178,6 +180,16 @@ NOT_GGUF = [
     (raw(n_tensors=1) + text("t") + struct.pack("<I", 99), "99 dimensions"),
     (raw(n_tensors=1) + text("t") + struct.pack("<IQIQ", 1, 33, 8, 0), "no multiple of 32"),
     (raw(n_tensors=1) + text("t") + struct.pack("<IQIQ", 1, 2**60, 0, 0), "its tensors need 4611686018427387968"),
+    (raw(n_tensors=2**17), "claims 131072 tensors"),
+    (raw(pair("k", 7, b"\1"), pair("k", 7, b"\1")), "the key 'k' twice"),
+    (raw(pair("", 7, b"\1")), "a key without a name"),
+    (raw(pair("general.alignment", 4, struct.pack("<I", 48))), "alignment 48, no power of two"),
+    (raw(n_tensors=1) + text("t") + struct.pack("<IQQIQ", 2, 2**40, 2**40, 0, 0), "dimensions .* in the tensor 't'"),
+    (raw(n_tensors=1) + text("t") + struct.pack("<IQIQ", 1, 2**63, 0, 0), "dimensions .* in the tensor 't'"),
+    (raw(n_tensors=1) + text("t") + struct.pack("<IQQIQ", 2, 16, 2, 8, 0), "16 values in a row of the tensor 't'"),
+    (raw(n_tensors=1) + text("t") + struct.pack("<IQIQ", 1, 1, 0, 32), "the tensor 't' at offset 32, where 0 is next"),
+    (raw(n_tensors=1) + text("n" * 64) + struct.pack("<IQIQ", 1, 1, 0, 0), "name is longer than 63 bytes"),
+    (raw(n_tensors=2) + 2 * (text("t") + struct.pack("<IQIQ", 1, 0, 0, 0)), "two tensors called 't'"),
 ]
 
 
@@ -204,6 +216,62 @@ def test_a_missing_file_and_an_unreadable_one_are_told_apart(tmp_path: Path) -> 
         gguf.read_header(tmp_path / "none.gguf")
     with pytest.raises(ConfigError, match="cannot be read"):
         gguf.read_header(LAMB / "below.gguf")
+
+
+def test_a_type_newer_than_the_table_is_left_to_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "new.gguf"
+    tensors = text("a") + struct.pack("<IQIQ", 1, 8, 77, 0) + text("b") + struct.pack("<IQIQ", 1, 8, 0, 640)
+    path.write_bytes(raw(n_tensors=2) + tensors + bytes(800))
+    assert gguf.read_header(path).tensors["a"].kind is None
+
+
+class Counted(Mapping[str, Any]):
+    """Metadata that counts how often it is asked."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+        self.n_asked = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.n_asked += 1
+        return self.content[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.content)
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+
+@pytest.mark.parametrize("heads", [4, "each"])
+def test_the_work_for_the_memory_of_a_cache_does_not_grow_with_the_square_of_the_layers(
+    tmp_path: Path, heads: int | str
+) -> None:
+    def asked(n_layer: int) -> int:
+        def fill(writer: GGUFWriter) -> None:
+            writer.add_block_count(n_layer)
+            writer.add_embedding_length(64)
+            writer.add_head_count(heads if isinstance(heads, int) else [4] * n_layer)
+
+        header = gguf.read_header(write(tmp_path / f"{n_layer}.gguf", fill))
+        counted = replace(header, metadata=(metadata := Counted(header.metadata)))
+        assert gguf.memory_needed(counted, 4096) > 0
+        return metadata.n_asked
+
+    assert asked(512) == asked(2)
+
+
+def test_a_million_layers_cost_no_more_than_the_most_that_are_possible(tmp_path: Path) -> None:
+    def fill(writer: GGUFWriter) -> None:
+        writer.add_block_count(10**6)
+        writer.add_embedding_length(64)
+        writer.add_head_count(4)
+
+    header = gguf.read_header(write(tmp_path / "deep.gguf", fill))
+    assert len(header.n_head_kv) == gguf.MAX_LAYERS
+    began_s = time.thread_time()
+    context_size(header, cache="main", asked=0, types=("f16", "q8_0"), is_loaded=False, room=2**40)
+    assert time.thread_time() - began_s < 2
 
 
 # Shards

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,27 @@ def test_a_bias_forces_and_forbids_tokens(weights: Weights, runtime: LlamaRuntim
     first = generate(runtime, tokens, 1)[0]
     assert runtime.apply(Forget(0))
     assert generate(runtime, tokens, 1, Sampling(temperature=0, logit_bias=((first, -100.0),))) != [first]
+
+
+@pytest.mark.parametrize(
+    "looking",
+    [
+        lambda n: Sampling(temperature=0, ignore_eos=True, frequency_penalty=2.0, repeat_last_n=n),
+        lambda n: Sampling(
+            temperature=0, ignore_eos=True, dry_multiplier=50.0, dry_allowed_length=1, dry_penalty_last_n=n
+        ),
+    ],
+)
+def test_minus_one_looks_back_on_the_whole_context(
+    weights: Weights, runtime: LlamaRuntime, looking: Callable[[int], Sampling]
+) -> None:
+    """llama.cpp's samplers take it for none: DRY, which looks back on all unless told otherwise, did nothing."""
+    tokens = prompt(weights, "Hello! Hello! Hello!")
+    made = {}
+    for n in (-1, 0, runtime.n_ctx, 2**31 - 1):
+        assert runtime.apply(Forget(0))
+        made[n] = generate(runtime, tokens, 60, looking(n))
+    assert made[-1] == made[runtime.n_ctx] == made[2**31 - 1] != made[0]
 
 
 def test_ignoring_the_end_goes_on(weights: Weights, runtime: LlamaRuntime) -> None:

@@ -7,7 +7,7 @@ from shepherd.engine.sampling import history_length, plan
 
 
 def names(sampling: Sampling) -> list[str]:
-    return [stage.name for stage in plan(sampling, seed=1)]
+    return [stage.name for stage in plan(sampling, seed=1, n_ctx=512)]
 
 
 def test_the_default_chain_is_the_one_of_llama_cpp() -> None:
@@ -56,3 +56,20 @@ def test_only_as_much_history_is_fed_as_the_chain_looks_back_on() -> None:
     assert history_length(Sampling(repetition_penalty=1.1, repeat_last_n=-1), 100) == 100
     assert history_length(Sampling(dry_multiplier=1.0), 100) == 100
     assert history_length(Sampling(repetition_penalty=1.1, repeat_last_n=500), 100) == 100
+
+
+@pytest.mark.parametrize(
+    ("said", "n"), [(0, 0), (1, 1), (511, 511), (512, 512), (513, 512), (2**30 - 1, 512), (2**31 - 1, 512), (-1, 512)]
+)
+def test_no_sampler_looks_back_further_than_the_context_for_the_library_allocates_all_of_it(said: int, n: int) -> None:
+    looking = Sampling(repetition_penalty=1.1, repeat_last_n=said, dry_multiplier=1.0, dry_penalty_last_n=said)
+    stages = {stage.name: stage.arguments for stage in plan(looking, seed=1, n_ctx=512)}
+    assert stages["dry"][3] == n
+    assert stages["penalties"][0] == n if n else "penalties" not in stages
+
+
+def test_a_temperature_that_float32_cannot_divide_by_is_zero() -> None:
+    assert names(Sampling(temperature=1e-40)) == ["greedy"]
+    (temp, _) = plan(Sampling(temperature=1e-40, mirostat=2), seed=1, n_ctx=512)
+    assert temp.arguments == (0.0,)
+    assert names(Sampling(temperature=1e-6))[-1] == "dist"

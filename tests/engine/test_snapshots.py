@@ -310,6 +310,24 @@ def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(
         assert longer.key != first.key
 
 
+def test_what_was_computed_at_another_pace_meanwhile_comes_back_from_disk(tmp_path: Path) -> None:
+    ready = threading.Event()
+    store = Snapshots("model", PLAIN, MANY, ram_bytes=MB, folder=tmp_path, disk_bytes=MB, on_ready=ready.set)
+    assert store.flush(30)
+    store.put(snap(range(50), cost_s=1.0), to_disk=False)
+    found = found_in(store, range(50))
+    assert found is not None
+    assert store.take(found.key) is not None
+    store.put(snap(range(50), cost_s=2.0))
+    assert store.flush(30)
+    assert store.take(found.key) is not None
+    store.fetch(found.key)
+    assert ready.wait(30)
+    assert store.take(found.key) is not None
+    assert store.tally.damaged == 0
+    store.close()
+
+
 def test_what_a_larger_cache_has_saved_is_not_found_where_it_does_not_fit(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.put(snap(range(50)))

@@ -308,7 +308,7 @@ def test_these_days_are_eventful() -> None:
     happened = dict.fromkeys(
         ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled", "kept to"), 0
     )
-    for seed in range(30):
+    for seed in range(30, 60):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
         day.pass_by(150)
         stats, counts = day.work.stats(), day.work.pool.counts

@@ -1,13 +1,14 @@
 """Makes GGUFs with random weights, a few hundred kB each: one of every kind of memory that the gate tells apart.
 
-They know nothing and have no text, only numbered tokens; what is computed from them is as exact as with a real model.
+They know nothing, and have no text, only numbered tokens, unless they are given a vocabulary; what is computed from
+them is as exact as with a real model.
 Run by `matrix_life.py` in its own process.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,18 @@ class Recipe:
     head: int = 32
     keys: Mapping[str, int | float | str | list[int]] = field(default_factory=dict)
     """Metadata beyond the usual, without the architecture's prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The texts of the tokens."""
+
+    kind: str
+    """Such as `gpt2`."""
+    tokens: Sequence[str]
+    types: Sequence[int]
+    scores: Sequence[float]
+    merges: Sequence[str] = ()
 
 
 def _outside() -> Shapes:
@@ -175,14 +188,22 @@ RECIPES = {
 """Kind of memory -> a model that has it."""
 
 
-def write(recipe: Recipe, path: Path) -> None:
+def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> None:
     """Write the model; the same bytes every time."""
     random = np.random.default_rng(7)
     name = recipe.architecture
     writer = gguf.GGUFWriter(path, name)
-    writer.add_tokenizer_model("no_vocab")
+    n_vocab = N_VOCAB
+    writer.add_tokenizer_model(vocabulary.kind if vocabulary else "no_vocab")
+    if vocabulary:
+        n_vocab = len(vocabulary.tokens)
+        writer.add_token_list(vocabulary.tokens)
+        writer.add_token_types(vocabulary.types)
+        writer.add_token_scores(vocabulary.scores)
+        if vocabulary.merges:
+            writer.add_token_merges(vocabulary.merges)
     usual: dict[str, int | float | str | list[int]] = {
-        "vocab_size": N_VOCAB,
+        "vocab_size": n_vocab,
         "block_count": recipe.n_layer,
         "context_length": N_CTX_TRAIN,
         "embedding_length": N_EMBD,
@@ -206,6 +227,7 @@ def write(recipe: Recipe, path: Path) -> None:
             case list():
                 writer.add_array(f"{name}.{key}", value)
     for tensor, shape in recipe.tensors(recipe).items():
+        shape = (n_vocab, *shape[1:]) if tensor in ("token_embd.weight", "output.weight") else shape
         writer.add_tensor(tensor, _values(random, tensor, shape))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.sizing import Holding, to_unload
-from shepherd.fleet.leases import Fleet, Terms
+from shepherd.fleet.leases import Abandoned, Fleet, Terms
 
 
 @dataclass(eq=False)
@@ -124,6 +124,51 @@ async def test_all_who_ask_for_a_model_wait_for_one_loading_of_it() -> None:
         made.gate.set()
         await asyncio.gather(*asking)
         assert made.log == ["+a"]
+
+
+async def test_a_model_is_wanted_as_long_as_one_request_waits_for_it() -> None:
+    with yard(10, small("a")) as made:
+        made.gate.clear()
+        asking = [asyncio.create_task(use(made, "a")) for _ in range(2)]
+        await until(lambda: made.fleet.is_wanted("a"))
+        asking[0].cancel()
+        await asyncio.wait(asking[:1])
+        assert made.fleet.is_wanted("a")
+        asking[1].cancel()
+        await asyncio.wait(asking[1:])
+        assert not made.fleet.is_wanted("a")
+        made.gate.set()
+
+
+async def test_loading_that_is_given_up_starts_again_for_a_request_that_has_come_meanwhile() -> None:
+    with yard(10, small("a")) as made:
+        made.gate.clear()
+        made.failing["a"] = Abandoned()
+        first = asyncio.create_task(use(made, "a"))
+        await until(lambda: made.fleet.is_wanted("a"))
+        first.cancel()
+        await asyncio.wait([first])
+        second = asyncio.create_task(use(made, "a"))
+        await until(lambda: made.fleet.is_wanted("a"))
+        del made.failing["a"]
+        made.gate.set()
+        await second
+        assert made.log == ["+a"]
+
+
+async def test_loading_that_is_given_up_leaves_nothing_behind() -> None:
+    with yard(10, small("a", "b")) as made:
+        made.gate.clear()
+        made.failing["a"] = Abandoned()
+        first = asyncio.create_task(use(made, "a"))
+        await until(lambda: made.fleet.is_wanted("a"))
+        first.cancel()
+        await asyncio.wait([first])
+        made.gate.set()
+        await use(made, "b")
+        del made.failing["a"]
+        await use(made, "a")
+        assert made.log == ["+b", "+a"]
 
 
 async def test_who_goes_away_while_it_loads_takes_it_from_nobody() -> None:

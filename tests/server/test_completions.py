@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 from shepherd.core import Completion, Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.server.fake import ScriptedService, saying
@@ -268,32 +267,9 @@ def test_tokens_make_the_text_again(client: openai.OpenAI, text: str) -> None:
 # ---- filling gaps, on a copy of the embedded model that says which of its tokens mark them
 
 
-def with_gap_tokens(source: Path, target: Path) -> Path:
-    """A copy of a model whose tokens 5, 6 and 7 stand before a prefix, a suffix and the middle."""
-    reader = GGUFReader(source)
-    writer = GGUFWriter(target, "llama")
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kind, inner = field.types[0], field.types[-1]
-            is_array = kind == GGUFValueType.ARRAY
-            writer.add_key_value(field.name, field.contents(), kind, sub_type=inner if is_array else None)
-    for token, part in enumerate(("pre", "suf", "mid"), 5):
-        writer.add_uint32(f"tokenizer.ggml.fim_{part}_token_id", token)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return target
-
-
 @pytest.fixture(scope="module")
-def filling(
-    lamb: Path, tmp_path_factory: pytest.TempPathFactory, start_server: Callable[..., AbstractContextManager[str]]
-) -> Iterator[str]:
-    model = with_gap_tokens(lamb, tmp_path_factory.mktemp("models") / "coder.gguf")
-    with start_server("--model", str(model)) as address:
+def filling(coder: Path, start_server: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    with start_server("--model", str(coder)) as address:
         yield address
 
 

@@ -79,5 +79,6 @@ def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> N
     for token in tokens:
         if not 0 <= token < vocabulary.n_vocab:
             raise InvalidRequest(
-                f"token {token} is outside this model's vocabulary (0 to {vocabulary.n_vocab - 1})", field=field
+                f"{field}: token {token} is outside this model's vocabulary (0 to {vocabulary.n_vocab - 1})",
+                field=field,
             )

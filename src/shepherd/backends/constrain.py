@@ -20,11 +20,20 @@ from typing import Any
 
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
 from shepherd.dialects import Dialect
-from shepherd.dialects.grammar import Schema, grammar, json_answer, literals, written_out
+from shepherd.dialects.grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.markup import Markup, no_blocks
 from shepherd.dialects.tags import TagDialect
 from shepherd.engine.base import Vocabulary
-from shepherd.engine.constraint import Constrainer, at, blamed, check_schema, fault_of, replaced
+from shepherd.engine.constraint import (
+    MAX_PROBES,
+    Constrainer,
+    Probes,
+    at,
+    blamed,
+    check_schema,
+    fault_of,
+    replaced,
+)
 from shepherd.engine.gbnf import gbnf_to_lark
 from shepherd.engine.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
 
@@ -136,7 +145,7 @@ class Constraints:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
         is_forced = request.tool_choice not in ("auto", "none")
         fault = ""
-        for fit in (lenient, loose):
+        for fit in (lenient, loosely(Probes(MAX_LOOSENED * MAX_PROBES))):
             try:
                 lark = grammar(
                     markup,
@@ -163,14 +172,18 @@ class Constraints:
                 fault = error.message
             else:
                 return lark
-        if is_forced or answer is not None:
+        if answer is not None:
+            field, fault = field_of(request), fault.removeprefix("the grammar")
+            beside = ", beside the tools" if allowed(request.tools, request.tool_choice) else ""
+            raise InvalidRequest(f"{field} cannot be kept to{beside}{fault}; make it simpler", field=field)
+        if is_forced:
             raise InvalidRequest(f"the tools cannot be offered in this way: {fault}", field="tools")
         logger.warning("calls are not held to the schemas of their tools: %s", fault)
         return None
 
     def _answer(self, request: Request) -> str | None:
         """The form of the answer as rules, tried out by itself so that what is wrong with it can be told."""
-        field = request.extra.get("constrained_by") or ("response_format" if request.grammar is None else "grammar")
+        field = field_of(request)
         if request.schema is not None:
             schema = {key: value for key, value in request.schema.items() if key != "x-guidance"}  # not for clients
             check_schema(schema, field)
@@ -180,6 +193,11 @@ class Constraints:
         convert = CONVERTERS[request.grammar.kind]
         self.constrainer.check(convert(request.grammar.text, field=field), field=field)
         return convert(request.grammar.text, root="answer", field=field)
+
+
+def field_of(request: Request) -> str:
+    """The field that says what the answer must look like."""
+    return str(request.extra.get("constrained_by") or ("response_format" if request.grammar is None else "grammar"))
 
 
 MALFORMED = (RecursionError, TypeError, ValueError, KeyError, AttributeError, IndexError)
@@ -193,13 +211,21 @@ def lenient(tool: ToolSpec, schema: Schema) -> Schema:
     return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
 
 
-def loose(tool: ToolSpec, schema: Schema) -> Schema:
-    """The schema without what is wrong with it, too; any value of its kind if too much is."""
+def loosely(probes: Probes) -> Fit:
+    """`loose` for all the tools of one request."""
+    return lambda tool, schema: loose(tool, schema, probes)
+
+
+def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schema:
+    """The schema without what is wrong with it, too; any value of its kind if too much is, or `probes` are used up."""
     if tool.strict:
         return schema
+    probes = probes or Probes(MAX_LOOSENED * MAX_PROBES)
     left: Any = lenient(tool, schema)
     for _ in range(MAX_LOOSENED):
-        path = find_fault(left)
+        if not probes.take(left):
+            break
+        path = find_fault(left, probes)
         if path is None:
             return left  # type: ignore[no-any-return]  # nothing but parts of it have been replaced
         if not path:
@@ -209,12 +235,12 @@ def loose(tool: ToolSpec, schema: Schema) -> Schema:
     return {"type": "object"} if schema.get("type") == "object" else {}
 
 
-def find_fault(schema: Schema) -> Path | None:
+def find_fault(schema: Schema, probes: Probes | None = None) -> Path | None:
     """Where something is wrong with a schema, as small a part of it as can be told; `None` if nothing is."""
     try:
         check_document(schema)
         fault = fault_of(schema)
-        return blamed(schema, fault) if fault else None
+        return blamed(schema, fault, probes) if fault else None
     except Unfit as error:
         return error.path
 

@@ -3,8 +3,9 @@
     Request ─ dialect.render ─▶ Prompt ─ Encoder ─▶ tokens, spans ─ Engine ─▶ steps          (bare prompts: `bare`)
     steps ─ bytes ─ incremental UTF-8 ─ role stops ─ parser ─ client stops ─▶ events
 
-Everything here runs on the event loop; the engine thread sees token ids only. Text is held back, tokens never: a token
-that ends inside a character is in the cache like any other (H1).
+Everything here runs on the event loop, but what takes long: that runs in threads, a step at a time, so that a client
+who goes away is noticed between two steps. The engine thread sees token ids only. Text is held back, tokens never: a
+token that ends inside a character is in the cache like any other (H1).
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, takewhile
 from operator import ne
+from typing import TypeVar
 
 from shepherd.backends.answer import Answer
 from shepherd.backends.bare import Bare, Echo, Verbatim, check_tokens, encode
@@ -29,21 +32,49 @@ from shepherd.backends.prompt import Encoded, Encoder
 from shepherd.backends.room import room_for
 from shepherd.backends.turns import cuts, is_input, places, spans
 from shepherd.backends.window import Window, rows
-from shepherd.core import Event, Evicted, Finished, InvalidRequest, Message, OnFull, Request, Sampling
+from shepherd.core import (
+    Event,
+    Evicted,
+    Finished,
+    Image,
+    InvalidRequest,
+    Message,
+    OnFull,
+    Part,
+    Reasoning,
+    Request,
+    Sampling,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from shepherd.dialects import Dialect, Piece, Prompt, Template, render
 from shepherd.dialects.prompt import end_of_answer
 from shepherd.dialects.replay import said
 from shepherd.engine.base import Job, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
+from shepherd.engine.lark import n_values
 from shepherd.engine.plan import kept_tokens
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """What a client's `chat_template_kwargs` may not set."""
 
-LARGE_CHARS = 100_000
-"""Prompts above this are rendered and tokenised off the event loop."""
+LARGE = 100_000
+"""Requests of more weight are rendered and tokenised off the event loop."""
+HEAVY = 2_000_000
+"""Requests of more weight wait for each other: it takes seconds to render and tokenise one."""
+HEAVY_AT_ONCE = 2
+"""Of them in work. Others wait, and their clients may go; what is in work goes on to the end of its step."""
+OF_MESSAGE = 200
+OF_TOOL = 1_000
+OF_VALUE = 50
+"""The weight of a message, a tool, and a value in the schema of one, in characters of text that take as long."""
+
+_heavy = ThreadPoolExecutor(HEAVY_AT_ONCE, "heavy-prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +148,14 @@ class LocalBackend:
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
         logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
-        request = self._tools.settled(request)
-        asked = await self._ask(request)
+        weight = weight_of(request)
+        request = await made(weight, self._tools.settled, request)
+        asked = await made(weight, self._encode, request)
         constraint = await self._constraint(request, asked.prompt.opened)
         job = replace(self._job(request, asked), grammar=constraint.lark, written=constraint.written)
-        ticket = self.engine.submit(job)
         if asked.bare is None:
-            self._watch.notice(request)
+            await made(weight, self._watch.notice, request)
+        ticket = self.engine.submit(job)
         answer = self._answer(request, asked)
         try:
             async with aclosing(ticket.batches()) as batches:
@@ -208,7 +240,7 @@ class LocalBackend:
     async def window(self, request: Request) -> Window:
         """What of the request's messages is in the cache now. Raises: `InvalidRequest`, `EngineDown`."""
         messages = request.messages
-        request = self._to_be_gone_on_with(self._tools.settled(request))
+        request = self._to_be_gone_on_with(await made(weight_of(request), self._tools.settled, request))
         asked = await self._ask(request)
         bare = await self._ask(replace(request, tools=())) if request.tools else asked
         evicts = (request.on_full or self._options.on_full) == "evict"
@@ -229,7 +261,7 @@ class LocalBackend:
             )
         stay = {at for at, place in enumerate(places(request.messages)) if place.keep}
         n = len(request.messages)
-        request = self._to_be_gone_on_with(self._tools.settled(request))
+        request = self._to_be_gone_on_with(await made(weight_of(request), self._tools.settled, request))
         asked = await self._ask(request)
         own = tuple(replace(span, keep=span.keep or span.message in stay) for span in asked.spans if span.message < n)
         if all(span.keep for span in own):
@@ -264,7 +296,7 @@ class LocalBackend:
         What is remembered of a conversation is not in its messages, and another process has not seen how the model
         wrote its answers. It stands in the saved tokens: they are read again, and checked against what was said.
         """
-        request = self._tools.settled(request)
+        request = await made(weight_of(request), self._tools.settled, request)
         if began is not None:
             self._days.begin(request, began)
         answers = [at for at, message in enumerate(request.messages) if message.role == "assistant"]
@@ -287,7 +319,8 @@ class LocalBackend:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
-        return len((await self._ask(self._tools.settled(request))).encoded.tokens)
+        request = await made(weight_of(request), self._tools.settled, request)
+        return len((await self._ask(request)).encoded.tokens)
 
     def _events(self, answer: Answer, batch: list[Step]) -> Iterator[Event]:
         for step in batch:
@@ -333,11 +366,7 @@ class LocalBackend:
         return await asyncio.to_thread(self._constraints.find, request, opened, thinks=thinks)
 
     async def _ask(self, request: Request) -> Asked:
-        said = request.completion
-        sizes = [len(m.text) for m in request.messages] if said is None else [len(said.prompt), len(said.suffix or "")]
-        if sum(sizes) < LARGE_CHARS:
-            return self._encode(request)
-        return await asyncio.to_thread(self._encode, request)
+        return await made(weight_of(request), self._encode, request)
 
     def _encode(self, request: Request) -> Asked:
         if request.completion is not None:
@@ -416,6 +445,35 @@ class LocalBackend:
             room.max_tokens, *protected(request.messages, asked.spans), room.reserve,
         )  # fmt: skip
         return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
+
+
+async def made(weight: int, work: Callable[..., T], *arguments: object) -> T:
+    """What `work` on a request of this weight returns, done where that belongs: here, or in a thread."""
+    if weight < LARGE:
+        return work(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_heavy if weight > HEAVY else None, work, *arguments)
+
+
+def weight_of(request: Request) -> int:
+    """About how long a request takes to become tokens, in characters of plain text."""
+    said = request.completion
+    if said is not None:
+        return len(said.prompt) + len(said.suffix or "")
+    parts = (part for message in request.messages for part in message.parts)
+    tools = sum(OF_TOOL + OF_VALUE * n_values(tool.parameters) for tool in request.tools)
+    return OF_MESSAGE * len(request.messages) + tools + sum(map(_chars, parts))
+
+
+def _chars(part: Part | Image) -> int:
+    match part:
+        case Text() | Reasoning():
+            return len(part.text)
+        case ToolCall():
+            return OF_MESSAGE + len(part.arguments)
+        case ToolResult():
+            return OF_MESSAGE + sum(map(_chars, part.parts))
+        case _:
+            return OF_MESSAGE
 
 
 def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:

@@ -1,8 +1,15 @@
-"""Stop strings: finds them in a stream of text, across any cutting, and holds back only what might become one."""
+"""Stop strings: finds them in a stream of text, across any cutting, and holds back only what might become one.
+
+    stops "abc", "bd"       a ─ b ─ c●        A node is a beginning of a stop string. `back` leads to the longest other
+                            ┊   ┊back         end of it that is one, too: ab ┄▶ b. Text moves from node to node, so that
+                            ┊   b ─ d●        each character costs a step or two (Aho and Corasick, 1975).
+
+Nodes and text take memory linear in the lengths of the stop strings.
+"""
 
 from __future__ import annotations
 
-import re
+from collections import deque
 from collections.abc import Sequence
 
 
@@ -14,12 +21,21 @@ class StopFilter:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._pattern = re.compile(
-            "|".join(re.escape(stop) for stop in sorted(stops, key=len, reverse=True)) or r"(?!)"
-        )
-        self._prefixes = frozenset(stop[:n] for stop in stops for n in range(1, len(stop)))
-        self._longest = max((len(stop) for stop in stops), default=1) - 1
-        self._held = ""
+        self._next: list[dict[str, int]] = [{}]
+        """Per node, by the next character; node 0 is the empty beginning."""
+        self._match: list[str] = [""]
+        """Per node, the longest stop string that it ends with."""
+        for stop in stops:
+            self._match[self._add(stop)] = stop
+        self._back = [0] * len(self._next)
+        self._growing = [0] * len(self._next)
+        """Per node, the length of its longest end that may still become a stop string."""
+        self._link()
+        self._node = 0
+        self._held: deque[str] = deque()
+        """Characters."""
+        self._found_at: tuple[str, int] | None = None
+        """A match, and how many held characters stand before it; a longer one may still grow over that place."""
         self.found: str | None = None
         """The stop string that ended the text, once there is one."""
 
@@ -27,28 +43,59 @@ class StopFilter:
         """What of the text so far is safe to show, and has not been returned before."""
         if self.found is not None:
             return ""
-        text = self._held + text
-        match = self._pattern.search(text)
-        hold = self._undecided(text)
-        # A longer stop string may still be growing over a place before or at the match.
-        if match is not None and (hold == 0 or len(text) - hold > match.start()):
-            self.found = match.group()
-            self._held = ""
-            return text[: match.start()]
-        self._held = text[len(text) - hold :]
-        return text[: len(text) - hold]
+        if not self._next[0]:
+            return text
+        for character in text:
+            self._held.append(character)
+            self._node = self._step(self._node, character)
+            growing = len(self._held) - self._growing[self._node]
+            if stop := self._match[self._node]:
+                at = len(self._held) - len(stop)
+                if self._found_at is None or at <= self._found_at[1]:
+                    self._found_at = stop, at
+            if self._found_at is not None and growing > self._found_at[1]:
+                return self.close()
+        # A match is never before what grows: it would have ended the text.
+        return self._let_go(len(self._held) - self._growing[self._node])
 
     def close(self) -> str:
-        """What was held back, when the text ends without a stop string."""
-        held, self._held = self._held, ""
-        if self.found is None and (match := self._pattern.search(held)):
-            self.found = match.group()
-            return held[: match.start()]
-        return held
+        """What was held back, when the text ends here; up to a stop string if there is one in it."""
+        shown = len(self._held)
+        if self._found_at is not None:
+            self.found, shown = self._found_at
+        told = self._let_go(shown)
+        self._held.clear()
+        self._node, self._found_at = 0, None
+        return told
 
-    def _undecided(self, text: str) -> int:
-        """The length of the longest end of `text` that begins some stop string without completing it."""
-        for n in range(min(self._longest, len(text)), 0, -1):
-            if text[len(text) - n :] in self._prefixes:
-                return n
-        return 0
+    def _let_go(self, n: int) -> str:
+        if self._found_at is not None:
+            self._found_at = self._found_at[0], self._found_at[1] - n
+        return "".join(self._held.popleft() for _ in range(n))
+
+    def _add(self, stop: str) -> int:
+        """The node of a stop string, made with all that lead to it."""
+        node = 0
+        for character in stop:
+            node = self._next[node].setdefault(character, len(self._next))
+            if node == len(self._next):
+                self._next.append({})
+                self._match.append("")
+        return node
+
+    def _link(self) -> None:
+        """Find `back`, `match` and `growing` of every node, the shorter ones first: those of a node need them."""
+        nodes = [(0, 0)]
+        for node, length in nodes:
+            for character, longer in self._next[node].items():
+                back = self._step(self._back[node], character) if node else 0
+                self._back[longer] = back
+                self._match[longer] = self._match[longer] or self._match[back]
+                self._growing[longer] = length + 1 if self._next[longer] else self._growing[back]
+                nodes.append((longer, length + 1))
+
+    def _step(self, node: int, character: str) -> int:
+        """The node of the longest end of `node` and `character`."""
+        while node and character not in self._next[node]:
+            node = self._back[node]
+        return self._next[node].get(character, 0)

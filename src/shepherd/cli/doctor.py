@@ -161,18 +161,25 @@ def _models(visit: Visit) -> Iterator[Finding]:
 
 
 def _chosen_model(visit: Visit) -> Iterator[Finding]:
-    from shepherd.engine import catalog, gguf
+    import platformdirs
+
+    from shepherd.engine import catalog, gguf, selftest, soundness, trial
 
     if visit.config is None:
         return
+    folder = Path(platformdirs.user_cache_dir("shepherd"))
     for model in visit.config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
             header = gguf.read_header(path)
+            soundness.check(header)
+            is_proved = trial.is_proved(header, folder, build=selftest.build_id())
         except ShepherdError as error:
             yield Finding(f"model {model.name}", "bad", error.message)
         else:
-            yield Finding(f"model {model.name}", "ok", f"{path} ({header.architecture}, {header.file_type})")
+            checked = "has loaded before" if is_proved else "will be checked in a child process when it is first loaded"
+            about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
+            yield Finding(f"model {model.name}", "ok", about)
 
 
 def _port(visit: Visit) -> Iterator[Finding]:

@@ -86,10 +86,14 @@ def embedding(model: str | None) -> Iterator[Embedder | None]:
     if model is None:
         yield None
         return
-    from shepherd.engine import catalog
+    import platformdirs
+
+    from shepherd.engine import catalog, selftest, trial
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
 
-    with EmbeddingModel.load(catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())) as embedder:
+    path = catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    trial.prove(path, Path(platformdirs.user_cache_dir("shepherd")), build=selftest.build_id(), makes_vectors=True)
+    with EmbeddingModel.load(path) as embedder:
         yield embedder
 
 

@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Form, Person, Question, Verdict
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
-_STAGES = {"selftest": "Testing the native library", "weights": "Loading {}", "context": "Making room for {}"}
+_STAGES = {
+    "selftest": "Testing the native library",
+    "trial": "Checking {}",
+    "weights": "Loading {}",
+    "context": "Making room for {}",
+}
 
 
 class View(Protocol):

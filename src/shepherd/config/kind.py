@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from shepherd.config.quantity import memory, seconds
-from shepherd.core import OnFull
+from shepherd.core import OnFull, limit
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -84,6 +84,13 @@ def _text(value: Any, place: Place) -> str:
 def _texts(value: Any, place: Place) -> tuple[str, ...]:
     items = _check(isinstance(value, (list, tuple)), value)
     return tuple(_text(item, place) for item in items)
+
+
+def _breakers(value: Any, place: Place) -> tuple[str, ...]:
+    texts = _texts(value, place)
+    is_short = all(len(text.encode("utf-8", "replace")) <= limit.MAX_BREAKER_BYTES for text in texts)
+    _check(len(texts) <= limit.MAX_BREAKERS and is_short, value)
+    return texts
 
 
 def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
@@ -157,6 +164,8 @@ URL = Kind("an address such as http://127.0.0.1:9000", _url)
 BASE_URL = replace(URL, accept=_base_url)
 TOKENS = whole(0)
 AUTO = whole(0, auto=0)
+THREADS = whole(0, 512, auto=0)
+"""512 is llama.cpp's own limit: it allocates for all threads at once, and ends the process where it cannot."""
 SIZE = whole(1, 2**63 - 1)
 ROOM = whole(0, 2**63 - 1)
 """Bytes that may be used; 0 = none at all."""
@@ -167,16 +176,17 @@ BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda v
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))
+BREAKERS = Kind(
+    f"a list of at most {limit.MAX_BREAKERS} texts of at most {limit.MAX_BREAKER_BYTES} bytes", _breakers, _split
+)
+_WHOLE = ("top_k", "dry_allowed_length", "repeat_last_n", "dry_penalty_last_n", "mirostat")
 SAMPLING = Table(
     {
-        **dict.fromkeys(("temperature", "repetition_penalty", "dry_multiplier", "dry_base"), number(0, 100)),
-        **dict.fromkeys(("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"), number(0, 1)),
-        **dict.fromkeys(("frequency_penalty", "presence_penalty", "top_n_sigma"), number(-100, 100)),
-        **dict.fromkeys(("mirostat_tau", "mirostat_eta"), number(0, 100)),
-        **dict.fromkeys(("top_k", "dry_allowed_length"), TOKENS),
-        **dict.fromkeys(("repeat_last_n", "dry_penalty_last_n"), whole(-1)),
-        "dry_sequence_breakers": TEXTS,
-        "mirostat": whole(0, 2),
+        **{
+            name: whole(int(low), int(high)) if name in _WHOLE else number(low, high)
+            for name, (low, high) in limit.SAMPLING.items()
+        },
+        "dry_sequence_breakers": BREAKERS,
         "seed": whole(-1, 2**32 - 1, auto=-1),
         "ignore_eos": FLAG,
     }

@@ -36,6 +36,7 @@ from shepherd.config.kind import (
     TEXT,
     TEXT_MAP,
     TEXTS,
+    THREADS,
     TOKENS,
     URL,
     VARIABLES,
@@ -70,7 +71,7 @@ class ModelConfig:
     """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
     gpu_layers: int | None = key(LAYERS)
     """-1 = all."""
-    n_threads: int | None = key(AUTO)
+    n_threads: int | None = key(THREADS)
     n_batch: int | None = key(AUTO)
     n_ubatch: int | None = key(AUTO)
     flash_attn: bool | None = key(FLAG)
@@ -179,6 +180,8 @@ class KvConfig:
     """The part of its room that a conversation still fills after an eviction."""
     n_positions: int | None = key(whole(1))
     """Positions before a conversation is computed anew; None = as many as the model was trained for."""
+    stall_s: float = key(number(0.01, 86_400), 60.0)
+    """Seconds without progress while requests wait, until a cache counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +389,8 @@ class Config:
 SCHEMA: Mapping[str, Kind | Table] = {
     **keys_of(Config),
     **dict.fromkeys(("model", "model_path"), TEXT),
-    **dict.fromkeys(("threads", "batch"), AUTO),
+    "threads": THREADS,
+    "batch": AUTO,
     **dict.fromkeys(("cache_type_k", "cache_type_v"), CACHE_TYPE),
     "context_size": TOKENS,
     "gpu_layers": LAYERS,

@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from shepherd.core.limit import (
+    INT32_MAX,
+    INT64_MAX,
+    SAMPLING,
+    check_biases,
+    check_breakers,
+    check_count,
+    check_sampling_number,
+    check_stops,
+)
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
@@ -19,7 +29,10 @@ OnFull = Literal["error", "evict"]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain."""
+    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain.
+
+    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
+    """
 
     temperature: float | None = None
     """0 = greedy."""
@@ -47,6 +60,13 @@ class Sampling:
     seed: int | None = None
     logit_bias: tuple[tuple[int, float], ...] | None = None
     ignore_eos: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in SAMPLING:
+            if (value := getattr(self, name)) is not None:
+                check_sampling_number(name, value)
+        check_breakers(self.dry_sequence_breakers or ())
+        check_biases(self.logit_bias or ())
 
     def over(self, defaults: Sampling) -> Sampling:
         """These values where they are said, those of `defaults` elsewhere."""
@@ -76,7 +96,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One turn to be generated: the whole conversation, its tools, and how to answer."""
+    """One turn to be generated: the whole conversation, its tools, and how to answer.
+
+    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
+    """
 
     model: str
     messages: tuple[Message, ...] = ()
@@ -110,3 +133,8 @@ class Request:
     """Whether what is in that memory is offered to the model."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Protocol leftovers that only one surface or provider understands."""
+
+    def __post_init__(self) -> None:
+        check_count("max_tokens", self.max_tokens or 0, INT64_MAX)
+        check_count("logprobs", self.logprobs or 0, INT32_MAX)
+        check_stops(self.stop)

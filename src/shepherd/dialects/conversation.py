@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -308,12 +308,14 @@ def one_by_one(turns: Sequence[Turn], blank: str | None) -> Iterator[Turn]:
             continue
         results = list(takewhile(lambda turn: turn["role"] == "tool", turns[at:]))
         at += len(results)
+        waiting: dict[str, list[Turn]] = {}
+        for result in results:
+            waiting.setdefault(result["tool_call_id"], []).append(result)
         for call in calls:
             yield {**turn, "tool_calls": [call]}
             turn = {"role": "assistant", "content": blank}
-            yield from (result for result in results if result["tool_call_id"] == call["id"])
-            results = [result for result in results if result["tool_call_id"] != call["id"]]
-        yield from results
+            yield from waiting.pop(call["id"], ())
+        yield from (result for result in results if result["tool_call_id"] in waiting)
 
 
 def question_first(turns: Sequence[Turn]) -> list[Turn]:
@@ -326,13 +328,13 @@ def question_first(turns: Sequence[Turn]) -> list[Turn]:
 
 def told_with_results(turns: Iterable[Turn]) -> list[Turn]:
     """The turns with what a user says right behind a result at the end of that result."""
-    told: list[Turn] = []
+    told: list[tuple[Turn, list[str]]] = []
     for turn in turns:
-        if turn["role"] == "user" and told and told[-1]["role"] == "tool":
-            told[-1] = {**told[-1], "content": paragraphs([told[-1]["content"], turn["content"]])}
+        if turn["role"] == "user" and told and told[-1][0]["role"] == "tool":
+            told[-1][1].append(turn["content"])
         else:
-            told.append(turn)
-    return told
+            told.append((turn, []))
+    return [{**turn, "content": paragraphs([turn["content"], *more])} if more else turn for turn, more in told]
 
 
 REMINDER = ("<system-reminder>", "</system-reminder>")
@@ -345,36 +347,32 @@ def systems_folded(turns: Iterable[Turn], *, later: bool = False) -> list[Turn]:
     `later`: they come in the middle of a conversation, and are told as reminders where they are: at the end of a user
     message or a result before them, or else of a result behind them, for none may stand between it and its call.
     """
-    folded: list[Turn] = []
+    folded: list[tuple[Turn, list[str]]] = []
+    """Turns, and what each says in the place of its content, if that is something else."""
     waiting: list[str] = []
-
-    def add(*texts: str, to: Turn) -> None:
-        folded.append({**to, "content": paragraphs(texts)})
-
     for turn in turns:
         if turn["role"] == "system":
             told = reminder(turn["content"]) if later else turn["content"]
             if later and not told:
                 continue
-            if later and folded and not waiting and folded[-1]["role"] in {"user", "tool"}:
-                last = folded.pop()
-                add(last["content"], told, to=last)
+            if later and folded and not waiting and folded[-1][0]["role"] in {"user", "tool"}:
+                last, texts = folded[-1]
+                texts += [told] if texts else [last["content"], told]
             else:
                 waiting.append(told)
             continue
         if not waiting:
-            folded.append(turn)
+            folded.append((turn, []))
         elif turn["role"] == "user":
-            add(*waiting, turn["content"], to=turn)
+            folded.append((turn, [*waiting, turn["content"]]))
         elif turn["role"] == "tool":
-            add(turn["content"], *waiting, to=turn)
+            folded.append((turn, [turn["content"], *waiting]))
         else:
-            add(*waiting, to={"role": "user"})
-            folded.append(turn)
+            folded += [({"role": "user"}, waiting), (turn, [])]
         waiting = []
     if waiting:
-        add(*waiting, to={"role": "user"})
-    return folded
+        folded.append(({"role": "user"}, waiting))
+    return [{**turn, "content": paragraphs(texts)} if texts else turn for turn, texts in folded]
 
 
 def reminder(text: str) -> Sourced:
@@ -389,21 +387,18 @@ def reminder(text: str) -> Sourced:
 
 def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
     """The turns with neighbours of one role joined; tool results stay apart, each answers its own call."""
-    last: Turn | None = None
-    for turn in turns:
-        if last is None or turn["role"] != last["role"] or turn["role"] == "tool":
-            if last is not None:
-                yield last
-            last = turn
+    for role, run in groupby(turns, lambda turn: turn["role"]):
+        alike = list(run)
+        if role == "tool" or len(alike) == 1:
+            yield from alike
             continue
-        both = {**last, **turn, "content": paragraphs([last["content"] or "", turn["content"] or ""])}
-        if "tool_calls" in last and "tool_calls" in turn:
-            both["tool_calls"] = last["tool_calls"] + turn["tool_calls"]
+        both = {key: value for turn in alike for key, value in turn.items()}
+        both["content"] = paragraphs(turn["content"] or "" for turn in alike)
+        if "tool_calls" in both:
+            both["tool_calls"] = [call for turn in alike for call in turn.get("tool_calls", ())]
         if "reasoning_content" in both:
-            both["reasoning_content"] = paragraphs(each.get("reasoning_content", "") for each in (last, turn))
-        last = both
-    if last is not None:
-        yield last
+            both["reasoning_content"] = paragraphs(turn.get("reasoning_content", "") for turn in alike)
+        yield both
 
 
 def paragraphs(texts: Iterable[str]) -> Sourced:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -101,53 +101,70 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
     gaps, runs = divided(pieces)
     shown = {origin for origin, _ in runs}
     n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
-    made: list[Stretch] = []
+    made: list[Joint] = []
     where: dict[int, int] = {}
     """By message, which of them it stands in."""
     top = -1
     for gap, (origin, stop) in zip(gaps, [*runs, (len(messages), -1)], strict=True):
         if origin in where:
             at = where[origin]
-            made[at:] = [together(made[at:], origin, stop)]
-            where |= dict.fromkeys(made[at].others, at) | {made[at].message: at}
+            for later in made[at + 1 :]:
+                where |= dict.fromkeys(later.numbers, at)
+                made[at].take(later)
+            made[at].stop = stop
+            del made[at + 1 :]
             continue
         # Messages without any text have a header and a trailer all the same, in most templates.
         silent = [at for at in range(top + 1, origin) if at not in shown] if made else []
-        behind = [*(ending(stretch, messages) for stretch in made[-1:]), *(messages[at] for at in silent)]
+        behind = [*(messages[joint.ending] for joint in made[-1:]), *(messages[at] for at in silent)]
         before = messages[origin] if origin < len(messages) else None
-        ends = boundaries(gap, behind, before, frame, leading=bool(made) and made[-1].message < n_leading)
+        ends = boundaries(gap, behind, before, frame, leading=bool(made) and made[-1].last < n_leading)
         if not made:
             start = head(gap, before, frame) if before is not None else gap.stop
         elif ends is not None:
-            made[-1] = replace(made[-1], stop=ends[0])
-            made += [Stretch(a, b, at) for at, (a, b) in zip(silent, pairwise(ends), strict=True) if a < b]
+            made[-1].stop = ends[0]
+            made += [Joint(messages, a, b, at) for at, (a, b) in zip(silent, pairwise(ends), strict=True) if a < b]
             start = ends[-1]
         elif before is None:
             break
         else:
-            made[-1:] = [together(made[-1:], origin, stop)]
+            made[-1].take(Joint(messages, gap.stop, stop, origin))
+            made[-1].stop = stop
             where[origin] = len(made) - 1
             top = max(top, origin)
             continue
         if before is not None:
-            made.append(Stretch(start, stop, origin, tools=gap.has_tools and start < gap.stop - len(gap.last)))
+            tools = gap.has_tools and start < gap.stop - len(gap.last)
+            made.append(Joint(messages, start, stop, origin, tools=tools))
             where[origin] = len(made) - 1
             top = max(top, origin)
-    return tuple(made)
+    return tuple(joint.stretch() for joint in made)
 
 
-def ending(stretch: Stretch, messages: Sequence[Message]) -> Message:
-    """The message that decides how a stretch ends: a reminder ends as the turn does in which it stands."""
-    own = messages[stretch.message]
-    turns = (messages[at] for at in reversed(stretch.others) if messages[at].role != "system")
-    return next(turns, own) if own.role == "system" else own
+class Joint:
+    """A stretch in the making; what it takes in costs no more than it is long."""
 
+    def __init__(self, messages: Sequence[Message], start: int, stop: int, number: int, *, tools: bool = False) -> None:
+        self.start, self.stop, self.tools = start, stop, tools
+        self.numbers = [number]
+        self.last = number
+        self._last_turn = number if messages[number].role != "system" else -1
 
-def together(parts: Sequence[Stretch], origin: int, stop: int) -> Stretch:
-    """One stretch of these, and of the message `origin` whose text ends at `stop`."""
-    numbers = sorted({origin, *(number for part in parts for number in (part.message, *part.others))})
-    tools = any(part.tools for part in parts)
-    return Stretch(parts[0].start, stop, numbers[-1], tuple(numbers[:-1]), tools)
+    @property
+    def ending(self) -> int:
+        """The message that decides how it ends: a reminder ends as the turn does in which it stands."""
+        return self._last_turn if self._last_turn >= 0 else self.last
+
+    def take(self, other: Joint) -> None:
+        """Take in another one, but for where it stops."""
+        self.numbers += other.numbers
+        self.tools |= other.tools
+        self.last = max(self.last, other.last)
+        self._last_turn = max(self._last_turn, other._last_turn)
+
+    def stretch(self) -> Stretch:
+        *others, last = sorted(set(self.numbers))
+        return Stretch(self.start, self.stop, last, tuple(others), self.tools)
 
 
 def divided(pieces: Sequence[Piece]) -> tuple[list[Gap], list[tuple[int, int]]]:

@@ -37,6 +37,8 @@ TRIAL_STEPS = 3
 """Tokens that `check` tries out: some grammars are only found to be too large when they are used."""
 MAX_PROBES = 300
 """Variants of a schema that are tried to find out which part of it is wrong."""
+MAX_PROBED_VALUES = 50_000
+"""Of all these variants, or of all the tools of one request: a second or two of compiling."""
 
 T = TypeVar("T")
 
@@ -393,17 +395,29 @@ def fault_of(schema: Any) -> str:
     return told(matcher.get_error())
 
 
-def blamed(schema: Any, fault: str) -> text.Path:
-    """The path of the smallest part of `schema` that has the fault.
+class Probes:
+    """How much may still be compiled to find out what is wrong."""
+
+    def __init__(self, n: int = MAX_PROBES, n_values: int = MAX_PROBED_VALUES) -> None:
+        self._n = n
+        self._n_values = n_values
+
+    def take(self, schema: Any) -> bool:
+        """Whether this schema may still be compiled; it counts as if it was."""
+        self._n -= 1
+        self._n_values -= text.n_values(schema)
+        return self._n >= 0 and self._n_values >= 0
+
+
+def blamed(schema: Any, fault: str, probes: Probes | None = None) -> text.Path:
+    """The path of the smallest part of `schema` that has the fault, as far as `probes` reach.
 
     llguidance does not tell, so parts are replaced by what cannot have it, half of them at a time.
     """
-    n_probes = 0
+    probes = probes or Probes()
 
     def has_fault(variant: Any) -> bool:
-        nonlocal n_probes
-        n_probes += 1
-        return n_probes > MAX_PROBES or fault_of(variant) == fault
+        return not probes.take(variant) or fault_of(variant) == fault
 
     path: text.Path = ()
     while True:

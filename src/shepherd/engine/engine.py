@@ -5,19 +5,21 @@
          └───────────────── tickets ◀─── steps ────────────┘
 
 What is computed when is decided in `work`; here is only who may call what from where. If the thread itself breaks,
-every waiting ticket and every later one gets `EngineDown`: no ticket ever waits for a dead thread.
+every waiting ticket and every later one gets `EngineDown`: no ticket ever waits for a dead thread. If it stalls, all
+that wait get the same until it goes on (`watchdog`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -28,6 +30,7 @@ from shepherd.engine.constraint import Constrainer
 from shepherd.engine.plan import kept_tokens
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
+from shepherd.engine.watchdog import STEP_S, Watchdog, where
 from shepherd.engine.work import EngineOptions, Work
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,8 @@ PUBLISH_S = 0.25
 """Between two snapshots for displays while something runs."""
 LONGEST_WAIT_S = 120.0
 """What a refused client is told to wait, at most."""
+CLOSE_S = 2.0
+"""Without progress, until `close` leaves a thread alone that does not end; more where a decode is known to take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +104,28 @@ class Engine:
             on_ready=lambda: self._mailbox.put(_Look()),
             constrainer=constrainer,
         )
+        self._stalled: str | None = None
+        self._broken: str | None = None
+        self._n_stalls = 0
         self._stopping = False
+        self._turn = threading.Lock()
+        """Guards the next two."""
+        self._open: set[Ticket] = set()
+        """Tickets that have not ended, as of the watchdog's last look."""
+        self._asked: set[Future[Any]] = set()
         self._has_idle_work = True
         self._stats = CacheStats(self.n_ctx)
         self._published_s = time.monotonic()
         self._thread = threading.Thread(target=self._live, name=f"engine-{name}", daemon=True)
         self._thread.start()
+        self._watchdog = Watchdog(
+            self._work.pulse,
+            name=name,
+            stall_s=options.stall_s,
+            has_work=self._has_work,
+            on_stall=self._stall,
+            on_recovery=self._recover,
+        )
 
     # -- any thread ----------------------------------------------------------------------------------------------------
 
@@ -112,8 +133,10 @@ class Engine:
         """Queue a job; must be called on the event loop that will read the ticket.
 
         Raises: `InvalidRequest` for a job that can never run, `ContextFull` when what must be kept of it does not fit,
-        `RateLimited` when too many wait.
+        `RateLimited` when too many wait, `EngineDown` when the thread has stalled.
         """
+        if self.down is not None:
+            raise EngineDown(self.down)
         if not job.tokens or job.max_tokens < 1:
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.grammar is not None and self.constrainer is None:
@@ -133,7 +156,10 @@ class Engine:
                 retry_after_s=min(max(1.0, wait_s), LONGEST_WAIT_S),
             )
         ticket = Ticket(job, asyncio.get_running_loop())
+        with self._turn:
+            self._open.add(ticket)
         self._mailbox.put(_Submit(ticket))
+        self._watchdog.wake()
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -149,7 +175,13 @@ class Engine:
         """What it holds and has done, as of the last decode or a quarter of a second ago."""
         stats, age_s = self._stats, time.monotonic() - self._published_s
         aged = (replace(s, idle_s=s.idle_s + age_s) if s.state == "idle" else s for s in stats.sequences)
-        return replace(stats, sequences=tuple(aged))
+        quiet_s = self._watchdog.quiet_s
+        return replace(stats, sequences=tuple(aged), stalls=self._n_stalls, quiet_s=quiet_s)
+
+    @property
+    def down(self) -> str | None:
+        """Why nothing is computed at present, in a sentence; None while all is well."""
+        return self._broken or self._stalled
 
     @property
     def used(self) -> int:
@@ -175,19 +207,68 @@ class Engine:
 
     async def _ask(self, work: Callable[[], T]) -> T:
         """What `work` returns, which the thread does between two decodes."""
+        if self.down is not None:
+            raise EngineDown(self.down)
         done: Future[T] = Future()
+        with self._turn:
+            self._asked.add(done)
         self._mailbox.put(_Call(work, done))
+        self._watchdog.wake()
         return await asyncio.wrap_future(done)
 
-    def close(self, timeout_s: float = 30.0) -> None:
-        """Cancel everything, save what is to survive, end the thread and free the runtime."""
+    def close(self, timeout_s: float = 30.0) -> bool:
+        """Cancel everything, save what is to survive, end the thread and free the runtime.
+
+        False: the thread does not end, and has got nothing done for a while. The runtime stays as it is, and so must
+        the weights: the thread may still use them.
+        """
         self._stopping = True
         self._runtime.interrupt(True)
         self._mailbox.put(_Look())
-        self._thread.join(timeout_s)
-        if not self._thread.is_alive():
-            self._work.pool.close()
-            self._runtime.close()
+        pulse, left_s, quiet_s, seen = self._work.pulse, timeout_s, self._watchdog.quiet_s, self._work.pulse.n_beats
+        while self._thread.is_alive() and left_s > 0 and quiet_s < pulse.allowed_s(CLOSE_S):
+            self._thread.join(STEP_S)
+            left_s -= STEP_S
+            quiet_s, seen = (quiet_s + STEP_S if pulse.n_beats == seen else 0.0), pulse.n_beats
+        self._watchdog.close()
+        if self._thread.is_alive():
+            logger.error("the engine thread of cache %r does not end and is left: %s", self.name, pulse.doing)
+            return False
+        self._work.pool.close()
+        self._runtime.close()
+        return True
+
+    # -- the watchdog's thread -----------------------------------------------------------------------------------------
+
+    def _has_work(self) -> bool:
+        with self._turn:
+            self._open = {ticket for ticket in self._open if not ticket.finished}
+            self._asked = {asked for asked in self._asked if not asked.done()}
+            return bool(self._open or self._asked)
+
+    def _stall(self, quiet_s: float) -> None:
+        """Work waits, and the thread gets nothing done: say so, and let nothing wait for it."""
+        self._has_work()
+        with self._turn:
+            tickets, asked = list(self._open), list(self._asked)
+        doing = self._work.pulse.doing
+        reason = f"the engine of cache {self.name!r} has got nothing done for {quiet_s:.0f} s ({doing})"
+        self._stalled = reason
+        self._n_stalls += 1
+        logger.error(
+            "%s; %d requests that wait for it end with an error, and so do new ones until it goes on. %s. It is at: %s",
+            reason, len(tickets), self._work.describe(), where(self._thread),
+        )  # fmt: skip
+        for ticket in tickets:
+            ticket.abandon(EngineDown(reason))
+        for done in asked:
+            with contextlib.suppress(InvalidStateError):
+                done.set_exception(EngineDown(reason))
+        self._runtime.interrupt(True)  # a decode that takes for ever ends here; nothing waits for it any more
+
+    def _recover(self, quiet_s: float) -> None:
+        self._stalled = None
+        logger.warning("the engine of cache %r goes on, after %.0f s in which it got nothing done", self.name, quiet_s)
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
@@ -209,6 +290,7 @@ class Engine:
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)
             reason = "the engine broke and was shut down; restart Shepherd (the log says why)"
+            self._broken = reason
         self._refuse_all(reason)
 
     def _read_mail(self, *, block: bool) -> None:
@@ -235,10 +317,13 @@ class Engine:
                 case _Cancel(ticket):
                     self._work.withdraw(ticket)
                 case _Call(work, done):
-                    if done.set_running_or_notify_cancel():  # whoever asked is still there
+                    if not done.done():  # the one who asked is still there
+                        self._work.pulse.begin("answering a question about the cache")
                         result = work()
+                        self._work.pulse.beat()
                         self._publish(now=True)
-                        done.set_result(result)
+                        with contextlib.suppress(InvalidStateError):  # gone meanwhile, or answered by the watchdog
+                            done.set_result(result)
                 case _Look():
                     pass
 
@@ -259,7 +344,7 @@ class Engine:
                 case _Submit(ticket):
                     self._work.add(ticket)
                 case _Call(done=done):
-                    if done.set_running_or_notify_cancel():
+                    with contextlib.suppress(InvalidStateError):
                         done.set_exception(EngineDown(reason))
                 case _:
                     pass

@@ -31,6 +31,13 @@ MAX_OPTIONS = 2_000
 """Signs like `?` and `*` in one expression: in a row they take quadratic time, and gigabytes."""
 MAX_JOINT_PATTERNS = 12
 """Patterns under one `allOf`: they may have to match the same text, which is exponential in their number."""
+MAX_SCHEMA_VALUES = 20_000
+"""Of one schema, objects, arrays and all in them: about 1,000 properties said in detail. So many take half a second for
+every time that the schema is compiled, and some schemas are compiled often to find out what is wrong with them."""
+MAX_OPTIONAL = 2_000
+"""Properties of one object that need not be there: a state for every two of them. 10,000 took two minutes."""
+MAX_JOINED_VALUES = 5_000
+"""Of what all `allOf` of a schema join, with what they refer to each time anew: it is copied that often."""
 MAX_PATTERN_PROPERTIES = 64
 """Of one object; every two of them are compared."""
 
@@ -106,20 +113,28 @@ def pieces(lark: str) -> Iterator[Piece]:
         yield Piece(str(found.lastgroup), lark[start:at])
 
 
-def is_definition(known: Sequence[Piece], index: int) -> bool:
-    """Whether the name at `index` is that of a rule, rather than a part of one. `known` holds no blanks.
+def is_definition(known: Sequence[Piece], index: int, closers: Mapping[int, int]) -> bool:
+    """Whether the name at `index` is that of a rule, rather than a part of one. `known` holds no blanks; `closers` are
+    those of `closing`.
 
     It need not begin a line: some `%` statements may stand before it.
     """
-    if known[index].kind != "name":
-        return False
-    nested = 0
-    for at in range(index + 1, len(known)):  # over `[lazy, suffix="x"]`
-        text = known[at].text
-        nested += (text == "[") - (text == "]")
-        if not nested and text != "]":
-            return text == ":"
-    return False
+    at = index + 1
+    while at in closers:  # over `[lazy, suffix="x"]`
+        at = closers[at] + 1
+    return known[index].kind == "name" and at < len(known) and known[at].text == ":"
+
+
+def closing(known: Sequence[Piece]) -> dict[int, int]:
+    """For each `[` the index of its `]`; the end of all for one without."""
+    found: dict[int, int] = {}
+    waiting: list[int] = []
+    for at, piece in enumerate(known):
+        if piece.text == "[":
+            waiting.append(at)
+        elif piece.text == "]" and waiting:
+            found[waiting.pop()] = at
+    return found | dict.fromkeys(waiting, len(known))
 
 
 # -- bounds --------------------------------------------------------------------------------------------------------
@@ -135,12 +150,13 @@ def check(lark: str) -> None:
     if lark.lstrip().startswith("{"):  # llguidance has another language, in JSON, which nobody has measured here
         raise Unfit("is JSON, not Lark")
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
+    closers = closing(known)
     rules: dict[str, Weighed] = {}
     bodies: dict[str, list[Piece]] = {}
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
         rule = rules.setdefault(name, Weighed())
-        if kind == "name" and is_definition(known, index):
+        if kind == "name" and is_definition(known, index, closers):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
                 rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
             name, depth = _plain(text), 0
@@ -275,11 +291,18 @@ def check_document(schema: Any) -> int:
 
     Raises: `Unfit`, with the path of what is too much.
     """
-    has_ids = False
+    if (n := n_values(schema)) > MAX_SCHEMA_VALUES:
+        raise Unfit(f"has {n} values in it; at most {MAX_SCHEMA_VALUES} are accepted: make it smaller, or split it")
+    has_ids, n_joined = False, 0
     for path, node in walk(schema):
         if isinstance(node, Mapping):
             has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
-            _check_node(schema, path, node)
+            n_joined += _check_node(schema, path, node)
+            if n_joined > MAX_JOINED_VALUES:
+                raise Unfit(
+                    f"joins more than {MAX_JOINED_VALUES} values, references followed; make less of it",
+                    (*path, "allOf"),
+                )
     for path, n_remainders in numbers.steps(schema):
         if n_remainders > MAX_MULTIPLE:
             raise Unfit(f"has too many digits, together with others of this schema; at most {MAX_MULTIPLE:,}", path)
@@ -321,6 +344,17 @@ def walk(value: Any) -> Iterator[tuple[Path, Any]]:
         waiting += [((*path, key), child) for key, child in reversed(members(node))]
 
 
+def n_values(document: Any) -> int:
+    """How many values stand in a JSON document, inside of each other."""
+    waiting, n = [document], 0
+    while waiting:
+        node = waiting.pop()
+        inside = node.values() if isinstance(node, Mapping) else node if isinstance(node, (list, tuple)) else ()
+        n += len(inside)
+        waiting += [value for value in inside if isinstance(value, (Mapping, list, tuple))]
+    return n
+
+
 def members(node: Any) -> list[tuple[str | int, Any]]:
     """The values in a JSON object or array, with their keys or indexes."""
     if isinstance(node, Mapping):
@@ -344,7 +378,17 @@ def find(schema: Any, pointer: str) -> list[Any]:
     return [node]
 
 
-def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
+def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> int:
+    """How many values its `allOf` joins. Raises: `Unfit`."""
+    required = node.get("required")
+    named, needed = node.get("properties"), set(filter(_is_name, required if isinstance(required, list) else ()))
+    n_optional = sum(name not in needed for name in named) if isinstance(named, Mapping) else 0
+    if n_optional > MAX_OPTIONAL:
+        raise Unfit(
+            f"has {n_optional} properties that are not required; at most {MAX_OPTIONAL} are accepted:"
+            " name more of them in required, or send fewer",
+            (*path, "properties"),
+        )
     pattern = node.get("pattern")
     if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
         raise Unfit(TOO_MANY_OPTIONS, (*path, "pattern"))
@@ -358,23 +402,34 @@ def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> None:
         raise Unfit(f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties"))
     if _n_options("".join(names)) > MAX_OPTIONS:
         raise Unfit(TOO_MANY_OPTIONS, (*path, "patternProperties"))
-    if "allOf" in node and _n_patterns(schema, node["allOf"]) > MAX_JOINT_PATTERNS:
+    if "allOf" not in node:
+        return 0
+    n_patterns, n_joined = _joined(schema, node["allOf"])
+    if n_patterns > MAX_JOINT_PATTERNS:
         raise Unfit(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
+    return n_joined
 
 
-def _n_patterns(schema: Any, node: Any) -> int:
-    """Patterns in a part of a schema and in what it refers to."""
+def _is_name(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _joined(schema: Any, node: Any) -> tuple[int, int]:
+    """Patterns and values in a part of a schema and in what it refers to; counting ends where either is too much."""
     seen: set[str] = set()
-    waiting, n = [node], 0
+    waiting, n_patterns, n = [node], 0, 0
     while waiting:
         for _, part in walk(waiting.pop()):
+            n += 1
+            if n > MAX_JOINED_VALUES or n_patterns > MAX_JOINT_PATTERNS:
+                return n_patterns, n
             if isinstance(part, Mapping):
-                n += "pattern" in part
+                n_patterns += "pattern" in part
                 pointer = part.get("$ref")
                 if isinstance(pointer, str) and pointer not in seen:
                     seen.add(pointer)
                     waiting += find(schema, pointer)
-    return n
+    return n_patterns, n
 
 
 class Weighed:
@@ -468,7 +523,8 @@ def lark_to_rules(lark: str, *, root: str = "start", field: str | None = None) -
     except Unfit as error:
         raise InvalidRequest(f"{field or 'the grammar'} {error.message}", field=field) from error
     known = [piece for piece in all_pieces if piece.kind != "skip"]
-    own = {_plain(piece.text) for index, piece in enumerate(known) if is_definition(known, index)}
+    closers = closing(known)
+    own = {_plain(piece.text) for index, piece in enumerate(known) if is_definition(known, index, closers)}
 
     def renamed(name: str) -> str:
         if name == "start":

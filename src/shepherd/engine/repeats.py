@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MAX_TEXTS = 100
+MAX_KINDS = 1_000
+"""Different parts of one group that are compared with each other."""
 ANYTHING = frozenset({"."})
 
 
@@ -63,9 +65,13 @@ class Group:
         """Whether a sign that stands nowhere else tells where each repetition is."""
         if self.is_choice:
             return False
-        for part in self.parts:
-            others = _together(other.texts for other in self.parts if other.literal != part.literal)
-            if any(not sign.isalnum() and not any(_matches(text, sign) for text in others) for sign in part.literal):
+        kinds = {(part.literal, part.texts) for part in self.parts}
+        if len(kinds) > MAX_KINDS:
+            return False
+        for literal in {literal for literal, _ in kinds}:
+            others = _together(texts for other, texts in kinds if other != literal)
+            signs = {sign for sign in literal if not sign.isalnum()}
+            if len(signs) <= MAX_TEXTS and any(not any(_matches(text, sign) for text in others) for sign in signs):
                 return True
         return False
 

@@ -36,6 +36,9 @@ DEFAULTS = Sampling(
 )
 """llama.cpp's own defaults, so that a model answers here as it does there. The seed has none: it is drawn."""
 
+COLDEST = 1e-6
+"""Temperatures below are 0: the likeliest token alone has a chance, and logits divided by less overflow float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -45,8 +48,9 @@ class Stage:
     arguments: tuple[object, ...] = ()
 
 
-def plan(sampling: Sampling, *, seed: int) -> tuple[Stage, ...]:
-    """The chain for `sampling`; unsaid values are `DEFAULTS`.
+def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
+    """The chain for `sampling`; unsaid values are `DEFAULTS`. No sampler looks back further than `n_ctx` tokens: the
+    library allocates memory for all that one may look back on, and takes -1 for none.
 
     `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime turns both into C arrays.
     `ignore_eos` is the runtime's to add, since only it knows the vocabulary's end tokens.
@@ -55,26 +59,27 @@ def plan(sampling: Sampling, *, seed: int) -> tuple[Stage, ...]:
     assert s.temperature is not None
     assert s.dry_multiplier is not None
     assert s.xtc_probability is not None
-    greedy = s.temperature <= 0 and not s.mirostat
+    assert s.repeat_last_n is not None
+    assert s.dry_penalty_last_n is not None
+    temperature = s.temperature if s.temperature >= COLDEST else 0.0
+    repeat_last_n, dry_last_n = (n if 0 <= n < n_ctx else n_ctx for n in (s.repeat_last_n, s.dry_penalty_last_n))
+    greedy = not temperature and not s.mirostat
     stages: list[tuple[bool, Stage]] = [
         (bool(s.logit_bias), Stage("logit_bias", (s.logit_bias,))),
         (
             uses_history(s) and s.repeat_last_n != 0,
-            Stage("penalties", (s.repeat_last_n, s.repetition_penalty, s.frequency_penalty, s.presence_penalty)),
+            Stage("penalties", (repeat_last_n, s.repetition_penalty, s.frequency_penalty, s.presence_penalty)),
         ),
         (
             s.dry_multiplier > 0,
-            Stage(
-                "dry",
-                (s.dry_multiplier, s.dry_base, s.dry_allowed_length, s.dry_penalty_last_n, s.dry_sequence_breakers),
-            ),
+            Stage("dry", (s.dry_multiplier, s.dry_base, s.dry_allowed_length, dry_last_n, s.dry_sequence_breakers)),
         ),
         (greedy, Stage("greedy")),
     ]
     if s.mirostat:
         name = "mirostat" if s.mirostat == 1 else "mirostat_v2"
         stages += [
-            (True, Stage("temp", (s.temperature,))),
+            (True, Stage("temp", (temperature,))),
             (True, Stage(name, (seed, s.mirostat_tau, s.mirostat_eta))),
         ]
     elif not greedy:
@@ -85,7 +90,7 @@ def plan(sampling: Sampling, *, seed: int) -> tuple[Stage, ...]:
             (s.top_p is not None and s.top_p < 1, Stage("top_p", (s.top_p, 1))),
             (s.min_p is not None and s.min_p > 0, Stage("min_p", (s.min_p, 1))),
             (s.xtc_probability > 0, Stage("xtc", (s.xtc_probability, s.xtc_threshold, 1, seed))),
-            (True, Stage("temp", (s.temperature,))),
+            (True, Stage("temp", (temperature,))),
             (True, Stage("dist", (seed,))),
         ]
     return tuple(stage for used, stage in stages if used)

@@ -72,6 +72,10 @@ class Pace:
             own = seconds - (self.decode_s if n_running else 0.0)
             self.token_s = _mixed(self.token_s, max(own, seconds * 0.1) / n_prompt)
 
+    def expected_s(self, n_tokens: int) -> float | None:
+        """What a decode of so many tokens takes, about; None while the pace is not known."""
+        return None if self.token_s == 0.0 else self.decode_s + n_tokens * self.token_s
+
     def budget(self, *, n_prompts: int, n_running: int) -> int:
         """Prompt tokens for the next decode of `n_running` answers, where `n_prompts` wait to be read."""
         if n_running == 0:

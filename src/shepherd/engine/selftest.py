@@ -2,20 +2,17 @@
 
 On CPUs with AMX, llama.cpp built by GCC before 14 without our flags dies by SIGSEGV at the first decode of any
 quantised model (ggml issue 20824). A crash cannot be caught in process, so a child makes a quantised copy of the
-embedded model and decodes with it; the verdict is kept in the user's cache folder, keyed by the library and the CPU.
-When the child crashes, a second one tries without llama.cpp's extra buffer types, which keeps off AMX: slower, but it
-works.
+embedded model and decodes with it (`child.py`); the verdict is kept in the user's cache folder, keyed by the library
+and the CPU. When the child crashes, a second one tries without llama.cpp's extra buffer types, which keeps off AMX:
+slower, but it works.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import platform
-import signal
-import subprocess
 import sys
 import tempfile
 from array import array
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
+from shepherd.engine import child
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = N
     if known is not None:
         return known
     found = _test(run or run_child)
-    _write(file, found)
+    child.keep(file, {"use_extra_bufts": found.use_extra_bufts, "detail": found.detail})
     return found
 
 
@@ -79,21 +77,12 @@ def build_id() -> str:
 def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
     """Run the test in a child process; its exit status, negative when a signal killed it."""
     command = command or [sys.executable, "-m", "shepherd.engine.selftest"]
-    environment = dict(os.environ, SHEPHERD_SELFTEST_EXTRA_BUFTS=str(int(use_extra_bufts)))
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return -signal.SIGALRM
-    if done.returncode > 0:
-        logger.warning("the self-test failed: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
-    return done.returncode
+    ended = child.run(
+        command, timeout_s=TIMEOUT_S, variables={"SHEPHERD_SELFTEST_EXTRA_BUFTS": str(int(use_extra_bufts))}
+    )
+    if ended.status > 0:
+        logger.warning("the self-test failed: %s", ended.words)
+    return ended.status
 
 
 def _test(run: Run) -> Verdict:
@@ -115,30 +104,15 @@ def _test(run: Run) -> Verdict:
 
 
 def _died(status: int) -> str:
-    if status == -signal.SIGALRM:
-        return f"hang for more than {TIMEOUT_S:.0f} s"
-    if status < 0:
-        return f"crash ({signal.Signals(-status).name})"
-    return f"fail (exit status {status})"
+    return child.died(status, TIMEOUT_S)
 
 
 def _read(file: Path) -> Verdict | None:
+    stored = child.kept(file)
     try:
-        stored = json.loads(file.read_text("utf-8"))
-        return Verdict(bool(stored["use_extra_bufts"]), str(stored["detail"]), cached=True)
-    except (OSError, ValueError, KeyError, TypeError):
+        return Verdict(bool(stored["use_extra_bufts"]), str(stored["detail"]), cached=True) if stored else None
+    except KeyError:
         return None
-
-
-def _write(file: Path, found: Verdict) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".selftest-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump({"use_extra_bufts": found.use_extra_bufts, "detail": found.detail}, stream)
-        Path(name).replace(file)
-    except OSError as error:
-        logger.info("the self-test's verdict cannot be kept (%s); it will run again next time", error)
 
 
 def _cpu_model() -> str:

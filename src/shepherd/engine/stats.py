@@ -85,6 +85,10 @@ class CacheStats:
     saved: int = 0
     """Of those, the ones kept in host memory or on disk."""
     restored: int = 0
+    stalls: int = 0
+    """Times that the engine thread got nothing done for too long while work waited."""
+    quiet_s: float = 0.0
+    """How long work has waited without progress by now."""
     ram_bytes: int = 0
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=eviction_histogram)

@@ -7,6 +7,7 @@ waking is a system call, and at a thousand tokens per second every one counts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator
 
@@ -46,6 +47,15 @@ class Ticket:
         """End the ticket with an error; steps posted before are still delivered."""
         self._error = error
         self._finished = True
+
+    # any thread
+
+    def abandon(self, error: ShepherdError) -> None:
+        """End the ticket with an error in place of its engine thread, which finds it cancelled if it goes on."""
+        self.cancelled = True
+        self.fail(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing reads this ticket any more
+            self.loop.call_soon_threadsafe(self.wake)
 
     # event loop
 

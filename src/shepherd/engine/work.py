@@ -31,6 +31,7 @@ from shepherd.engine.stats import CacheStats
 from shepherd.engine.tally import Tally
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Post, Ticket
+from shepherd.engine.watchdog import STALL_S, Pulse
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class EngineOptions:
     reuse_tail: bool = False
     """Keep what stands behind an edit, although it was computed with the old text in view."""
     tiers: Tiers = field(default_factory=Tiers)
+    stall_s: float = STALL_S
+    """Without progress while work waits, until the cache counts as stalled; see `watchdog`."""
 
 
 class Work:
@@ -93,6 +96,7 @@ class Work:
         self._pace = Pace()
         self._post = Post()
         self.tally = Tally()
+        self.pulse = Pulse()
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
@@ -135,12 +139,17 @@ class Work:
 
     def idle(self) -> bool:
         """One piece of idle work: positions that run out, then what is not on disk yet; whether there was any."""
+        self.pulse.begin("using the quiet to rebase and to save", None if self._pace.token_s == 0.0 else 0.0)
         return self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
 
     # -- admission -----------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
         """Start waiting jobs, in order of arrival, as long as there is room."""
+        self._admit()
+        self._post.flush()  # those that have ended too: nothing may run now, and the thread then waits for mail
+
+    def _admit(self) -> None:
         if any(task.phase == "closing" for task in self.running):
             return  # its last token is one decode away, and the next turn of that conversation needs it
         for task in precedence.in_order(self.waiting):
@@ -170,6 +179,7 @@ class Work:
         if task.ticket.cancelled:
             self._finish(task, Done("cancelled"))
             return "ended"
+        self.pulse.begin(f"planning a prompt of {len(task.tokens)} tokens")
         match self._admission.start(task, self.running):
             case Begun(resident, planned, seconds):
                 self._begin(task, resident, planned, seconds)
@@ -194,6 +204,7 @@ class Work:
         self.running.append(task)
         if not task.admitted:
             task.admitted = True
+            self.pulse.beat()
             task.started_s = time.perf_counter()
             self.tally.jobs += 1
             self.tally.cached_tokens += planned.n_cached
@@ -201,7 +212,6 @@ class Work:
         if planned.leaving:
             self._evicted(task, planned.leaving, planned.n_cached + planned.n_new, seconds)
         self._post.add(task.ticket)
-        self._post.flush()
         self.pool.tidy()
 
     def _evicted(self, task: Task, leaving: Sequence[Leaving], n_kept: int, seconds: float) -> None:
@@ -229,12 +239,16 @@ class Work:
         if not batch:
             self._post.flush()
             return
+        n = sum(len(chunk.tokens) for chunk in batch)
+        self.pulse.begin(f"decoding {n} tokens of {len(owners)} sequences", self._pace.expected_s(n))
         begun = time.perf_counter()
         try:
             decoded = self._runtime.decode(batch)
         except EngineError as error:
             self._recover(error)
             return
+        if decoded != "full":
+            self.pulse.beat()
         if decoded == "ok":
             self._take(batch, owners, time.perf_counter() - begun)
         elif decoded == "aborted":
@@ -526,12 +540,28 @@ class Work:
 
     def _finish(self, task: Task, done: Done | None = None) -> None:
         """Let go of a job that runs no more."""
+        self.pulse.beat()
         if done is not None:
             task.ticket.post(done)
         self._post.add(task.ticket)
         if task.sampler is not None:
             task.sampler.close()
             task.sampler = None
+
+    def describe(self) -> str:
+        """What runs and what waits, in numbers; any thread, for the log of a thread that has stalled."""
+        running = [
+            f"{task.phase} of {len(task.tokens)} tokens, {task.n_todo} to compute, {task.n_left} to generate"
+            for task in list(self.running)
+        ]
+        waiting = [
+            f"{len(task.tokens)} tokens{', put aside' if task.admitted else ''}{', alone' if task.alone else ''}"
+            for task in list(self.waiting)
+        ]
+        return (
+            f"{self._ledger.free} of {self._n_ctx} cells are free; running: {'; '.join(running) or 'none'}; "
+            f"waiting: {'; '.join(waiting) or 'none'}"
+        )
 
     def stats(self) -> CacheStats:
         """A snapshot for displays."""

@@ -102,8 +102,7 @@ class Desk:
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
         async with self._of_name(model, endpoint) as opened:
-            check_tokens(tokens, opened.weights, "tokens")
-            return [opened.weights.piece(token) for token in tokens]
+            return await asyncio.to_thread(_pieces, opened.weights, tokens)
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool
@@ -253,6 +252,11 @@ def _current(card: ModelCard, standing: Standing, now_s: float) -> ModelCard:
     """The card with how it is with the model now."""
     left_s = standing.expires_in_s
     return replace(card, loaded=standing.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
+
+
+def _pieces(weights: Weights, tokens: Sequence[int]) -> list[bytes]:
+    check_tokens(tokens, weights, "tokens")
+    return [weights.piece(token) for token in tokens]
 
 
 def _tokens(weights: Weights, text: str, special: bool, bos: bool) -> list[int]:

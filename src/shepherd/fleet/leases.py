@@ -39,6 +39,10 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 
+class Abandoned(Exception):
+    """Opening was given up, since no request waited for it any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """On which a model comes and goes."""
@@ -89,7 +93,8 @@ class Fleet(Generic[T]):
     def __init__(
         self, open: Callable[[str], T], *, budget_bytes: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`open` loads a model; it is called on the fleet's own thread, and may raise `ShepherdError`."""
+        """`open` loads a model; it is called on the fleet's own thread, and may raise `ShepherdError`, and `Abandoned`
+        once `is_wanted` is false."""
         self._open = open
         self._budget_bytes = budget_bytes
         self._clock = clock
@@ -127,6 +132,11 @@ class Fleet(Generic[T]):
             yield await asyncio.wrap_future(coming) if isinstance(coming, Future) else coming
         finally:
             self._release(name)
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether anything still waits for this model to be opened."""
+        with self._turn:
+            return not self._closed and any(not future.cancelled() for future in self._members[name].waiting)
 
     def hold(self, name: str) -> T:
         """The model, for as long as the fleet is open. Raises: `EngineDown` when it is not loaded."""
@@ -278,6 +288,13 @@ class Fleet(Generic[T]):
                 for leaving in too_many:
                     self._send_away(leaving, f"to make room for {member.name!r}")
             thing = self._open(member.name)
+        except Abandoned:
+            with self._turn:
+                member.waiting = [future for future in member.waiting if not future.cancelled()]
+                if member.waiting:  # a request has come in the same moment
+                    self._wanted.appendleft(member)
+                else:
+                    member.keep_alive_s = member.terms.keep_alive_s
         except ShepherdError as error:  # whoever asked says so
             self._refuse(member, error)
         except Exception as error:

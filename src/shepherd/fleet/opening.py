@@ -1,7 +1,7 @@
 """One model is loaded: its weights once, and over them a context, an engine and a back end for each of its caches.
 
-    Entry ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
-                   └──▶ EmbeddingModel                                         for a model that makes vectors
+    Entry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
+                             └─▶ EmbeddingModel                                         for a model that makes vectors
 
 Not here: when (`leases.py`), and how large (`roster.py`).
 """
@@ -23,10 +23,12 @@ from shepherd.backends.local import LocalBackend, LocalOptions
 from shepherd.backends.speech import Sources, Speech, find_speech
 from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.dialects.prompt import end_of_answer
-from shepherd.engine import gguf
+from shepherd.engine import gguf, selftest, trial
+from shepherd.engine.child import Unwanted
 from shepherd.engine.engine import Engine
 from shepherd.engine.pool import Tiers
 from shepherd.engine.work import EngineOptions
+from shepherd.fleet.leases import Abandoned
 from shepherd.fleet.roster import Berth, Entry
 from shepherd.memory.scope import Shelf
 
@@ -48,7 +50,7 @@ IDLE_STATES = 2
 class Loading:
     """How far a start has come."""
 
-    stage: Literal["selftest", "weights", "context"]
+    stage: Literal["selftest", "trial", "weights", "context"]
     name: str
     fraction: float
     """0.0 to 1.0."""
@@ -80,13 +82,14 @@ class Opened:
             await backend.engine.clear()
 
     def close(self) -> None:
-        """Write what is to survive, stop the engines, free the memory."""
+        """Write what is to survive, stop the engines, free the memory; but not what a thread that stalled may use."""
+        ended: list[bool] = []
         with contextlib.ExitStack() as stack:  # one that fails must not keep the others in memory
-            stack.callback(self.weights.close)
+            stack.callback(lambda: self.weights.close() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
             for backend in self.backends.values():
-                stack.callback(backend.engine.close)
+                stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
         self.backends.clear()
         self.answering.clear()
 
@@ -94,18 +97,22 @@ class Opened:
 class Opener:
     """Loads models of one configuration."""
 
-    def __init__(self, config: Config, *, shelf: Shelf, folder: Path, use_extra_bufts: bool) -> None:
-        """`folder`: where conversations are kept on disk, if they are."""
+    def __init__(
+        self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
+    ) -> None:
+        """`folder`: where conversations are kept on disk, if they are. `cache_folder`: where verdicts are."""
         self.config = config
         self.shelf = shelf
         self._folder = folder
+        self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
 
-    def open(self, entry: Entry, on_progress: Progress) -> Opened:
-        """Load a model; takes long. Raises: `ConfigError`, `EngineError`."""
+    def open(self, entry: Entry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True) -> Opened:
+        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `Abandoned`."""
         from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
+        self._try(entry, entry.header.path, on_progress, is_wanted)
         # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
         # go of the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -125,6 +132,21 @@ class Opener:
             opened.close()
             raise
         return opened
+
+    def _try(self, entry: Entry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
+        """Let a child load the model first, unless this build has loaded it before."""
+        on_progress(Loading("trial", entry.name, 0.0))
+        try:
+            trial.prove(
+                path,
+                self._cache_folder,
+                build=selftest.build_id(),
+                makes_vectors=entry.makes_vectors,
+                pooling=entry.model.pooling,
+                is_wanted=is_wanted,
+            )
+        except Unwanted:
+            raise Abandoned from None
 
     def _open_embedder(self, entry: Entry, opened: Opened) -> None:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
@@ -213,6 +235,7 @@ class Opener:
             low_water=kv.low_water,
             n_positions=kv.n_positions,
             reuse_tail=kv.reuse_tail,
+            stall_s=kv.stall_s,
             tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
         )
 

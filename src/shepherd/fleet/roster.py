@@ -22,7 +22,7 @@ from shepherd.backends.speech import FOR_TOOLS, read_text
 from shepherd.config import CacheConfig, Config, ModelConfig, model_name
 from shepherd.core import ConfigError
 from shepherd.dialects import detect, get, names
-from shepherd.engine import catalog, gguf
+from shepherd.engine import catalog, gguf, soundness
 from shepherd.engine.sizing import budget_bytes, cache_bytes, context_size
 from shepherd.fleet.leases import Terms
 
@@ -92,7 +92,7 @@ class Roster:
         self._left = budget_bytes
         """Bytes beside the models that stay."""
         if config.memory.embedding_model is not None:
-            n_bytes = gguf.read_header(self._path(config.memory.embedding_model)).size_bytes
+            n_bytes = _header(self._path(config.memory.embedding_model)).size_bytes
             self._left = max(0, self._left - n_bytes)
         found = {}
         for model in sorted(config.models, key=lambda model: model.load == "demand"):
@@ -125,7 +125,7 @@ class Roster:
         while name in self.entries:
             name += "-memory"
         # One thread: it works in the background for most of the time.
-        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), gguf.read_header(path))
+        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), _header(path))
         return name
 
     def _vectors_of(self, entry: Entry) -> dict[str, Entry]:
@@ -149,7 +149,7 @@ class Roster:
 
     def _planned(self, model: ModelConfig) -> Entry:
         path = self._path(model.path)
-        header = gguf.read_header(path)
+        header = _header(path)
         if makes_vectors(header) or model.pooling is not None:
             return self._made(model, header)
         room = self._left
@@ -186,6 +186,13 @@ class Roster:
 
     def _path(self, spec: str) -> Path:
         return catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
+
+
+def _header(path: Path) -> gguf.Header:
+    """Raises: `ConfigError` for a file that the library would not survive."""
+    header = gguf.read_header(path)
+    soundness.check(header)
+    return header
 
 
 def budget_of(config: Config) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ def counting(codec: Codec[Any], endpoint: str) -> Callable[[Service, Json, str],
     """
 
     async def count(service: Service, body: Json, path: str) -> Json:
-        request = codec.decode_request(body).request
+        request = (await asyncio.to_thread(codec.decode_request, body)).request
         return {"input_tokens": await service.count(request, endpoint=endpoint)}
 
     return count

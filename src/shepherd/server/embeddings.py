@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 async def answer_openai(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
-    wanted = openai_embeddings.decode_request(body)
+    wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
     made = await service.embed(
         wanted.model,
         wanted.inputs,
@@ -43,7 +43,7 @@ async def answer_openai(service: Service, body: Json, path: str) -> Json:
 async def answer_embed(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
     began = time.perf_counter_ns()
-    wanted = ollama_embed.decode_embed(body)
+    wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
     made = await _ollama_made(service, wanted, path)
     return await asyncio.to_thread(
         partial(

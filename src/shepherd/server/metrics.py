@@ -194,6 +194,7 @@ _TOTALS = (
 _LEVELS_BY_CACHE = (
     ("shepherd_live_jobs", "live", "Requests that are being computed."),
     ("shepherd_queue_depth", "waiting", "Requests that wait for their turn."),
+    ("shepherd_engine_quiet_seconds", "quiet_s", "How long work has waited without any progress; 0 while it goes on."),
 )
 _TOTALS_BY_CACHE = (
     ("shepherd_jobs", "jobs", "Requests that the engine has taken on."),
@@ -202,6 +203,7 @@ _TOTALS_BY_CACHE = (
     ("shepherd_sequences_dropped", "dropped", "Idle conversations that left the KV cache."),
     ("shepherd_sequences_saved", "saved", "Of those, the ones that were kept in memory or on disk."),
     ("shepherd_sequences_restored", "restored", "Conversations that came back from there."),
+    ("shepherd_engine_stalls", "stalls", "Times that the engine got nothing done for too long while work waited."),
 )
 
 

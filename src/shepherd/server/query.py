@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,6 +25,8 @@ from shepherd.wire.base import Json, decode_json
 
 if TYPE_CHECKING:
     from shepherd.server.service import Service
+
+T = TypeVar("T")
 
 EncodeError = Callable[[Exception], tuple[int, Json]]
 
@@ -49,6 +51,25 @@ class Query:
     @property
     def path(self) -> str:
         return self.paths[0]
+
+
+async def while_there(receive: Receive, answering: Awaitable[T]) -> T:
+    """What is awaited. Raises: `ClientGone` when the client goes away before; it is cancelled then."""
+    work, watch = asyncio.ensure_future(answering), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientGone
+        return work.result()
+    finally:
+        work.cancel()
+        watch.cancel()
+        await asyncio.gather(work, watch, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Asked(Response):
@@ -76,7 +97,8 @@ class Asked(Response):
             if self._query.keeps and self._shared.kept is not None:
                 asked = self._shared.kept.resolve(asked)
             record.model = model if isinstance(model := asked.get("model"), str) else ""
-            told = await self._query.answer(self._shared.service, asked, self._query.path)
+            answering = self._query.answer(self._shared.service, asked, self._query.path)
+            told = await while_there(receive, answering)
             content = await asyncio.to_thread(json_bytes, told)  # vectors by the thousand take a second
             record.status, record.reason = 200, "answered"
             observers.send(content)

@@ -5,6 +5,7 @@ Not here: how they are made (`exchange`) and kept (`kept`).
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -80,7 +81,7 @@ async def count_input(service: Service, body: Json, path: str) -> Json:
     """How many tokens the input of a body would have. Raises: `ShepherdError`."""
     if body.get("input") is None and body.get("previous_response_id") is None:
         body = {**body, "input": []}
-    request = responses.decode_request(body).request
+    request = (await asyncio.to_thread(responses.decode_request, body)).request
     return {"object": "response.input_tokens", "input_tokens": await service.count(request, endpoint="/v1/responses")}
 
 

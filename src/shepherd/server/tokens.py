@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from shepherd.wire.base import Json
@@ -19,10 +20,11 @@ async def answer_tokenize(service: Service, body: Json, path: str) -> Json:
     pieces = await service.detokenize(asked.model, found, endpoint=path) if wants_text else []
     cards = [card for card in service.models() if card.kind == "chat"]
     n_ctx = next((card.n_ctx for card in cards if card.id == asked.model), cards[0].n_ctx if cards else 0)
-    return tokens.encode_tokens(asked, found, pieces, n_ctx=n_ctx)
+    return await asyncio.to_thread(tokens.encode_tokens, asked, found, pieces, n_ctx=n_ctx)
 
 
 async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
-    model, found = tokens.decode_detokenize(body)
-    return tokens.encode_text(await service.detokenize(model, found, endpoint=path))
+    model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
+    pieces = await service.detokenize(model, found, endpoint=path)
+    return await asyncio.to_thread(tokens.encode_text, pieces)

@@ -18,11 +18,21 @@ from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from shepherd.core import Event, InvalidRequest, Reply, Request
+from shepherd.core.limit import INT32_MAX
 
 Json = dict[str, Any]
 
 MAX_DEPTH = 128
 """Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
+MAX_VALUES = 500_000
+"""Of one body, about: arrays, objects, and what commas part. The JSON parser of Python keeps all other threads waiting
+while it works, up to 0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
+MAX_ELEMENTS = 20_000
+"""Of one array of objects: messages, items, parts, calls. Templates take 0.1 ms for each; conversations of a million
+tokens have fewer."""
+MAX_TOOLS = 1_024
+"""That one request offers. Every one of them is read by the model and compiled to a grammar; agents with many servers
+have a few hundred."""
 
 OptionsT = TypeVar("OptionsT")
 
@@ -90,6 +100,10 @@ def decode_json(body: bytes) -> Json:
     """
     if not body.strip():
         raise InvalidRequest("the body is empty; send a JSON object")
+    if _has_more_values(body, MAX_VALUES):
+        raise InvalidRequest(
+            f"the body holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays, or several requests"
+        )
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -167,7 +181,6 @@ class Range:
 
 
 ANY = Range()
-INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +257,11 @@ class Fields:
             raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
         return found
 
-    def objects(self, key: str) -> Iterator[Fields]:
-        """The elements of an array of objects; none when it is absent."""
-        for index, value in enumerate(self.find_array(key) or ()):
+    def objects(self, key: str, most: int = MAX_ELEMENTS) -> Iterator[Fields]:
+        """The elements of an array of at most so many objects; none when it is absent."""
+        values = self.find_array(key) or ()
+        check_count(len(values), self.at(key), most)
+        for index, value in enumerate(values):
             path = f"{self.at(key)}[{index}]"
             if not isinstance(value, dict):
                 raise wrong(path, "an object", value)
@@ -261,6 +276,12 @@ class Fields:
             if not isinstance(value, str):
                 raise wrong(f"{self.at(key)}[{index}]", "a string", value)
         return tuple(values)
+
+
+def check_count(n: int, path: str, most: int) -> None:
+    """Raises: `InvalidRequest` for an array of more than `most` elements."""
+    if n > most:
+        raise InvalidRequest(f"{path} has {n} elements; at most {most} are accepted: send fewer", field=path)
 
 
 def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
@@ -304,6 +325,23 @@ def _without_surrogates(value: Any) -> Any:
             return [_without_surrogates(child) for child in value]
         case _:
             return value
+
+
+_SIGNS = (b"[", b"{", b",")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+
+def _has_more_values(body: bytes, limit: int) -> bool:
+    """Whether more than `limit` arrays, objects and commas stand in a JSON text, those inside of strings left out."""
+    if sum(map(body.count, _SIGNS)) <= limit:  # strings included: enough for nearly all
+        return False
+    n, at = 0, 0
+    for string in _STRING.finditer(body):
+        n += sum(body.count(sign, at, string.start()) for sign in _SIGNS)
+        at = string.end()
+        if n > limit:
+            return True
+    return n + sum(body.count(sign, at) for sign in _SIGNS) > limit
 
 
 def _is_deeper(value: Json, limit: int) -> bool:

@@ -9,47 +9,44 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shepherd.core import InvalidRequest, Request, Sampling
-from shepherd.wire.base import ANY, INT32_MAX, Fields, Range, check_number, wrong
-
-_UNIT = Range(0, 1)
-_COUNT = Range(0, INT32_MAX)
-_COUNT_OR_ALL = Range(-1, INT32_MAX)
+from shepherd.core import InvalidRequest, Request, Sampling, limit
+from shepherd.wire.base import Fields, Range, check_number, wrong
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
     field: str
     """Of `Sampling`."""
-    names: tuple[str, ...]
-    """In the body."""
+    names: tuple[str, ...] = ()
+    """In the body; none = the field's."""
     kind: Literal["number", "integer", "boolean", "strings"] = "number"
-    allowed: Range = ANY
+    allowed: Range | None = None
+    """None = as everywhere (`limit.SAMPLING`)."""
 
 
 _OPTIONS = (
-    _Option("temperature", ("temperature",), allowed=Range(low=0)),
-    _Option("top_k", ("top_k",), "integer", _COUNT_OR_ALL),
-    _Option("top_p", ("top_p",), allowed=_UNIT),
-    _Option("min_p", ("min_p",), allowed=_UNIT),
-    _Option("typical_p", ("typical_p", "typ_p"), allowed=_UNIT),
-    _Option("top_n_sigma", ("top_n_sigma",)),
-    _Option("repetition_penalty", ("repetition_penalty", "repeat_penalty"), allowed=Range(above=0)),
-    _Option("frequency_penalty", ("frequency_penalty",), allowed=Range(-2, 2)),
-    _Option("presence_penalty", ("presence_penalty",), allowed=Range(-2, 2)),
-    _Option("repeat_last_n", ("repeat_last_n",), "integer", _COUNT_OR_ALL),
-    _Option("dry_multiplier", ("dry_multiplier",), allowed=Range(low=0)),
-    _Option("dry_base", ("dry_base",), allowed=Range(low=0)),
-    _Option("dry_allowed_length", ("dry_allowed_length",), "integer", _COUNT),
-    _Option("dry_penalty_last_n", ("dry_penalty_last_n",), "integer", _COUNT_OR_ALL),
-    _Option("dry_sequence_breakers", ("dry_sequence_breakers",), "strings"),
-    _Option("xtc_probability", ("xtc_probability",), allowed=_UNIT),
-    _Option("xtc_threshold", ("xtc_threshold",), allowed=_UNIT),
-    _Option("mirostat", ("mirostat",), "integer", Range(0, 2)),
-    _Option("mirostat_tau", ("mirostat_tau",), allowed=Range(low=0)),
-    _Option("mirostat_eta", ("mirostat_eta",), allowed=Range(low=0)),
-    _Option("seed", ("seed",), "integer", Range(-(2**63), 2**64 - 1)),
-    _Option("ignore_eos", ("ignore_eos",), "boolean"),
+    _Option("temperature"),
+    _Option("top_k", kind="integer", allowed=Range(-1, limit.INT32_MAX)),
+    _Option("top_p"),
+    _Option("min_p"),
+    _Option("typical_p", ("typical_p", "typ_p")),
+    _Option("top_n_sigma"),
+    _Option("repetition_penalty", ("repetition_penalty", "repeat_penalty")),
+    _Option("frequency_penalty", allowed=Range(-2, 2)),
+    _Option("presence_penalty", allowed=Range(-2, 2)),
+    _Option("repeat_last_n", kind="integer"),
+    _Option("dry_multiplier"),
+    _Option("dry_base"),
+    _Option("dry_allowed_length", kind="integer"),
+    _Option("dry_penalty_last_n", kind="integer"),
+    _Option("dry_sequence_breakers", kind="strings"),
+    _Option("xtc_probability"),
+    _Option("xtc_threshold"),
+    _Option("mirostat", kind="integer"),
+    _Option("mirostat_tau"),
+    _Option("mirostat_eta"),
+    _Option("seed", kind="integer", allowed=Range(-(2**63), 2**64 - 1)),
+    _Option("ignore_eos", kind="boolean"),
 )
 
 
@@ -57,7 +54,7 @@ def decode_sampling(body: Fields) -> Sampling:
     """What `body` says of sampling. Raises: `InvalidRequest`."""
     said: dict[str, Any] = {}
     for option in _OPTIONS:
-        for name in option.names:
+        for name in option.names or (option.field,):
             value = _read(body, name, option)
             if value is not None:
                 said.setdefault(option.field, value)
@@ -69,22 +66,29 @@ def decode_sampling(body: Fields) -> Sampling:
 def _read(body: Fields, name: str, option: _Option) -> Any:
     match option.kind:
         case "number":
-            return body.find_number(name, option.allowed)
+            return body.find_number(name, _allowed(option))
         case "integer":
-            return body.find_integer(name, option.allowed)
+            return body.find_integer(name, _allowed(option))
         case "boolean":
             return body.find_boolean(name)
         case "strings":
-            return body.find_strings(name)
+            strings = body.find_strings(name)
+            limit.check_breakers(strings or (), body.at(name))
+            return strings
+
+
+def _allowed(option: _Option) -> Range:
+    return option.allowed or Range(*limit.SAMPLING[option.field])
 
 
 def _decode_logit_bias(body: Fields) -> tuple[tuple[int, float], ...] | None:
     biases = body.find_object("logit_bias")
     if biases is None:
         return None
+    limit.check_size(biases.path, "tokens", len(biases.body), limit.MAX_BIASES)
     pairs = []
     for token, bias in biases.body.items():
-        if not (token.isascii() and token.isdecimal() and int(token[:11]) <= INT32_MAX and len(token) <= 10):
+        if not (token.isascii() and token.isdecimal() and int(token[:11]) <= limit.INT32_MAX and len(token) <= 10):
             raise InvalidRequest(
                 f'the keys of {biases.path} must be token ids such as "50256", not {token[:40]!r}', field=biases.path
             )
@@ -92,28 +96,16 @@ def _decode_logit_bias(body: Fields) -> tuple[tuple[int, float], ...] | None:
     return tuple(pairs)
 
 
-def decode_stop(body: Fields, key: str = "stop", *, limit: int = 16) -> tuple[str, ...]:
-    """The stop strings: none, one, or an array. Raises: `InvalidRequest`.
-
-    OpenAI allows 4; agents send more. Each one is looked for in every piece of the output, hence a limit at all.
-    """
+def decode_stop(body: Fields, key: str = "stop") -> tuple[str, ...]:
+    """The stop strings: none, one, or an array. Raises: `InvalidRequest`."""
     value = body.find_any(key)
     if isinstance(value, str):
-        if not value:
-            raise InvalidRequest(
-                f"{body.at(key)} is an empty string; leave it out for no stop string", field=body.at(key)
-            )
-        return (value,)
-    if value is not None and not isinstance(value, list):
+        stops: tuple[str, ...] = (value,)
+    elif value is None or isinstance(value, list):
+        stops = body.find_strings(key) or ()
+    else:
         raise wrong(body.at(key), "a string or an array of strings", value)
-    stops = body.find_strings(key) or ()
-    if len(stops) > limit:
-        raise InvalidRequest(
-            f"{body.at(key)} has {len(stops)} strings; at most {limit} are allowed", field=body.at(key)
-        )
-    for index, stop in enumerate(stops):
-        if not stop:
-            raise InvalidRequest(f"{body.at(key)}[{index}] is an empty string", field=f"{body.at(key)}[{index}]")
+    limit.check_stops(stops, body.at(key))
     return stops
 
 
@@ -122,8 +114,8 @@ def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
     found = []
     for key in keys:
         value = body.find_integer(key)
-        if value is not None and value < least and value != -1:
-            raise wrong(body.at(key), f"an integer of at least {least} (or -1 for no limit)", value)
+        if value is not None and value != -1 and not least <= value <= limit.INT64_MAX:
+            raise wrong(body.at(key), f"an integer of at least {least}, below 2^63 (or -1 for no limit)", value)
         found.append(value)
     said = next((value for value in found if value is not None), None)
     return None if said == -1 else said

@@ -47,7 +47,7 @@ class LlamaSampler:
         try:
             if sampling.ignore_eos and mask is None:
                 self._add_bias(weights, [(token, -math.inf) for token in sorted(weights.end_tokens)])
-            for stage in chain.plan(sampling, seed=seed):
+            for stage in chain.plan(sampling, seed=seed, n_ctx=C.llama_n_ctx(context)):
                 self._add(weights, stage)
             self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
             large = weights.n_vocab > LARGE_VOCABULARY

@@ -37,7 +37,8 @@ class Weights:
         self.n_vocab: int = C.llama_vocab_n_tokens(self.vocab)
         self.n_params: int = C.llama_model_n_params(handle)
         self._pieces: list[bytes | None] = [None] * self.n_vocab
-        self._has_text = bool(C.llama_vocab_type(self.vocab))  # without, most questions abort the process
+        self.has_text = bool(C.llama_vocab_type(self.vocab))
+        """Whether its tokens have texts; without, most questions would abort the process, and are refused."""
         bos: int = C.llama_vocab_bos(self.vocab)
         self.bos = bos if C.llama_vocab_get_add_bos(self.vocab) and bos >= 0 else None
         self.fim = self._find_fim()
@@ -53,9 +54,12 @@ class Weights:
         *,
         gpu_layers: int | None = None,
         use_extra_bufts: bool = True,
+        cpu_only: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Weights:
         """Read a GGUF file. Takes long; `progress` gets 0.0 to 1.0, from the loading thread.
+
+        cpu_only: no card is touched, not even for a part of the computation (as it may be with `gpu_layers` 0).
 
         Raises: `EngineError` with the library's reason when it cannot be loaded.
         """
@@ -65,6 +69,8 @@ class Weights:
         if gpu_layers is not None:
             params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = use_extra_bufts
+        if cpu_only:
+            params.split_mode, params.main_gpu = C.LLAMA_SPLIT_MODE_NONE, -1
 
         def report(fraction: float, _user_data: object) -> bool:
             if progress is not None:
@@ -149,7 +155,7 @@ class Weights:
         return sha.hexdigest()[:32]
 
     def tokenize(self, text: str) -> list[int]:
-        if not self._has_text:
+        if not self.has_text:
             raise EngineError(_NO_TEXT.format(self.path.name))
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 8
@@ -161,7 +167,7 @@ class Weights:
         return buffer[:n]
 
     def piece(self, token: int) -> bytes:
-        if not self._has_text:
+        if not self.has_text:
             raise EngineError(_NO_TEXT.format(self.path.name))
         if not 0 <= token < self.n_vocab:
             raise EngineError(f"token {token} is outside the vocabulary of {self.n_vocab}")
@@ -181,19 +187,17 @@ class Weights:
             room = -n
 
     def _text_of(self, token: int) -> str:
-        return (
-            self._read_piece(token).decode("utf-8", "replace") if self._has_text and 0 <= token < self.n_vocab else ""
-        )
+        return self._read_piece(token).decode("utf-8", "replace") if self.has_text and 0 <= token < self.n_vocab else ""
 
     def _find_fim(self) -> tuple[int, int, int] | None:
         """As the file says it, or else by the names that the families give these tokens: the library knows them."""
         before, behind, middle = (getattr(C, f"llama_vocab_fim_{name}")(self.vocab) for name in ("pre", "suf", "mid"))
-        return (before, behind, middle) if self._has_text and min(before, behind, middle) >= 0 else None
+        return (before, behind, middle) if self.has_text and min(before, behind, middle) >= 0 else None
 
     def _find_specials(self) -> tuple[Special, ...]:
         vocab, attribute = self.vocab, C.llama_vocab_get_attr
         wanted = _ATTR_CONTROL | _ATTR_USER_DEFINED | _ATTR_UNKNOWN
-        found = ((token, attribute(vocab, token)) for token in range(self.n_vocab if self._has_text else 0))
+        found = ((token, attribute(vocab, token)) for token in range(self.n_vocab if self.has_text else 0))
         return tuple(
             Special(
                 id=token,

@@ -16,7 +16,7 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf, isfinite
@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.engine.base import Memory, Span
-from shepherd.engine.ledger import Resident, common_prefix, usable
+from shepherd.engine.ledger import common_prefix, usable
 from shepherd.engine.snapshots import file
+from shepherd.engine.snapshots.entry import Entry
 from shepherd.engine.snapshots.shelf import Shelf
 from shepherd.engine.snapshots.snapshot import Found, Snapshot, Tally, covers
 
@@ -33,34 +34,6 @@ log = logging.getLogger(__name__)
 
 _LENT = 64
 """Snapshots that were taken and are nowhere any more, remembered for how often they were of use."""
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """One snapshot, wherever it is."""
-
-    key: str
-    outline: Snapshot
-    size: int
-    """Bytes in RAM."""
-    uses: int = 1
-    """Times that it, or what it continues, was taken; and one."""
-    snapshot: Snapshot | None = None
-    """All of it, while it is in RAM."""
-    on_disk: bool = False
-    is_fetched: bool = False
-    """Read because somebody is about to take it."""
-    is_refused: bool = False
-    """Not to be written: the disk is full of things that are worth more, or has something better."""
-    sequence: Resident = field(init=False)
-    """What loading it makes."""
-
-    def __post_init__(self) -> None:
-        self.sequence = self.outline.sequence()
-
-    @property
-    def value(self) -> float:
-        return self.uses * self.outline.cost_s / self.size
 
 
 class Snapshots:
@@ -92,10 +65,10 @@ class Snapshots:
         self._on_ready = on_ready
         self._turn = threading.Condition()
         """Guards all that follows."""
-        self._entries: dict[str, _Entry] = {}
-        self._lent: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
+        self._lent: dict[str, Entry] = {}
         self._ram = Shelf(ram_bytes)
-        self._passing: dict[Literal["in", "out"], _Entry] = {}
+        self._passing: dict[Literal["in", "out"], Entry] = {}
         """Snapshots in RAM that are larger than its cap."""
         self._disk = Shelf(disk_bytes)
         """Every file in the folder that is complete, and the one being written."""
@@ -105,6 +78,8 @@ class Snapshots:
         self._writes: dict[str, None] = {}
         self._busy = ""
         """The key that the I/O thread reads or writes: its bytes stay in memory until it is done."""
+        self._reading = ""
+        """The same, while it reads: who has asked for the key hears of it."""
         self._clearing = False
         self._closing = False
         self._has_warned = False
@@ -194,7 +169,7 @@ class Snapshots:
     def is_coming(self, key: str) -> bool:
         """Whether a `fetch` of it is under way."""
         with self._turn:
-            return key in self._fetches or key == self._busy
+            return key in self._fetches or key == self._reading
 
     def touch(self, key: str) -> bool:
         """Whether a snapshot of this key is in RAM; it counts as the newest then, and need not be put there again."""
@@ -229,7 +204,7 @@ class Snapshots:
             if self._closing:
                 return
             # A sequence that comes back as it was keeps its entry, and its file.
-            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or _Entry(key, outline, 0)
+            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, 0)
             older = [
                 other for other in chain(self._entries.values(), self._lent.values()) if covers(outline, other.outline)
             ]
@@ -306,7 +281,7 @@ class Snapshots:
 
     # -- bookkeeping, with the lock held ---------------------------------------------------------------------------
 
-    def _enter_ram(self, entry: _Entry, way: Literal["in", "out"]) -> bool:
+    def _enter_ram(self, entry: Entry, way: Literal["in", "out"]) -> bool:
         """Make room for an entry's bytes; False when it has to go itself."""
         if entry.key in self._ram or entry in self._passing.values():
             return True  # it has its place, or is being read or written just now
@@ -332,7 +307,7 @@ class Snapshots:
             return None
         return int(entry.is_fetched or self._is_unsaved(entry))
 
-    def _is_unsaved(self, entry: _Entry) -> bool:
+    def _is_unsaved(self, entry: Entry) -> bool:
         """Whether it is in RAM and should be on disk and is not."""
         is_missing = entry.snapshot is not None and not entry.on_disk
         return is_missing and self._can_write and not entry.is_refused
@@ -350,18 +325,18 @@ class Snapshots:
                 self._writes[key] = None
                 excess -= waiting[key]
 
-    def _drop(self, entry: _Entry) -> None:
+    def _drop(self, entry: Entry) -> None:
         """Let an entry leave RAM for want of room."""
         self._counts["dropped"] += not entry.on_disk
         self._leave_ram(entry)
 
-    def _leave_ram(self, entry: _Entry) -> None:
+    def _leave_ram(self, entry: Entry) -> None:
         entry.snapshot = None
         entry.is_fetched = False
         if entry.key != self._busy:
             self._release(entry)
 
-    def _release(self, entry: _Entry) -> None:
+    def _release(self, entry: Entry) -> None:
         """Count out of RAM what is not in it any more; what is nowhere is no entry."""
         if entry.snapshot is None:
             self._ram.remove(entry.key)
@@ -395,6 +370,7 @@ class Snapshots:
         finally:  # after a bug of ours, too, which the thread's hook reports: nobody shall wait for a dead thread
             with self._turn:
                 self._is_alive = self._can_write = False
+                self._fetches.clear()
                 for key in list(self._disk):
                     self._leave_disk(key)
                 self._done(self._entries.get(self._busy))
@@ -413,11 +389,12 @@ class Snapshots:
             key = next(iter(queue))
             del queue[key]
             self._busy = key
+            self._reading = key if queue is self._fetches else ""
             return partial(work, key)
 
-    def _done(self, entry: _Entry | None) -> None:
+    def _done(self, entry: Entry | None) -> None:
         """The I/O thread lets go of an entry's bytes. With the lock held."""
-        self._busy = ""
+        self._busy = self._reading = ""
         if entry is not None:
             self._release(entry)
         self._turn.notify_all()
@@ -465,7 +442,7 @@ class Snapshots:
                 self._disk.place(key, size, 0.0, clock=-inf)  # the first to go when there is no room
             self._count("damaged")
             return
-        entry = _Entry(key, head.outline, head.size_bytes, head.uses)
+        entry = Entry(key, head.outline, head.size_bytes, head.uses)
         with self._turn:
             self._disk.place(key, size, entry.value, clock=head.clock)
             self._disk.clock = max(self._disk.clock, head.clock)
@@ -547,11 +524,11 @@ class Snapshots:
             self._done(entry)
         self._on_ready()
 
-    def _load(self, entry: _Entry) -> Snapshot | None:
+    def _load(self, entry: Entry) -> Snapshot | None:
         """A snapshot from its file; None if that cannot be used, which is deleted if it never will be."""
         try:
             snapshot = file.read(file.path(self._folder, entry.key))
-            if snapshot.outline() != entry.outline:
+            if snapshot.key("") != entry.outline.key(""):
                 raise file.Damaged("another snapshot")
         except FileNotFoundError:
             return None

@@ -48,7 +48,7 @@ CHAT_BODY: Mapping[str, Any] = {
         "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
         "max_completion_tokens": {"type": "integer", "minimum": 1, "description": "Cut down to the room that is left."},
         "max_tokens": {"type": "integer", "minimum": 1, "description": "Older name of max_completion_tokens."},
-        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 16}]},
+        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 256}]},
         "temperature": _number("0 = always the likeliest token."),
         "top_p": _number("0 to 1."),
         "top_k": {"type": "integer", "description": "0 = off."},

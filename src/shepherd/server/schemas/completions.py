@@ -23,7 +23,7 @@ COMPLETIONS_BODY: Mapping[str, Any] = {
         "logprobs": {"type": "integer", "minimum": 0, "maximum": 5, "description": "With echo, of the prompt, too."},
         "max_tokens": {"type": "integer", "minimum": 0, "default": 16},
         "n": {"type": "integer", "minimum": 1, "default": 1, "description": "Choices of each prompt."},
-        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 16}]},
+        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 256}]},
         "stream": {"type": "boolean", "default": False},
         "temperature": {"type": "number", "minimum": 0},
         "top_p": {"type": "number", "minimum": 0, "maximum": 1},

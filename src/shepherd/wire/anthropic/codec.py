@@ -11,6 +11,7 @@ import logging
 import re
 
 from shepherd.core import ReasoningLevel, Request
+from shepherd.core.limit import INT64_MAX
 from shepherd.wire.anthropic.answer import Display, Encoder, MessageOptions
 from shepherd.wire.anthropic.blocks import decode_conversation
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
@@ -22,9 +23,6 @@ __all__ = ["Encoder", "MessageOptions", "decode_request", "encode_error", "encod
 
 logger = logging.getLogger(__name__)
 
-MAX_STOPS = 256
-"""Each is looked for in every piece of the output, hence a limit; Anthropic's own is higher than any client's need."""
-
 
 def decode_request(body: Json) -> Decoded[MessageOptions]:
     """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
@@ -35,7 +33,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
     schema = _decode_schema(fields)
     thinking = fields.find_object("thinking")
     # The protocol demands it, but no answer is better for being refused; 0 = only read the prompt, for the cache.
-    max_tokens = fields.find_integer("max_tokens", Range(low=0))
+    max_tokens = fields.find_integer("max_tokens", Range(0, INT64_MAX))
     request = Request(
         model=fields.find_string("model") or "",  # none = whatever the routes give to nobody in particular
         messages=decode_conversation(fields),
@@ -43,7 +41,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
         tool_choice=choice,
         sampling=decode_sampling(fields),
         max_tokens=max_tokens if max_tokens is None else max(max_tokens, 1),
-        stop=decode_stop(fields, "stop_sequences", limit=MAX_STOPS),
+        stop=decode_stop(fields, "stop_sequences"),
         reasoning=_decode_reasoning(fields, thinking),
         schema=None if schema is None else schema.body,
         parallel_calls=parallel,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
-from shepherd.wire.base import Fields, Json, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ def decode_tools(body: Fields) -> Offer:
     """The tools that the client offers, those of the conversation last. Raises: `InvalidRequest`."""
     tools: dict[str, ToolSpec] = {}
     left_out = set()
-    for tool in (*body.objects("tools"), *_added(body)):
+    offered = (*body.objects("tools", MAX_TOOLS), *_added(body))
+    check_count(len(offered), "tools", MAX_TOOLS)
+    for tool in offered:
         spec = _decode_tool(tool)
         if spec is not None:
             tools.setdefault(spec.name, spec)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
@@ -69,15 +70,16 @@ class _Calls:
         self._n = 0
         self._names: dict[str, str] = {}
         """Of all calls, by id."""
-        self._open: list[str] = []
-        """The ids of those without a result; the oldest first."""
+        self._open: defaultdict[str, OrderedDict[str, None]] = defaultdict(OrderedDict)
+        """The ids of those without a result, the oldest first: by the name of the tool, and of all under no name."""
 
     def made(self, call: Fields) -> ToolCall:
         function = call.get_object("function")
         id = call.find_string("id") or self._new_id()
         made = ToolCall(id, function.get_string("name"), _decode_arguments(function))
         self._names[id] = made.name
-        self._open.append(id)
+        for name in ("", made.name):
+            self._open[name][id] = None
         return made
 
     def answered(self, message: Fields) -> tuple[str, str]:
@@ -85,10 +87,9 @@ class _Calls:
         name = message.find_string("tool_name") or message.find_string("name") or ""
         id = message.find_string("tool_call_id")
         if not id:
-            alike = (id for id in self._open if not name or self._names[id] == name)
-            id = next(alike, None) or self._new_id()
-        if id in self._open:
-            self._open.remove(id)
+            id = next(iter(self._open[name]), None) or self._new_id()
+        for known in ("", self._names.get(id, "")):
+            self._open[known].pop(id, None)
         return id, name or self._names.get(id, "")
 
     def _new_id(self) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from shepherd.core import Image, InvalidRequest, ReasoningLevel, ShepherdError, UnknownModel
+from shepherd.core.limit import INT64_MAX
 from shepherd.wire.base import Fields, Json, Range, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.openai.shapes import UNEXPECTED
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 FOR_EVER = -1.0
 """`Request.extra["keep_alive"]`, in seconds, of a model that is never to be unloaded."""
+LONGEST_S = 2.0**31
+"""68 years; what is longer is for ever, and no date of any calendar either."""
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
@@ -69,7 +72,7 @@ def streams(body: Fields) -> bool:
 
 
 def _decode_num_predict(options: Fields) -> int | None:
-    said = options.find_integer("num_predict", Range(low=-2))
+    said = options.find_integer("num_predict", Range(-2, INT64_MAX))
     return said if said is not None and said > 0 else None  # 0, -1 and -2 are Ollama's words for "no limit"
 
 
@@ -124,7 +127,7 @@ def decode_keep_alive(body: Fields) -> float | None:
     if seconds is None or not math.isfinite(seconds):
         expected = 'a number of seconds or a duration such as "5m" (0 = unload at once, -1 = keep for ever)'
         raise wrong(body.at("keep_alive"), expected, said)
-    return FOR_EVER if seconds < 0 else seconds
+    return seconds if 0 <= seconds < LONGEST_S else FOR_EVER
 
 
 def _seconds(said: object) -> float | None:

@@ -22,15 +22,28 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
 from shepherd.wire.parts import decode_document, decode_image_url
+
+
+class Names(dict[str, str]):
+    """The names of the tools that have been called so far, by the ids of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: dict[str, str] = {}
+        """The id of the last call of each tool."""
+
+    def add(self, call: ToolCall) -> None:
+        self[call.id] = call.name
+        self.last[call.name] = call.id
 
 
 def decode_messages(body: Fields) -> tuple[Message, ...]:
     """The conversation. Raises: `InvalidRequest`."""
     if not body.has("messages"):
         raise InvalidRequest("messages is missing", field="messages")
-    names: dict[str, str] = {}
+    names = Names()
     messages = []
     for message in body.objects("messages"):
         role = message.get_string("role")
@@ -40,7 +53,8 @@ def decode_messages(body: Fields) -> tuple[Message, ...]:
                 f"{message.at('role')} is {shown(role)}; the roles are {', '.join(_ROLES)}", field=message.at("role")
             )
         for decoded in decode(message, names):
-            names.update((call.id, call.name) for call in decoded.calls)
+            for call in decoded.calls:
+                names.add(call)
             messages.append(decoded)
     if not messages:
         raise InvalidRequest("messages is empty; send at least one message", field="messages")
@@ -86,12 +100,8 @@ def _decode_tool(message: Fields, names: Names) -> Iterator[Message]:
 def _decode_function(message: Fields, names: Names) -> Iterator[Message]:
     """A result in the old way: it answers the last call of that name."""
     name = message.get_string("name", "a message with role function names the function that it answers for")
-    call_id = next((id for id, called in reversed(names.items()) if called == name), name)
-    yield Message("tool", (ToolResult(call_id, _seen(message), name),))
+    yield Message("tool", (ToolResult(names.last.get(name, name), _seen(message), name),))
 
-
-Names = dict[str, str]
-"""Of the tools, by the ids of their calls."""
 
 _ROLES: dict[str, Callable[[Fields, Names], Iterator[Message]]] = {
     "system": _decode_system,
@@ -240,8 +250,8 @@ def decode_tools(body: Fields) -> tuple[ToolSpec, ...]:
     if body.has("functions") and body.has("tools"):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
-        *(_decode_tool_spec(tool) for tool in body.objects("tools")),
-        *(_decode_function_spec(function) for function in body.objects("functions")),
+        *(_decode_tool_spec(tool) for tool in body.objects("tools", MAX_TOOLS)),
+        *(_decode_function_spec(function) for function in body.objects("functions", MAX_TOOLS)),
     )
 
 
@@ -332,7 +342,7 @@ def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
 def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
     mode = allowed.find_string("mode") or "auto"
-    names = [_decode_chosen(tool, tools) for tool in allowed.objects("tools")]
+    names = {_decode_chosen(tool, tools) for tool in allowed.objects("tools", MAX_TOOLS)}
     if not names:
         raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
     left = tuple(tool for tool in tools if tool.name in names)

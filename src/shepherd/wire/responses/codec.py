@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ContextFull, InvalidRequest, Message, OnFull, ReasoningLevel, Request
-from shepherd.wire.base import Decoded, Fields, Json, Range, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.shapes import EFFORTS
@@ -177,10 +177,10 @@ def message_of(text: str) -> Json:
 
 def _offers(fields: Fields, items: list[Fields]) -> Iterator[Fields]:
     """All tools: those of the body, and those that some clients put between the messages."""
-    yield from fields.objects("tools")
+    yield from fields.objects("tools", MAX_TOOLS)
     for item in items:
         if kind_of(item) in ("additional_tools", "tool_search_output"):
-            yield from item.objects("tools")
+            yield from item.objects("tools", MAX_TOOLS)
 
 
 _EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}

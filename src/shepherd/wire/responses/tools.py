@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
-from shepherd.wire.base import Fields, Json, shown, wrong
+from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ def decode_tools(offers: Iterable[Fields]) -> Toolbox:
     for offer in offers:
         for own, spec in _read(offer):
             found[own.namespace, own.name] = own, spec
+            check_count(len(found), "tools", MAX_TOOLS)
     specs: list[ToolSpec] = []
     owns: dict[str, Own] = {}
     names: dict[tuple[str | None, str], str] = {}
@@ -85,7 +86,7 @@ def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[Own, To
     kind = offer.find_string("type") or "function"
     if kind == "namespace" and namespace is None:
         name = offer.get_string("name")
-        for inner in offer.objects("tools"):
+        for inner in offer.objects("tools", MAX_TOOLS):
             yield from _read(inner, name)
     elif kind in ("function", "custom"):
         # Cursor sends the shape of chat completions, too: the same, one level deeper.
@@ -198,7 +199,7 @@ def _allowed(body: Fields, allowed: Fields, box: Toolbox) -> tuple[tuple[ToolSpe
     if not allowed.find_array("tools"):
         raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
     names: set[str] = set()
-    for tool in allowed.objects("tools"):
+    for tool in allowed.objects("tools", MAX_TOOLS):
         match tool.find_string("type"):
             case None | "function":
                 names.add(_chosen(tool, "function", box))

@@ -1,0 +1,141 @@
+"""Work that may end its process, done in a child; and verdicts about such work, kept in files.
+
+    run(command) ─▶ child ─▶ Ended(status, its last words)        keep(file, verdict) ─▶ … ─▶ kept(file)
+
+The native library answers much that is wrong with abort(), which no caller can catch. What has not been seen to work on
+this machine is therefore tried in a child first: the library itself (`selftest.py`), and each model (`trial.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+logger = logging.getLogger(__name__)
+
+HUNG = -int(getattr(signal, "SIGALRM", 14))
+"""The status of a child that was killed because it took too long."""
+POLL_S = 0.05
+"""Between two questions whether the child is still wanted."""
+LAST_WORDS = 2000
+"""Bytes from the end of what a child writes to standard error."""
+
+
+class Unwanted(Exception):
+    """The child was killed, since nothing waits for its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended."""
+
+    status: int
+    """Its exit status; negative: the signal that killed it; `HUNG`."""
+    answer: str
+    """All of its standard output."""
+    words: str
+    """The end of its standard error."""
+
+
+def run(
+    command: Sequence[str],
+    *,
+    timeout_s: float,
+    is_wanted: Callable[[], bool] = lambda: True,
+    variables: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run a command to its end, or kill it. Blocks.
+
+    variables: of its environment, besides ours. Its standard input stays open as long as this process lives; see
+    `end_with_parent`.
+
+    Raises: `Unwanted` as soon as `is_wanted` is false.
+    """
+    # Without the first, an assertion that fails starts a debugger, which takes seconds.
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", **(variables or {})}
+    deadline_s = time.monotonic() + timeout_s
+    with (
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as words,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=answer, stderr=words, env=environment) as child,
+    ):
+        try:
+            status = _end(child, deadline_s, is_wanted)
+        finally:
+            child.kill()
+        return Ended(status, _tail(answer), _tail(words, LAST_WORDS).strip())
+
+
+def died(status: int, timeout_s: float) -> str:
+    """What became of a child, as the end of a sentence in the plural: `crash (SIGABRT)`."""
+    if status == HUNG:
+        return f"hang for more than {timeout_s:.0f} s"
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"crash ({signal.Signals(-status).name})"
+        return f"crash (signal {-status})"
+    return f"fail (exit status {status})"
+
+
+def end_with_parent() -> None:
+    """In the child: end as soon as the parent has gone, however it went."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def kept(file: Path) -> dict[str, Any] | None:
+    """A verdict that was kept; None when there is none that can be read."""
+    try:
+        stored = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stored if isinstance(stored, dict) else None
+
+
+def keep(file: Path, verdict: Mapping[str, Any]) -> None:
+    """Keep a verdict, whole or not at all; a folder that cannot be written costs only the memory of it."""
+    name = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(verdict, stream)
+        Path(name).replace(file)
+    except OSError as error:
+        logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+
+
+def _end(child: subprocess.Popen[bytes], deadline_s: float, is_wanted: Callable[[], bool]) -> int:
+    while True:
+        try:
+            return child.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            if not is_wanted():
+                raise Unwanted from None
+            if time.monotonic() > deadline_s:
+                return HUNG
+
+
+def _tail(stream: IO[bytes], n_bytes: int | None = None) -> str:
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - n_bytes) if n_bytes is not None else 0)
+    return stream.read().decode("utf-8", "replace")

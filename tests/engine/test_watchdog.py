@@ -1,0 +1,241 @@
+"""A thread that gets nothing done while work waits is noticed, described and outlived; one that is slow is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shepherd.core import EngineDown
+from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
+from shepherd.engine.engine import Engine
+from shepherd.engine.fake import BYTES, FakeRuntime, Faults
+from shepherd.engine.ticket import Ticket
+from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
+from shepherd.engine.work import EngineOptions
+
+END = BYTES + 1
+STALL_S = 0.2
+PATIENCE_S = 60.0
+"""For what happens in any case, however busy the machine is."""
+
+
+def counting(tokens: Sequence[int]) -> int:
+    return END if len(tokens) % 40 == 0 else len(tokens) % BYTES
+
+
+@dataclass
+class Deaf(FakeRuntime):
+    """Its decodes, and whatever else is asked of it, wait for `free`, and nothing can interrupt them."""
+
+    free: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        self.entered.set()
+        self.free.wait()
+        return super().decode(batch)
+
+
+@dataclass
+class Spinning(FakeRuntime):
+    """Never has room for a batch: operations end, and nothing gets done."""
+
+    free: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        self.entered.set()
+        while not self.free.is_set():
+            self.save(0)
+        return super().decode(batch)
+
+
+def engine_on(runtime: FakeRuntime) -> Engine:
+    return Engine(runtime, options=EngineOptions(stall_s=STALL_S / FIRST_DECODE))
+
+
+def job(n: int = 20, text: int = 7) -> Job:
+    return Job(array("i", [text] * n), 3, spans=(Span(0, n, 0, 0, keep=True, label="user"),))
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not ready():  # noqa: ASYNC110 - another thread's state, which wakes no event loop
+            await asyncio.sleep(0.01)
+
+
+async def answer(ticket: Ticket) -> list[Any]:
+    return [step async for batch in ticket.batches() for step in batch]
+
+
+@pytest.mark.parametrize("kind", [Deaf, Spinning])
+async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_goes_on(
+    kind: type[Deaf | Spinning], caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = kind(counting, frozenset({END}))
+    engine = engine_on(runtime)
+    tickets = [engine.submit(job(20))]
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
+            asked = asyncio.create_task(engine.clear())
+            await asyncio.sleep(0)  # it has been asked
+            for ticket in tickets:
+                with pytest.raises(
+                    EngineDown, match=r"cache 'main' has got nothing done for \d+ s \(decoding \d+ tokens"
+                ):
+                    await asyncio.wait_for(answer(ticket), PATIENCE_S)
+            with pytest.raises(EngineDown, match="nothing done"):
+                await asyncio.wait_for(asked, PATIENCE_S)
+            with pytest.raises(EngineDown, match="nothing done"):
+                engine.submit(job())
+            with pytest.raises(EngineDown, match="nothing done"):
+                await engine.clear()
+            assert (engine.stats().stalls, engine.stats().quiet_s > 0) == (1, True)
+            runtime.free.set()
+            await until(lambda: engine.down is None)
+        records = [record.getMessage() for record in caplog.records]
+        assert len(records) == 2, "once when it stalls, once when it goes on"
+        assert "1 requests that wait for it end with an error" in records[0]
+        assert "running: prefill of 20 tokens, 20 to compute, 3 to generate; waiting: none" in records[0]
+        assert " step > " in records[0], "where the thread is"
+        assert "goes on" in records[1]
+    finally:
+        runtime.free.set()
+        await asyncio.to_thread(engine.close)
+
+
+async def test_what_is_said_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = Deaf(counting, frozenset({END}))
+    engine = engine_on(runtime)
+    caplog.set_level(logging.DEBUG)
+    try:
+        ticket = engine.submit(Job(array("i", list(b"a secret word")), 3))
+        with pytest.raises(EngineDown):
+            await asyncio.wait_for(answer(ticket), PATIENCE_S)
+        assert "nothing done" in caplog.text
+        assert "secret" not in caplog.text
+        assert str(list(b"secret"))[1:-1] not in caplog.text
+    finally:
+        runtime.free.set()
+        await asyncio.to_thread(engine.close)
+
+
+async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
+    runtime = FakeRuntime(counting, frozenset({END}), faults=Faults(gate=threading.Semaphore(0)))
+    engine = engine_on(runtime)
+    with pytest.raises(EngineDown):
+        await asyncio.wait_for(answer(engine.submit(job())), PATIENCE_S)
+    await until(lambda: engine.down is None)
+    runtime.faults.gate = None
+    async with asyncio.timeout(PATIENCE_S):
+        while True:  # a machine that is busy enough may stall once more
+            try:
+                assert isinstance((await answer(engine.submit(job())))[-1], Done)
+                break
+            except EngineDown:
+                await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(engine.close)
+
+
+async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_program(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runtime = Deaf(counting, frozenset({END}))
+    engine = Engine(runtime)  # which has not stalled yet by its own measure
+    ticket = engine.submit(job())
+    engine._work.pulse.begin("decoding", 0.0)
+    has_ended = await asyncio.wait_for(asyncio.to_thread(engine.close, 3600.0), PATIENCE_S)
+    assert not has_ended
+    assert not runtime.closed, "the thread may still use it"
+    assert "does not end and is left" in caplog.text
+    runtime.free.set()
+    await asyncio.wait_for(answer(ticket), PATIENCE_S)
+
+
+async def test_an_engine_that_broke_says_that_it_is_down() -> None:
+    runtime = FakeRuntime(counting, frozenset({END}), faults=Faults(crash_at=3))
+    engine = Engine(runtime)
+    with pytest.raises(EngineDown, match="broke"):
+        await asyncio.wait_for(answer(engine.submit(job())), PATIENCE_S)
+    assert engine.down is not None
+    assert "broke" in engine.down
+    await asyncio.to_thread(engine.close)
+
+
+def test_what_a_decode_may_take_follows_what_its_tokens_took() -> None:
+    pulse = Pulse()
+    pulse.begin("decoding the first batch", None)
+    assert pulse.allowed_s(60) == 60 * FIRST_DECODE
+    pulse.begin("decoding 512 tokens", 10.0)
+    assert pulse.allowed_s(60) == 10 * SLACK
+    pulse.begin("decoding 1 token", 0.1)
+    assert pulse.allowed_s(60) == 60
+
+
+def test_where_a_thread_is_says_functions_and_no_values() -> None:
+    free, inside = threading.Event(), threading.Event()
+
+    def waits_here(secret: str) -> None:
+        inside.set()
+        free.wait()
+
+    thread = threading.Thread(target=waits_here, args=("secret",))
+    thread.start()
+    assert inside.wait(PATIENCE_S)
+    told = where(thread)
+    free.set()
+    thread.join()
+    assert "test_watchdog.py" in told
+    assert " waits_here" in told
+    assert "secret" not in told
+    assert where(thread) == "nowhere"
+
+
+class Looks:
+    """A watchdog whose looks are counted."""
+
+    def __init__(self, n_most: int, *, beats: bool) -> None:
+        self.n, self.n_most, self.beats = 0, n_most, beats
+        self.done = threading.Event()
+        self.events: list[str] = []
+        self.pulse = Pulse()
+        self.watchdog = Watchdog(
+            self.pulse,
+            name="test",
+            stall_s=0.02,
+            has_work=self.has_work,
+            on_stall=lambda s: self.events.append("stall"),
+            on_recovery=lambda s: self.events.append("recovery"),
+        )
+
+    def has_work(self) -> bool:
+        self.n += 1
+        if self.beats:
+            self.pulse.beat()
+        if self.n == self.n_most:
+            self.done.set()
+        return self.n < self.n_most
+
+
+def test_slow_progress_is_progress() -> None:
+    looks = Looks(20, beats=True)
+    looks.watchdog.wake()
+    assert looks.done.wait(PATIENCE_S)
+    looks.watchdog.close()
+    assert looks.events == []
+
+
+def test_a_stall_is_told_once() -> None:
+    looks = Looks(20, beats=False)
+    looks.watchdog.wake()
+    assert looks.done.wait(PATIENCE_S)
+    looks.watchdog.close()
+    assert looks.events == ["stall"]
