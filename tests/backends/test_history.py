@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Mapping
+import tracemalloc
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.history import Answers, Begun, Days, Prompts, Tools, spliced
+from shepherd.backends.history import Answers, Begun, Days, Prompts, Tools, spliced, weight
 from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import TOOLS, Piece, Prompt, Stretch, Template, detect, render
 from shepherd.dialects.replay import OWN, Said
@@ -107,7 +109,8 @@ def test_everything_that_is_said_tells_conversations_apart() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_the_longest_unused_goes_first() -> None:
-    answers = Answers(limit_chars=25)
+    size = weight(spoken(Message.assistant("x"), "1234567890").pieces, "1234567890")
+    answers = Answers(limit_bytes=2 * size)
     for name in "abc":
         answers.remember(request(Message.user(name)), spoken(Message.assistant("x"), "1234567890"))
     assert answers.find((Message.user("a"), Message.assistant("x"))) == {}
@@ -116,6 +119,52 @@ def test_what_is_remembered_is_bounded_and_the_longest_unused_goes_first() -> No
     answers.remember(request(Message.user("d")), spoken(Message.assistant("x"), "1234567890"))
     assert answers.find((Message.user("b"), Message.assistant("x"))) == {}
     assert answers.find((Message.user("c"), Message.assistant("x"))), "the same again takes no more room"
+
+
+def short_answers() -> Answers:
+    answers = Answers(limit_bytes=LIMIT_BYTES)
+    for n in range(5_000):
+        answers.remember(request(Message.user(str(n))), spoken(Message.assistant(f"It is {n}."), f"It is {n}."))
+    return answers
+
+
+def short_prompts() -> Prompts:
+    prompts = Prompts(limit_bytes=LIMIT_BYTES)
+    for n in range(5_000):
+        pieces = (Piece("<|user|>", None), Piece(f"What is {n}?", 0), Piece("<|end|>", None))
+        size = sum(len(piece.text) for piece in pieces)
+        prompts.going_on(request(Message.user(str(n))), Prompt(pieces, "", (), (Stretch(0, size, 0),)))
+    return prompts
+
+
+def long_prompts() -> Prompts:
+    """Of many messages, in letters that take four bytes each."""
+    prompts = Prompts(limit_bytes=LIMIT_BYTES)
+    for n in range(50):
+        text = f"{n} " + "\U0001f411" * 1000
+        messages = [Message.user(text)] * 10
+        pieces = tuple(Piece(f"{text} {at}", at) for at in range(10))
+        stretches = tuple(Stretch(at * 1000, at * 1000 + 1000, at) for at in range(10))
+        prompts.going_on(request(*messages), Prompt(pieces, "", (), stretches))
+    return prompts
+
+
+LIMIT_BYTES = 500_000
+
+
+@pytest.mark.parametrize("fill", [short_answers, short_prompts, long_prompts])
+def test_what_is_remembered_takes_no_more_memory_than_its_limit_however_short_it_is(
+    fill: Callable[[], Answers | Prompts],
+) -> None:
+    tracemalloc.start()
+    try:
+        kept = fill()
+        gc.collect()
+        n_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    del kept
+    assert 0.3 * LIMIT_BYTES < n_bytes < 1.3 * LIMIT_BYTES
 
 
 # -- days ------------------------------------------------------------------------------------------------------------

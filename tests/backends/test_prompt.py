@@ -1,5 +1,7 @@
 """Prompts to tokens: control tokens from markup only, and histories that come back as the very tokens generated."""
 
+import gc
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -154,13 +156,6 @@ def test_a_generation_that_ends_inside_a_character_is_not_remembered_wrongly() -
     assert list(encoder.encode([Piece("\ufffd", 0)]).tokens) == list("\ufffd".encode())
 
 
-def test_memory_is_bounded() -> None:
-    encoder = Encoder(vocabulary(), TEMPLATE, remember_chars=100)
-    for n in range(100):
-        encoder.encode([Piece(f"chunk {n} " * 3, 0)])
-    assert encoder._chunks._held <= 100
-
-
 def test_the_text_behind_the_last_protocol_token_is_what_generation_continues() -> None:
     encoder = Encoder(vocabulary(), TEMPLATE)
     assert encoder.encode([Piece("<|im_start|>a", None), Piece("b", 0)]).tail == "ab"
@@ -209,3 +204,18 @@ def test_on_the_embedded_model_the_tokens_spell_the_prompt(weights: Weights, tex
     assert spelled == "".join(piece.text for piece in pieces).encode("utf-8", "replace").decode()
     ends = [special.id for special in weights.specials if special.text == "<|im_end|>"]
     assert [token for token in tokens if token in ends] == ends
+
+
+@pytest.mark.parametrize("text", ["word {}", "word {}" + "\U0001f411" * 300], ids=["short", "long"])
+def test_what_is_remembered_of_tokenising_takes_no_more_memory_than_its_limit(text: str) -> None:
+    limit_bytes = 500_000
+    encoder = Encoder(vocabulary(), TEMPLATE, remember_bytes=limit_bytes)
+    tracemalloc.start()
+    try:
+        for n in range(5_000):
+            encoder.encode([Piece(text.format(n), 0)])
+        gc.collect()
+        n_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.3 * limit_bytes < n_bytes < 1.3 * limit_bytes

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,17 @@ from shepherd.dialects import Piece, Prompt, Stretch
 from shepherd.dialects.replay import Said, joined, meaning, spelled
 
 V = TypeVar("V")
+
+ENTRY_BYTES = 400
+"""What an entry takes besides the texts of its value: its key, its links, and the objects around the texts."""
+PIECE_BYTES = 120
+"""What a piece of a prompt takes besides its text: itself, and its part of the stretches."""
+
+
+def weight(pieces: Sequence[Piece], *texts: str) -> int:
+    """Bytes of memory that an entry with these pieces and texts takes, about."""
+    held = sum(sys.getsizeof(text) for text in texts)
+    return ENTRY_BYTES + held + sum(sys.getsizeof(piece.text) + PIECE_BYTES for piece in pieces)
 
 
 class Recent(Generic[V]):
@@ -74,18 +86,19 @@ class Recent(Generic[V]):
 class Answers:
     """The answers of late, each as the model wrote it. Safe from several threads."""
 
-    def __init__(self, limit_chars: int = 8_000_000) -> None:
-        self._by_calls = Recent[Said](limit_chars)
-        self._by_stage = Recent[Said](limit_chars)
+    def __init__(self, limit_bytes: int = 8_000_000) -> None:
+        self._by_calls = Recent[Said](limit_bytes)
+        self._by_stage = Recent[Said](limit_bytes)
 
     def remember(self, request: Request, answer: Said) -> None:
         """Remember the answer to the request."""
         calls = answer.message.calls
         written = spelled(answer.pieces)
+        n_bytes = weight(answer.pieces, written)
         # An id that the model wrote is one that anybody may know: such a call is its conversation's alone.
         if calls and not any(call.id in written for call in calls):
-            self._by_calls.keep(by_calls(calls), answer, answer.size)
-        self._by_stage.keep(stages((*request.messages, answer.message))[-1], answer, answer.size)
+            self._by_calls.keep(by_calls(calls), answer, n_bytes)
+        self._by_stage.keep(stages((*request.messages, answer.message))[-1], answer, n_bytes)
 
     def clear(self) -> None:
         """Forget them all."""
@@ -134,8 +147,8 @@ class Prompts:
     before the tool loop that came last. What a model has read once it reads again.
     """
 
-    def __init__(self, limit_chars: int = 8_000_000) -> None:
-        self._begun = Recent[Begun](limit_chars)
+    def __init__(self, limit_bytes: int = 8_000_000) -> None:
+        self._begun = Recent[Begun](limit_bytes)
 
     def clear(self) -> None:
         """Forget them all."""
@@ -160,7 +173,7 @@ class Prompts:
         if messages[-1].role != "assistant":  # one that shall be gone on with has no end yet
             stop = prompt.stretches[-1].stop
             kept = Begun(before(prompt.pieces, stop), prompt.stretches)
-            self._begun.keep(seen[-1], kept, stop)
+            self._begun.keep(seen[-1], kept, weight(kept.pieces))
         return prompt
 
 

@@ -15,16 +15,19 @@ back is turned into the very tokens that are in the KV cache, not into the token
 from __future__ import annotations
 
 import re
-import threading
+import sys
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shepherd.backends.history import Recent
 from shepherd.dialects import Piece
 from shepherd.dialects.replay import OWN, joined
 from shepherd.engine.base import Special, Vocabulary
+
+CHUNK_BYTES = 150
+"""What a remembered chunk takes besides its text and its tokens: its links, and what is noted with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,12 @@ class Encoded:
 class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
-    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_chars: int = 32_000_000) -> None:
+    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_bytes: int = 16_000_000) -> None:
         """`markup` is the chat template's source and all that the model's dialect knows: a user-defined token that
         stands in it belongs to the protocol.
 
-        `remember_chars` bounds the remembered chunks, in characters of text (their tokens take about twice that in
-        bytes).
+        `remember_bytes` bounds the memory for remembered chunks: twenty conversations of 100,000 tokens. One that is
+        forgotten is tokenised again, which takes tenths of a second.
         """
         self._vocabulary = vocabulary
         # Runs of blanks are user-defined tokens in some vocabularies, and stand in many a template: they forge nothing.
@@ -62,7 +65,7 @@ class Encoder:
         # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
         matching = [s.text for s in protocol if not s.control]
         self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
-        self._chunks = _Remembered(remember_chars)
+        self._chunks: Recent[array[int]] = Recent(remember_bytes)
 
     def find_token(self, text: str) -> int | None:
         """The protocol's token of this text; None when this vocabulary spells it in several."""
@@ -136,7 +139,7 @@ class Encoder:
         except UnicodeDecodeError:  # a cut-off character: no history will ever spell it
             return
         if raw and not self._forgeable.search(whole):
-            self._chunks.put(whole, tokens)
+            self._chunks.keep(whole, tokens, _weight(whole, tokens))
 
     def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
         """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
@@ -186,7 +189,7 @@ class Encoder:
             yield text, start, end
 
     def _chunk(self, text: str) -> array[int]:
-        known = self._chunks.get(text)
+        known = self._chunks.find(text)
         if known is None:
             known = array("i")
             start = 0
@@ -196,32 +199,10 @@ class Encoder:
                 known.extend(self._vocabulary.tokenize(text[start:middle]))
                 start = middle
             known.extend(self._vocabulary.tokenize(text[start:]))
-            self._chunks.put(text, known)
+            self._chunks.keep(text, known, _weight(text, known))
         return known
 
 
-class _Remembered:
-    """Chunks by text, the least recently used forgotten first."""
-
-    def __init__(self, limit_chars: int) -> None:
-        self._limit = limit_chars
-        self._held = 0
-        self._entries: OrderedDict[str, array[int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, text: str) -> array[int] | None:
-        with self._lock:
-            tokens = self._entries.get(text)
-            if tokens is not None:
-                self._entries.move_to_end(text)
-            return tokens
-
-    def put(self, text: str, tokens: array[int]) -> None:
-        with self._lock:
-            if text not in self._entries:
-                self._held += len(text)
-            self._entries[text] = tokens
-            self._entries.move_to_end(text)
-            while self._held > self._limit:
-                forgotten, _ = self._entries.popitem(last=False)
-                self._held -= len(forgotten)
+def _weight(text: str, tokens: array[int]) -> int:
+    """Bytes of memory that a remembered chunk takes, about."""
+    return CHUNK_BYTES + sys.getsizeof(text) + sys.getsizeof(tokens)

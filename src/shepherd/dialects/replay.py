@@ -46,11 +46,6 @@ class Said:
     known: dict[tuple[str, ...], int | None] = field(default_factory=dict, compare=False, repr=False)
     """Where it ends in a rendering of late: a tool loop renders it again and again."""
 
-    @property
-    def size(self) -> int:
-        """Characters that it holds."""
-        return sum(len(piece.text) for piece in self.pieces)
-
 
 def said(
     prompt: Prompt, written: Sequence[Piece], message: Message, dialect: Dialect, tools: Sequence[ToolSpec] = ()
