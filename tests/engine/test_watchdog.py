@@ -8,14 +8,16 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shepherd.core import EngineDown
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.fake import BYTES, FakeRuntime, Faults
+from shepherd.engine.pool import Tiers
 from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
 from shepherd.engine.work import EngineOptions
@@ -158,6 +160,22 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     assert "does not end and is left" in caplog.text
     runtime.free.set()
     await asyncio.wait_for(answer(ticket), PATIENCE_S)
+
+
+async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
+    allowed: list[float] = []
+
+    class Saving(FakeRuntime):
+        def save(self, seq: int, *, partial: bool = False) -> bytes:
+            allowed.append(engine._work.pulse.allowed_s(CLOSE_S))
+            return super().save(seq, partial=partial)
+
+    tiers = Tiers(folder=tmp_path, disk_bytes=1 << 20)
+    engine = Engine(Saving(counting, frozenset({END})), options=EngineOptions(tiers=tiers))
+    await asyncio.wait_for(answer(engine.submit(job(50))), PATIENCE_S)
+    assert await asyncio.to_thread(engine.close)
+    assert min(allowed) == CLOSE_S * FIRST_DECODE
+    assert list(tmp_path.glob("*.kv"))
 
 
 async def test_an_engine_that_broke_says_that_it_is_down() -> None:

@@ -284,8 +284,9 @@ class Engine:
                     work.admit()  # whoever waited for the last one
                 self._publish()
             work.end_all()
+            work.pulse.begin("saving conversations to disk", None)
             while work.pool.save_one():
-                pass
+                work.pulse.beat()
             reason = "the engine was stopped"
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)

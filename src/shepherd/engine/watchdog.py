@@ -21,7 +21,7 @@ from types import FrameType
 STALL_S = 60.0
 """Without progress, until a cache counts as stalled. Far above any decode of a model that fits the machine."""
 FIRST_DECODE = 10.0
-"""Times as long for the first decodes, which bring the weights into memory, and whose pace is not known."""
+"""Times as long for what has no measured pace: the first decodes, which bring the weights into memory, and saving."""
 SLACK = 20.0
 """Times as long as a decode of so many tokens takes at the measured pace, where that is more."""
 STEP_S = 0.25
@@ -39,7 +39,7 @@ class Pulse:
         self.doing = "waiting for requests"
         """For a person: the operation under way. Numbers only, never what a request says."""
         self.expected_s: float | None = 0.0
-        """What the operation takes at the measured pace; None = there is no measure yet."""
+        """What the operation takes at the measured pace; None = there is no measure."""
 
     def begin(self, doing: str, expected_s: float | None = 0.0) -> None:
         """An operation begins."""
