@@ -144,6 +144,7 @@ def test_long_arguments_go_with_the_answer_that_calls(db: apsw.Connection, path:
 def test_a_message_that_was_given_up_is_not_stored_again(db: apsw.Connection, path: Path) -> None:
     histories = list(conversations(12, n_chars=500))
     ids = [stored(db, history) for history in histories]
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     given_up(db, path, retention.size_bytes(db, path) * 9 // 10)
     assert ("assistant", "place") in kinds(db)
     assert [stored(db, history) for history in histories] == ids
@@ -232,6 +233,15 @@ def test_the_log_counts(db: apsw.Connection, path: Path) -> None:
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     assert retention.size_bytes(db, path) == before - log
     assert retention.size_bytes(schema.open_file(":memory:"), ":memory:") > 0
+
+
+def test_a_log_that_is_too_long_counts_for_its_proper_length_only(db: apsw.Connection, path: Path) -> None:
+    stored(db, [Entry("user", text(200_000, 1))])
+    log, proper = Path(f"{path}-wal").stat().st_size, retention.log_pages(MIB) * 4096
+    assert log > proper
+    assert retention.weight_bytes(db, path, MIB) == retention.size_bytes(db, path) - log + proper
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert retention.weight_bytes(db, path, MIB) == retention.size_bytes(db, path)
 
 
 @pytest.mark.parametrize(("limit", "pages"), [(0, 8), (MIB, 8), (20 * MIB, 160), (10 * 2**30, 1000)])

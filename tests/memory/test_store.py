@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import apsw
@@ -341,6 +342,39 @@ def test_a_small_limit_is_kept_while_far_more_is_said(tmp_path: Path) -> None:
         assert fact.value == "blue"
         assert stats.pruned or stats.messages < len(history)
         assert store.check(deep=True) == []
+
+
+@contextmanager
+def an_old_state_being_read(path: Path) -> Iterator[None]:
+    """For the length of the block the log cannot be emptied, and every page that is written makes it longer."""
+    with closing(open_file(path, readonly=True)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM message").fetchall()
+        yield
+
+
+def test_a_log_that_a_reader_keeps_long_is_no_reason_to_give_anything_up(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    with MemoryStore(path, max_size_bytes=2**20) as store:
+        store.archive(talk(0))
+        with an_old_state_being_read(path):
+            for n in range(1, 100):
+                store.archive(talk(n))
+            assert store.stats().log_bytes > 2 * 2**20, "the log alone is above the limit"
+        assert store.stats().messages == 200
+        assert store.stats().pruned == 0
+
+
+def test_a_full_memory_gives_up_no_more_than_it_must_while_somebody_reads(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    with MemoryStore(path, max_size_bytes=2**19) as store:
+        for n in range(150):
+            store.archive([Entry("user", f"question {n} " + "word " * 400), Entry("assistant", f"answer {n}")])
+        n_kept = store.stats().messages
+        with an_old_state_being_read(path):
+            for n in range(150, 180):
+                store.archive([Entry("user", f"question {n} " + "word " * 400), Entry("assistant", f"answer {n}")])
+        assert store.stats().messages >= 0.8 * n_kept
 
 
 def test_a_limit_too_small_for_an_empty_memory_is_refused(tmp_path: Path) -> None:

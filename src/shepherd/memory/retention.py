@@ -62,13 +62,27 @@ class Pruned:
 
 
 def size_bytes(connection: apsw.Connection, path: Path | str) -> int:
-    """What counts against the limit: the pages in use, and the log beside the file."""
+    """What the memory takes: the pages in use, and the log beside the file."""
+    return sum(_sizes(connection, path))
+
+
+def _sizes(connection: apsw.Connection, path: Path | str) -> tuple[int, int]:
     pages = _number(connection, "page_count") - _number(connection, "freelist_count")
     try:
         log = os.stat(f"{os.fspath(path)}-wal").st_size
     except FileNotFoundError:
         log = 0
-    return pages * _number(connection, "page_size") + log
+    return pages * _number(connection, "page_size"), log
+
+
+def weight_bytes(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> int:
+    """What is held against the limit before anything is given up: the log for its proper length only.
+
+    A reader of an old state keeps the log long, and whatever is given up then makes it longer: were all of it held
+    against the limit, the whole archive would go for one reader.
+    """
+    pages, log = _sizes(connection, path)
+    return pages + min(log, log_pages(limit_bytes) * _number(connection, "page_size"))
 
 
 def log_pages(limit_bytes: int) -> int:
@@ -88,14 +102,14 @@ def is_over(size_bytes: int, limit_bytes: int) -> bool:
 
 def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> Pruned:
     """Give up a little, if it `is_due`. In a transaction; the room is there once that is committed and checkpointed."""
-    size = size_bytes(connection, path)
+    size = weight_bytes(connection, path, limit_bytes)
     if not is_due(size, limit_bytes):
         return Pruned()
     n = _give_up(connection, size, limit_bytes)
     for lane in dict.fromkeys(lanes.LANES.values()):
         _compact(connection, lane)
     connection.execute(f"PRAGMA incremental_vacuum({_number(connection, 'freelist_count')})").fetchall()
-    return Pruned(n, max(0, size - size_bytes(connection, path)))
+    return Pruned(n, max(0, size - weight_bytes(connection, path, limit_bytes)))
 
 
 def _give_up(connection: apsw.Connection, size: int, limit_bytes: int) -> int:

@@ -62,7 +62,7 @@ class Upkeep:
         page_size = connection.pragma("page_size")
         assert isinstance(page_size, int)
         connection.execute(f"PRAGMA journal_size_limit = {self.log_pages * page_size}").fetchall()
-        self._size = retention.size_bytes(connection, self.path)
+        self._size = self._weight(connection)
 
     def _logged(self, _connection: apsw.Connection, _schema: str, n_pages: int) -> int:
         self._n_logged, self._has_grown, self._busy_at = n_pages, True, time.monotonic()
@@ -77,12 +77,12 @@ class Upkeep:
         if self._size + 2 * self._n_logged * FRAME_BYTES <= self.limit_bytes:  # they are in the log and in the file
             return
         self._empty_log(connection)
-        size = retention.size_bytes(connection, self.path)
+        size = self._weight(connection)
         stop_at = time.monotonic() + (SETTLE_S if self._size > self.limit_bytes else BUSY_MS / 1000)
         while size > max(self.limit_bytes, self._size) and time.monotonic() < stop_at:
             if not self.step(connection, self.limit_bytes).n_messages:
                 break
-            size = retention.size_bytes(connection, self.path)
+            size = self._weight(connection)
         if self.path.stat().st_size > self.limit_bytes:  # the free pages in it are room, but not for others
             connection.execute("PRAGMA incremental_vacuum").fetchall()
             self._empty_log(connection)
@@ -101,7 +101,7 @@ class Upkeep:
             return RETRY_S if self.must_empty_log else None
         if waited:
             return None  # `settle` has done what cannot wait
-        self._size = size = retention.size_bytes(connection, self.path)
+        self._size = size = self._weight(connection)
         is_over = retention.is_over(size, self.limit_bytes)
         if not is_over and (quiet_s := time.monotonic() - self._busy_at) < QUIET_S:
             return QUIET_S - quiet_s
@@ -114,7 +114,7 @@ class Upkeep:
 
     def step(self, connection: apsw.Connection, limit_bytes: int) -> Pruned:
         """Give up a little, if there is more than a limit allows; outside of any transaction."""
-        size, busy_at = retention.size_bytes(connection, self.path), self._busy_at
+        size, busy_at = retention.weight_bytes(connection, self.path, limit_bytes), self._busy_at
         if not retention.is_due(size, limit_bytes):
             return Pruned()
         self._empty_log(connection)  # it counts, and what is in it may be old states of the same pages
@@ -123,7 +123,10 @@ class Upkeep:
         connection.execute("COMMIT")
         self._empty_log(connection)  # or what makes room takes room
         self._busy_at = busy_at
-        return Pruned(done.n_messages, max(0, size - retention.size_bytes(connection, self.path)))
+        return Pruned(done.n_messages, max(0, size - retention.weight_bytes(connection, self.path, limit_bytes)))
+
+    def _weight(self, connection: apsw.Connection) -> int:
+        return retention.weight_bytes(connection, self.path, self.limit_bytes)
 
     def _empty_log(self, connection: apsw.Connection) -> None:
         """Bring the log into the file and cut it off; if somebody reads an old state, that is for the next time."""
