@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from typing import Protocol
 
 from shepherd.agent.saved import Quoted
 from shepherd.backends.base import Backend
-from shepherd.backends.history import Recent
+from shepherd.backends.history import ENTRY_BYTES, Recent
 from shepherd.backends.turns import is_input
 from shepherd.backends.window import Holding, Window
 from shepherd.core import (
@@ -53,8 +54,8 @@ READS_MEMORY = frozenset({"search_memory", "get_fact"})
 BUDGET_TOKENS, BUDGET_SHARE = 512, 10
 """What is recalled for one message: at most so many tokens, and one part in so many of the context."""
 PROFILE_TOKENS = 256
-BLOCKS = 10_000
-"""Questions of late for which it is remembered what was recalled."""
+BLOCKS_BYTES = 4_000_000
+"""For what was recalled for the questions of late: thousands of them."""
 
 
 class Counting(Backend, Protocol):
@@ -123,7 +124,7 @@ class Remembering:
     def __init__(self, backend: Counting, shelf: Shelf) -> None:
         self._backend = backend
         self._shelf = shelf
-        self._blocks = Recent[Block](BLOCKS)
+        self._blocks = Recent[Block](BLOCKS_BYTES)
         """What was recalled, by the name of the history it was recalled for."""
         self._histories = Histories()
 
@@ -192,7 +193,10 @@ class Remembering:
         _, chains = self._histories.of(request)
         for at, quote in quotes.items():
             if at < len(chains):
-                self._blocks.keep(chains[at], Block(quote.text, quote.ids))
+                self._keep(chains[at], Block(quote.text, quote.ids))
+
+    def _keep(self, chain: bytes, block: Block) -> None:
+        self._blocks.keep(chain, block, ENTRY_BYTES + sys.getsizeof(block.text))
 
     @property
     def _holding(self) -> Holding:
@@ -270,7 +274,7 @@ class Remembering:
             previous = history[asked[-2]].body if len(asked) > 1 else ""
             block = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, blocks)
             blocks[newest] = block
-            self._blocks.keep(chains[newest], block)
+            self._keep(chains[newest], block)
         return _with_blocks(request.messages, blocks)
 
     def _recall(
