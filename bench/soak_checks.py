@@ -16,14 +16,15 @@ import random
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import httpx2 as httpx
-from soak_surfaces import Answer, Ask, Hang, Malformed, Turn, alone, ask
+from soak_server import KEPT_EVICT
+from soak_surfaces import Answer, Ask, Hang, Malformed, alone, ask
 
 Kind = Literal["hang", "wrong", "lost", "broken", "refused"]
 """No progress; another answer than a cold server's; not in the archive; not the protocol's shape; a status that nothing
@@ -33,6 +34,8 @@ NEAR = 0.05
 """Of two tokens' logarithms of probability: nearer ones may change places. Other batches sum in another order, and the
 cells of the KV cache are f16; the tests of the engine (tests/engine/test_matrix.py) bound what that does to 0.02
 standard deviations of the logits, which are about 2.5 in this model."""
+FULL = 0.75
+"""Of its limit, a memory that gives up messages is larger: it begins at nine tenths, a little at a time."""
 TOP = 20
 """Alternatives that are looked at; the most that the protocol has."""
 SPECIAL = re.compile(r"<[^<>]+>")
@@ -235,7 +238,7 @@ class Message:
     role: Literal["user", "assistant"]
     text: str
     may_leave: bool = False
-    """Its conversation was evicted from: it may be given up before others are."""
+    """Its conversation may have been evicted from: it may be given up before others are."""
 
 
 class Said:
@@ -250,15 +253,10 @@ class Said:
         if asked.user is None:
             return
         kept = self._by_user[asked.user]
-        kept.append(Message("user", asked.question, answer.evicted))
+        may_leave = asked.model == KEPT_EVICT  # not every protocol tells that something has left
+        kept.append(Message("user", asked.question, may_leave))
         if answer.text and not answer.calls:
-            kept.append(Message("assistant", answer.text, answer.evicted))
-
-    def evicted(self, user: str, turns: Iterable[Turn]) -> None:
-        """Turns of this conversation have left the context: from now on the memory may give them up first."""
-        texts = {turn.text for turn in turns}
-        kept = self._by_user[user]
-        kept[:] = [replace(message, may_leave=True) if message.text in texts else message for message in kept]
+            kept.append(Message("assistant", answer.text, may_leave))
 
     def forget(self, user: str) -> None:
         """All that a user has said is to be gone."""
@@ -300,6 +298,16 @@ def bodies_of(path: Path) -> dict[str, set[str]]:
     return found
 
 
+def has_given_up(path: Path, limit_bytes: int) -> bool:
+    """Whether a memory is at its limit: it has given up texts or messages, and no more than it must."""
+    if not path.exists() or path.stat().st_size < FULL * limit_bytes:
+        return False
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        ((n_pruned,),) = connection.execute("SELECT count(*) FROM message WHERE state = 2")
+        ((n_gone,),) = connection.execute("SELECT value FROM about WHERE name = 'gone'")
+    return bool(n_pruned or n_gone)
+
+
 def check_memory(said: Said, files: Mapping[str, Path], limit_bytes: int, findings: Findings) -> dict[str, Any]:
     """Look for all that was acknowledged; what was looked at, by user. Once the server has ended."""
     looked = {}
@@ -307,7 +315,7 @@ def check_memory(said: Said, files: Mapping[str, Path], limit_bytes: int, findin
         path = files[user]
         bodies = bodies_of(path)
         size = path.stat().st_size if path.exists() else 0
-        is_full = size > 0.85 * limit_bytes
+        is_full = has_given_up(path, limit_bytes)
         for message in said.missing(user, bodies, is_full=is_full):
             findings.add("lost", f"{user}'s {message.role} message is not in the archive", text=message.text)
         for text in said.risen(user, bodies):

@@ -218,8 +218,6 @@ class Stage:
             if asked.surface not in ("ollama", "generate"):  # which do not say what was cached
                 self.tokens["prompt"] += answer.n_prompt
                 self.tokens["cached"] += answer.n_cached
-            if answer.evicted and asked.user:
-                self.said.evicted(asked.user, asked.turns)
             if asked.user and self.memory:
                 self.said.acknowledge(asked, answer)
             if self._colds is not None:

@@ -168,27 +168,29 @@ async def test_what_had_less_in_view_is_not_compared_and_a_full_queue_is_passed_
 # -- what is lost ------------------------------------------------------------------------------------------------------
 
 
-def remembered(path: Path, bodies: list[tuple[str, str]]) -> Path:
+def remembered(path: Path, bodies: list[tuple[str, str]], n_gone: int = 0) -> Path:
     """A memory's file with these messages, as far as a stranger looks at it."""
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE message(id INTEGER PRIMARY KEY, role TEXT, body TEXT)")
-        connection.executemany("INSERT INTO message(role, body) VALUES(?, ?)", bodies)
+        connection.execute("CREATE TABLE message(id INTEGER PRIMARY KEY, role TEXT, body TEXT, state INTEGER)")
+        connection.executemany("INSERT INTO message(role, body, state) VALUES(?, ?, 0)", bodies)
+        connection.execute("CREATE TABLE about(name TEXT, value ANY)")
+        connection.execute("INSERT INTO about VALUES('gone', ?)", (n_gone,))
     connection.close()
     return path
 
 
-def spoken(said: Said, n: int) -> list[tuple[str, str]]:
+def spoken(said: Said, n: int, model: str = "soak-kept") -> list[tuple[str, str]]:
     """So many questions of Ann's, all answered; what her memory has to hold."""
     kept = []
     for at in range(n):
         said.acknowledge(
-            Ask("chat", "lamb", (Turn("user", f"Question {at}?"),), user="ann"), Answer(200, f"Answer {at}.")
+            Ask("chat", model, (Turn("user", f"Question {at}?"),), user="ann"), Answer(200, f"Answer {at}.")
         )
         kept += [("user", f"Question {at}?"), ("assistant", f"Answer {at}.")]
     return kept
 
 
-def lost(said: Said, path: Path, limit_bytes: int) -> list[str]:
+def lost(said: Said, path: Path, limit_bytes: int = 100) -> list[str]:
     findings = Findings()
     check_memory(said, {"ann": path}, limit_bytes, findings)
     return [finding["text"] for finding in findings.told]
@@ -197,26 +199,28 @@ def lost(said: Said, path: Path, limit_bytes: int) -> list[str]:
 def test_a_lost_message_is_noticed(tmp_path: Path) -> None:
     said = Said()
     kept = spoken(said, 9)
-    assert lost(said, remembered(tmp_path / "whole", kept), 10**9) == []
-    assert lost(said, remembered(tmp_path / "part", kept[:4] + kept[5:]), 10**9) == ["Question 2?"]
-    assert len(lost(said, tmp_path / "none", 10**9)) == 18
+    assert lost(said, remembered(tmp_path / "whole", kept)) == []
+    assert lost(said, remembered(tmp_path / "part", kept[:4] + kept[5:])) == ["Question 2?"]
+    assert lost(said, remembered(tmp_path / "small", kept[2:], n_gone=2), 10**9) == ["Question 0?", "Answer 0."]
+    assert len(lost(said, tmp_path / "none")) == 18
 
 
 def test_a_full_memory_may_give_up_its_oldest_messages_only(tmp_path: Path) -> None:
     said = Said()
     kept = spoken(said, 20)
-    assert lost(said, remembered(tmp_path / "old gone", kept[20:]), 100) == []
-    assert lost(said, remembered(tmp_path / "new gone", kept[:30] + kept[31:]), 100) == ["Question 15?"]
-    said.evicted("ann", [Turn("user", "Question 15?")])
-    assert lost(said, tmp_path / "new gone", 100) == []
+    assert lost(said, remembered(tmp_path / "old gone", kept[20:], n_gone=20)) == []
+    assert lost(said, remembered(tmp_path / "new gone", kept[:30] + kept[31:], n_gone=1)) == ["Question 15?"]
+    evicting = Said()
+    spoken(evicting, 20, "soak-kept-evict")
+    assert lost(evicting, tmp_path / "new gone") == []
 
 
 def test_what_was_forgotten_must_not_come_back(tmp_path: Path) -> None:
     said = Said()
     kept = spoken(said, 2)
     said.forget("ann")
-    assert lost(said, remembered(tmp_path / "gone", []), 10**9) == []
-    assert lost(said, remembered(tmp_path / "there", kept), 10**9) == ["Question 0?", "Question 1?"]
+    assert lost(said, remembered(tmp_path / "gone", [])) == []
+    assert lost(said, remembered(tmp_path / "there", kept)) == ["Question 0?", "Question 1?"]
 
 
 # -- what hangs or is broken -------------------------------------------------------------------------------------------
