@@ -10,7 +10,6 @@ where both servers had the same prompt, by its tokens: recall and evictions give
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 import re
@@ -327,7 +326,3 @@ def check_memory(said: Said, files: Mapping[str, Path], limit_bytes: int, findin
             "at its limit": is_full,
         }
     return looked
-
-
-def as_text(findings: Findings) -> str:
-    return json.dumps(findings.told, indent=1)

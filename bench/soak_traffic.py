@@ -292,7 +292,7 @@ class Client:
     # what is said
 
     def words(self, least: int, most: int) -> str:
-        """Some, ending in a mark that no other message has."""
+        """So many of them, at random."""
         return " ".join(self.rnd.choices(WORDS, k=self.rnd.randint(least, most)))
 
     def marked(self, text: str) -> str:

@@ -77,9 +77,10 @@ class Watch:
 
     async def rest(self, client: httpx.AsyncClient) -> None:
         """Take a sample of a lull."""
-        await self.look(client)
-        for name, levels in self.series.items():
-            self.at_rest[name].append(levels[-1])
+        with contextlib.suppress(httpx.HTTPError, psutil.Error):
+            await self.look(client)
+            for name, levels in self.series.items():
+                self.at_rest[name].append(levels[-1])
 
     async def look(self, client: httpx.AsyncClient) -> None:
         """Take one sample of everything."""
