@@ -199,12 +199,12 @@ class Snapshots:
         assert snapshot.tokens.typecode == "i"
         cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
         snapshot = replace(snapshot, cost_s=cost_s)
-        key, outline = snapshot.key(self._owner), snapshot.outline()
+        key, outline, size = snapshot.key(self._owner), snapshot.outline(), snapshot.size_bytes
         with self._turn:
             if self._closing:
                 return
             # A sequence that comes back as it was keeps its entry, and its file.
-            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, 0)
+            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, size)
             older = [
                 other for other in chain(self._entries.values(), self._lent.values()) if covers(outline, other.outline)
             ]
@@ -214,7 +214,7 @@ class Snapshots:
                 self._leave_ram(other)
                 entry.uses = max(entry.uses, other.uses)
             if entry.snapshot is None and key not in self._ram:
-                entry.size = snapshot.size_bytes
+                entry.size = size
             self._entries[key] = entry  # the newest
             entry.snapshot, entry.is_refused = snapshot, False
             if not self._enter_ram(entry, "out"):
@@ -339,10 +339,12 @@ class Snapshots:
     def _release(self, entry: Entry) -> None:
         """Count out of RAM what is not in it any more; what is nowhere is no entry."""
         if entry.snapshot is None:
-            self._ram.remove(entry.key)
             for way, passing in list(self._passing.items()):
                 if passing is entry:
                     del self._passing[way]
+            if self._entries.get(entry.key, entry) is not entry:
+                return  # all was forgotten while it was busy, and the same was put here again
+            self._ram.remove(entry.key)
             if not entry.on_disk:
                 self._entries.pop(entry.key, None)
 
@@ -516,7 +518,7 @@ class Snapshots:
             with self._turn:
                 if snapshot is None:
                     self._leave_disk(key)
-                elif key in self._entries:
+                elif self._entries.get(key) is entry:
                     entry.snapshot = snapshot
                     entry.is_fetched = True
                     self._counts["fetched"] += 1
