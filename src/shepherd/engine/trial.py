@@ -77,7 +77,7 @@ def prove(
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})
         return
-    logger.warning("%s does not load: status %d\n%s", path.name, ended.status, ended.words)
+    logger.info("%s does not load: status %d. The library said: %s", path.name, ended.status, ended.words or "nothing")
     raise EngineError(_refusal(header, ended, timeout_s))
 
 
