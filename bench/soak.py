@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from soak_checks import Colds, Findings, Said, check_memory
-from soak_growth import judge, thinned
+from soak_growth import thinned
 from soak_server import MEMORY_BYTES, Switches, cold_configuration, configuration, running
 from soak_surfaces import SURFACES, Surface
 from soak_traffic import USERS, Client, Stage, Stop
-from soak_watch import ALLOWED, Watch
+from soak_watch import Watch
 from verdict import WIDTH, quantile
 
 PATIENCE_S = 60.0
@@ -120,7 +120,6 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         findings.add("hang", f"the server took {warm.stopped_s:.0f} s to stop", log=warm.tail())
     files = {user: memory_file(folder, user) for user in USERS}
     looked = check_memory(said, files, MEMORY_BYTES, findings) if plan.memory else {}
-    verdicts = {name: judge(watch.times_s, watch.series[name], allowed) for name, allowed in ALLOWED.items()}
     return {
         "bench": "soak",
         "plan": {**plan_as_json(plan), "ended": ended, "ran_s": round(time.monotonic() - begun)},
@@ -133,7 +132,7 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         "memory": looked,
         "stopped": {"status": warm.status, "s": round(warm.stopped_s, 1)},
         "settled": settled,
-        "verdicts": {name: verdict.as_json() for name, verdict in verdicts.items()},
+        "verdicts": {name: verdict.as_json() for name, verdict in watch.verdicts().items()},
         "minutes": _latencies(stage),
         "series": _series(watch),
     }

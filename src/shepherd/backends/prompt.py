@@ -45,11 +45,11 @@ class Encoded:
 class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
-    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_bytes: int = 16_000_000) -> None:
+    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_bytes: int = 8_000_000) -> None:
         """`markup` is the chat template's source and all that the model's dialect knows: a user-defined token that
         stands in it belongs to the protocol.
 
-        `remember_bytes` bounds the memory for remembered chunks: twenty conversations of 100,000 tokens. One that is
+        `remember_bytes` bounds the memory for remembered chunks: ten conversations of 100,000 tokens. One that is
         forgotten is tokenised again, which takes tenths of a second.
         """
         self._vocabulary = vocabulary
