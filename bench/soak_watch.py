@@ -41,8 +41,8 @@ percent with what is being answered; a file grows by whole pages and is cut off 
 
 FILLING = ("rss", "private")
 FILLED_AFTER = 3_500
-"""With so many requests of the soak's the server has filled its 8 MB for what it remembers of prompts; before that these
-series rise by some kB with each, and say nothing of leaks."""
+"""With so many requests of the soak's the server has filled its 8 MB for what it remembers of prompts; before,
+these series rise by some kB with each, and say nothing of leaks."""
 
 COUNTED = {
     "prefilled": 'shepherd_prompt_tokens_total{source="prefilled"}',
