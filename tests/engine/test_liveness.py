@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
-from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, model
+from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
 
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
@@ -350,6 +350,31 @@ def test_a_library_that_takes_one_sequence_at_a_time_answers_all_jobs() -> None:
         day.submit(Job(array("i", range(1, n)), 5))
     day.finish()
     assert [ticket._error for ticket in day.tickets] == [None] * 3
+
+
+@dataclass
+class Unfinished(Watched):
+    """A library that has no room for the last token of an answer beside others."""
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        if len(batch) > 1 and any(END in chunk.tokens for chunk in batch):
+            self._count()
+            return "full"
+        return super().decode(batch)
+
+
+def test_an_answer_that_is_over_is_not_begun_again() -> None:
+    day = Watch(3, PLAIN, RAM, runtime=Unfinished)
+    jobs = [Job(array("i", [a, b, 3]), 40) for a in range(6) for b in range(6)]
+    by_length = sorted((job for job in jobs if alone(job)[1] == "end"), key=lambda job: len(alone(job)[0]))
+    for job in (by_length[-1], by_length[0]):
+        day.tickets.append(ticket := Ticket(job, cast(Any, day.loop)))
+        day.work.add(ticket)
+    day.finish()  # the younger one ends first, and is the weakest when the library has no room
+    assert [sum(isinstance(step, Done) for step in ticket._steps) for ticket in day.tickets] == [1, 1]
+    assert [list(filter(lambda step: isinstance(step, int), ticket._steps)) for ticket in day.tickets] == [
+        alone(ticket.job)[0] for ticket in day.tickets
+    ]
 
 
 def test_idle_work_comes_to_an_end_where_a_rebase_cannot_free_positions() -> None:

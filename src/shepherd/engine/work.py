@@ -381,9 +381,7 @@ class Work:
             if self._ledger.free >= n or self.pool.make_room(n, background=precedence.are_sides(self.running)):
                 return True
             youngest = precedence.weakest(self.running)
-            if youngest.phase == "closing":
-                self._retire(youngest)
-            elif n == 1:
+            if n == 1 and youngest.phase != "closing":
                 self._shrink(youngest)
                 if self.running and self._ledger.free < 1:
                     self._end(youngest, Done("length"))
@@ -392,7 +390,13 @@ class Work:
         return False
 
     def _put_aside(self, task: Task) -> None:
-        """Make a job wait until older ones have ended. It goes on where it was: nobody sees more than a pause."""
+        """Make a job wait until older ones have ended. It goes on where it was: nobody sees more than a pause.
+
+        One whose answer is over has ended; the end tag is then not in the cache.
+        """
+        if task.phase == "closing":
+            self._retire(task)
+            return
         resident = task.cells
         logger.info("cache %r is full: a job of %d tokens waits for older ones", self._name, len(task.tokens))
         resident.live = False
