@@ -57,7 +57,29 @@ TOO_MANY_TOOLS = f"tools has {MAX_TOOLS + 1} elements; at most {MAX_TOOLS} are a
 TOO_MANY_MESSAGES = f"has {MAX_ELEMENTS + 1} elements; at most {MAX_ELEMENTS} are accepted: send fewer"
 TOO_MANY_VALUES = f"the body holds more than {MAX_VALUES} JSON values"
 
+ARGUMENTS = f'{{"x": [{"0," * (MAX_VALUES + 1)}0]}}'
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS}}
+TOO_MANY_ARGUMENTS = f"holds more than {MAX_VALUES} JSON values; send fewer"
+
 BODIES: Sequence[tuple[str, Json, str]] = [
+    ("/v1/chat/completions", {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
+    ("/api/chat", {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
+    (
+        "/v1/responses",
+        {"input": [*SAY, {"type": "function_call", "call_id": "c1", "name": "f", "arguments": ARGUMENTS}]},
+        TOO_MANY_ARGUMENTS,
+    ),
+    (
+        "/v1/messages",
+        {
+            "max_tokens": 9,
+            "messages": [
+                *SAY,
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": ARGUMENTS}]},
+            ],
+        },
+        TOO_MANY_ARGUMENTS,
+    ),
     ("/v1/chat/completions", {"messages": SAY, "tools": functions(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),
     ("/v1/chat/completions", {"messages": messages(MAX_ELEMENTS + 1)}, f"messages {TOO_MANY_MESSAGES}"),
     ("/v1/responses", {"input": "Hi", "tools": flat(MAX_TOOLS + 1)}, TOO_MANY_TOOLS),

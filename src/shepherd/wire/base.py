@@ -203,6 +203,18 @@ class Fields:
     def find_any(self, key: str) -> Any:
         return self.body.get(key)
 
+    def find_json(self, key: str) -> Any:
+        """As `find_any`, of a field whose text is JSON that is read later, such as the arguments of a call.
+
+        Raises: `InvalidRequest` for a text of more than `MAX_VALUES` values.
+        """
+        value = self.find_any(key)
+        if isinstance(value, str) and _has_more_values(value.encode("utf-8", "surrogatepass"), MAX_VALUES):
+            raise InvalidRequest(
+                f"{self.at(key)} holds more than {MAX_VALUES} JSON values; send fewer", field=self.at(key)
+            )
+        return value
+
     def find_string(self, key: str) -> str | None:
         value = self.body.get(key)
         if value is not None and not isinstance(value, str):

@@ -139,7 +139,7 @@ class _Reader:
         yield self._new_call(block)
 
     def _new_call(self, block: Fields) -> ToolCall:
-        given = block.find_any("input")
+        given = block.find_json("input")
         # A model wrote it: what is no JSON object stays what it is.
         arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
         call = ToolCall(block.get_string("id"), block.get_string("name"), arguments)

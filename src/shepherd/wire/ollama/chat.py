@@ -101,7 +101,7 @@ class _Calls:
 
 def _decode_arguments(function: Fields) -> str:
     """As text. What is no object a model once wrote: it stays, or the conversation would be stuck behind it."""
-    match function.find_any("arguments"):
+    match function.find_json("arguments"):
         case None:
             return "{}"
         case str() as text:

@@ -128,7 +128,7 @@ def _decode_call(call: Fields) -> ToolCall:
 
 
 def _decode_function_call(function: Fields, id: str) -> ToolCall:
-    arguments = function.find_any("arguments")
+    arguments = function.find_json("arguments")
     if arguments is None:
         arguments = "{}"
     elif isinstance(arguments, dict):

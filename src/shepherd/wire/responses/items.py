@@ -131,7 +131,7 @@ def _said_in(item: Fields) -> list[Part]:
     if isinstance(item.find_any("content"), list):
         for part in item.objects("content"):
             if part.find_string("type") == "tool_use":
-                arguments = _arguments(part.find_any("input"))
+                arguments = _arguments(part.find_json("input"))
                 parts.append(ToolCall(_call_id(part, "id"), part.get_string("name"), arguments))
             else:
                 parts += decode_part(part)
@@ -141,7 +141,7 @@ def _said_in(item: Fields) -> list[Part]:
         parts.append(Text(refusal))
     for call in item.objects("tool_calls"):
         function = call.get_object("function")
-        arguments = _arguments(function.find_any("arguments"))
+        arguments = _arguments(function.find_json("arguments"))
         parts.append(ToolCall(_call_id(call, "id"), function.get_string("name"), arguments))
     return parts
 
@@ -156,7 +156,7 @@ def _add_thought(conversation: _Conversation, item: Fields) -> None:
 
 def _add_call(conversation: _Conversation, item: Fields) -> None:
     name = conversation.box.name_of(item.get_string("name"), item.find_string("namespace"))
-    conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_any("arguments"))))
+    conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json("arguments"))))
 
 
 def _add_free_call(conversation: _Conversation, item: Fields) -> None:
@@ -178,7 +178,7 @@ def _call_of(name: str, key: str) -> Callable[[_Conversation, Fields], None]:
     """Reads the call of a tool that OpenAI knows by its type; what is to be done stands in the field `key`."""
 
     def add(conversation: _Conversation, item: Fields) -> None:
-        conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_any(key))))
+        conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json(key))))
 
     return add
 
@@ -187,7 +187,7 @@ def _add_remote_call(conversation: _Conversation, item: Fields) -> None:
     """A call that the provider has made himself: with its result."""
     call_id = _call_id(item)
     name = joined(item.get_string("name"), item.find_string("server_label"))
-    conversation.answer(ToolCall(call_id, name, _arguments(item.find_any("arguments"))))
+    conversation.answer(ToolCall(call_id, name, _arguments(item.find_json("arguments"))))
     failure, output = item.find_any("error"), item.find_any("output")
     told = output if failure is None else failure
     if told is not None:
