@@ -17,7 +17,9 @@ from shepherd.core import Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
+from shepherd.server.exchange import Limits
 from shepherd.server.fake import ScriptedService, saying
+from shepherd.tools.box import Box
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -59,7 +61,7 @@ TOO_MANY_VALUES = f"the body holds more than {MAX_VALUES} JSON values"
 
 ARGUMENTS = f'{{"x": [{"0," * (MAX_VALUES + 1)}0]}}'
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS}}
-TOO_MANY_ARGUMENTS = f"holds more than {MAX_VALUES} JSON values; send fewer"
+TOO_MANY_ARGUMENTS = f"holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays"
 
 BODIES: Sequence[tuple[str, Json, str]] = [
     ("/v1/chat/completions", {"messages": [*SAY, {"role": "assistant", "tool_calls": [CALL]}]}, TOO_MANY_ARGUMENTS),
@@ -135,6 +137,30 @@ async def test_what_real_clients_send_is_accepted(listening: Listening, path: st
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
         answer = await client.post(path, json={"model": "m", **body})
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        (b"x" * 4_000_001, 413, "the body is larger than the 4000000 bytes"),
+        (json.dumps({"params": [0] * (MAX_VALUES + 2)}).encode(), 400, TOO_MANY_VALUES),
+    ],
+    ids=["bytes", "values"],
+)
+async def test_what_an_mcp_client_sends_is_bounded_before_the_sdk_reads_it(
+    listening: Listening, body: bytes, status: int, told: str
+) -> None:
+    async def no_tools(user: str | None) -> Box:
+        raise AssertionError("it is asked for no tool")
+
+    limits = Limits(max_body_bytes=4_000_000)
+    async with (
+        listening(ScriptedService(saying("Hi")), tools=no_tools, limits=limits) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        answer = await client.post("/mcp", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == status
+        assert told in answer.json()["error"]["message"]
 
 
 # ---- clients that go away from a question

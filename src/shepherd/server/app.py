@@ -110,7 +110,7 @@ def create_app(
     _add_cache_paths(app, service, metrics)
     add_memory_paths(app, service, limits, is_open=api_keys is None)
     if tools is not None:
-        add_mcp_path(app, tools)
+        add_mcp_path(app, tools, limits)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.

@@ -21,12 +21,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from shepherd.backends.history import Recent
-from shepherd.core import Image, Text, ToolCall, ToolResult
+from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.memory.scope import LOCAL
 from shepherd.server.auth import is_loopback
+from shepherd.server.body import BodyTooLarge, ClientGone, read_body, send_json
 from shepherd.server.caller import named_user
 from shepherd.server.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
+from shepherd.wire.base import check_values
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp_types import CallToolRequestParams, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams
     from mcp_types import Tool as McpTool
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
+    from shepherd.server.exchange import Limits
     from shepherd.tools.base import Tool
     from shepherd.tools.box import Box
 
@@ -46,6 +49,8 @@ INSTRUCTIONS = (
     "Tools of Shepherd, on the user's own machine: files, the web, JSON, what was said in earlier conversations, and "
     "language models that can be asked with `chat`. What they may touch is set by the user; an error says what to do."
 )
+INVALID_REQUEST = -32600
+"""JSON-RPC 2.0, section 5.1."""
 SHORTEST_SILENCE_S = 0.1
 """Between two notes of progress: a command may print thousands of lines in a second."""
 
@@ -130,23 +135,40 @@ class _Lines:
             yield line
 
 
-def add_mcp_path(app: FastAPI, open_box: Open) -> None:
-    """Put the MCP server at `/mcp`, behind whatever guards the other paths."""
+def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
+    """Put the MCP server at `/mcp`, behind what guards the other paths."""
     from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
 
     app.router.routes.append(
-        Route(PATH, _Endpoint(open_box), methods=["GET", "POST", "DELETE"], include_in_schema=False)
+        Route(PATH, _Endpoint(open_box, limits), methods=["GET", "POST", "DELETE"], include_in_schema=False)
     )
 
 
 class _Endpoint:
-    """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request."""
+    """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request.
 
-    def __init__(self, open_box: Open) -> None:
+    The SDK reads bodies of any length, and parses them on the event loop: they are read and bounded here.
+    """
+
+    def __init__(self, open_box: Open, limits: Limits) -> None:
         self._open_box = open_box
+        self._limits = limits
         self._sessions: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
+            check_values(body, "the body")
+        except ClientGone:
+            return
+        except InvalidRequest as error:
+            refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": error.message}}
+            unread = receive if isinstance(error, BodyTooLarge) else None
+            await send_json(send, error.status, refusal, unread=unread)
+            return
+        await self._handle(scope, _again(body, receive), send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
             scope["app"].state.live.held.add(asyncio.create_task(self._live(self._sessions)))
@@ -166,6 +188,16 @@ class _Endpoint:
             logger.exception("the MCP server has ended")
             if not started.done():
                 started.set_exception(error)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """`receive`, from before the body was read."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
 
 
 @contextlib.asynccontextmanager

@@ -100,10 +100,7 @@ def decode_json(body: bytes) -> Json:
     """
     if not body.strip():
         raise InvalidRequest("the body is empty; send a JSON object")
-    if _has_more_values(body, MAX_VALUES):
-        raise InvalidRequest(
-            f"the body holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays, or several requests"
-        )
+    check_values(body, "the body")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -126,6 +123,15 @@ def decode_json(body: bytes) -> Json:
         raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
     # UTF-8 cannot hold a surrogate, so only an escape can have brought one: most bodies need no walk.
     return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+
+
+def check_values(text: bytes, what: str, field: str | None = None) -> None:
+    """Raises: `InvalidRequest` for a JSON text of more than `MAX_VALUES` values; `what` names it."""
+    if _has_more_values(text, MAX_VALUES):
+        raise InvalidRequest(
+            f"{what} holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays, or several requests",
+            field=field,
+        )
 
 
 def compact(body: Any) -> bytes:
@@ -209,10 +215,8 @@ class Fields:
         Raises: `InvalidRequest` for a text of more than `MAX_VALUES` values.
         """
         value = self.find_any(key)
-        if isinstance(value, str) and _has_more_values(value.encode("utf-8", "surrogatepass"), MAX_VALUES):
-            raise InvalidRequest(
-                f"{self.at(key)} holds more than {MAX_VALUES} JSON values; send fewer", field=self.at(key)
-            )
+        if isinstance(value, str):
+            check_values(value.encode("utf-8", "surrogatepass"), self.at(key), field=self.at(key))
         return value
 
     def find_string(self, key: str) -> str | None:
