@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.tools.box import Box
 
-PATIENCE_S = 3.0
-"""What the MCP servers that we use ourselves have to start: an agent asks once which tools there are."""
+PATIENCE_S = 8.0
+"""What the MCP servers that we use ourselves have to start: an agent asks once which tools there are, and Codex gives
+up on a server after ten seconds. One that fails is not waited for."""
 
 
 def run(config: Config) -> int:
