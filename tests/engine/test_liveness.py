@@ -111,36 +111,19 @@ class Watch(Day):
         runtime: type[Watched] = Watched,
         reuse_tail: bool = False,
     ) -> None:
-        super().__init__(seed, memory, Tiers(), reuse_tail=reuse_tail)
-        self.runtime = runtime(
-            model,
-            frozenset({END}),
-            n_ctx=N_CTX,
-            n_seq=6,
-            n_batch=16,
-            n_outputs=6 + seed % 5,
-            n_vocab=END + 1,
-            memory=memory,
-            pays_for_idle=seed % 3 == 0,
-        )
         self.tickets: list[Ticket] = []
         self.loop = ListeningLoop()
         self.news = threading.Event()
-        self.work = kind(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=self.news.set,
-            constrainer=None,
-        )
+        super().__init__(seed, memory, tiers, kind=kind, runtime=runtime, on_ready=self.news.set, reuse_tail=reuse_tail)
         self.texts = [tuple(self.random.randrange(6) for _ in range(n)) for n in (12, 30, 30, 45)]
         self.n_idle_rounds = 0
 
     @property
     def watched(self) -> Watched:
         return cast(Watched, self.runtime)
+
+    def is_urgent(self) -> bool:
+        return False
 
     # -- what clients do
 

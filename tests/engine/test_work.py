@@ -122,10 +122,20 @@ SYSTEMS = (tuple(range(1, 21)), tuple(range(2, 12)), ())
 class Day:
     """A day in the life of one cache: everything that clients and the thread do, at random."""
 
-    def __init__(self, seed: int, memory: Memory, tiers: Tiers, *, reuse_tail: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        memory: Memory,
+        tiers: Tiers,
+        *,
+        kind: type[Work] = Work,
+        runtime: type[FakeRuntime] = FakeRuntime,
+        on_ready: Callable[[], None] = lambda: None,
+        reuse_tail: bool = False,
+    ) -> None:
         self.random = Random(seed)
         self.memory = memory
-        self.runtime = FakeRuntime(
+        self.runtime = runtime(
             model,
             frozenset({END}),
             n_ctx=N_CTX,
@@ -136,16 +146,19 @@ class Day:
             memory=memory,
             pays_for_idle=seed % 3 == 0,
         )
-        self.work = Work(
+        self.work = kind(
             self.runtime,
             EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),
             name="test",
             show=lambda token: b"%d " % token,
-            is_urgent=lambda: self.random.random() < 0.2,
-            on_ready=lambda: None,
+            is_urgent=self.is_urgent,
+            on_ready=on_ready,
             constrainer=CONSTRAINER,
         )
         self.sent: list[Sent] = []
+
+    def is_urgent(self) -> bool:
+        return self.random.random() < 0.2
 
     def pass_by(self, n_actions: int) -> None:
         actions = {self.ask: 8, self.go_on: 20, self.cancel: 3, self.compute: 30, self.rest: 8, self.break_something: 1}
