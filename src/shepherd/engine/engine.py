@@ -122,7 +122,7 @@ class Engine:
             self._work.pulse,
             name=name,
             stall_s=options.stall_s,
-            has_work=self._has_work,
+            has_work=lambda: any(self._pending()),
             on_stall=self._stall,
             on_recovery=self._recover,
         )
@@ -240,17 +240,16 @@ class Engine:
 
     # -- the watchdog's thread -----------------------------------------------------------------------------------------
 
-    def _has_work(self) -> bool:
+    def _pending(self) -> tuple[set[Ticket], set[Future[Any]]]:
+        """What waits for the thread; the rest is let go of."""
         with self._turn:
             self._open = {ticket for ticket in self._open if not ticket.finished}
             self._asked = {asked for asked in self._asked if not asked.done()}
-            return bool(self._open or self._asked)
+            return self._open.copy(), self._asked.copy()
 
     def _stall(self, quiet_s: float) -> None:
         """Work waits, and the thread gets nothing done: say so, and let nothing wait for it."""
-        self._has_work()
-        with self._turn:
-            tickets, asked = list(self._open), list(self._asked)
+        tickets, asked = self._pending()
         doing = self._work.pulse.doing
         reason = f"the engine of cache {self.name!r} has got nothing done for {quiet_s:.0f} s ({doing})"
         self._stalled = reason
