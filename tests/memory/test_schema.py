@@ -53,6 +53,40 @@ def test_the_map_of_the_file_is_as_large_as_asked_for(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_two_may_make_a_file_at_once_whenever_the_one_overtakes_the_other(tmp_path: Path) -> None:
+    """The second opens the file whole just before a statement of the first, each one in turn."""
+
+    def overtaken(path: Path, at: int) -> bool:
+        """Whether the first got as far as its statement `at`."""
+        n_seen = 0
+
+        def before(cursor: apsw.Cursor, statement: str, bindings: object) -> bool:
+            nonlocal n_seen
+            n_seen += 1
+            if n_seen - 1 == at and not cursor.connection.in_transaction:
+                apsw.connection_hooks.remove(hook)
+                open_file(path).close()
+            return True
+
+        def hook(connection: apsw.Connection) -> None:
+            connection.exec_trace = before
+
+        apsw.connection_hooks.append(hook)
+        try:
+            open_file(path).close()
+        finally:
+            if hook in apsw.connection_hooks:
+                apsw.connection_hooks.remove(hook)
+        with MemoryStore(path) as store:
+            assert store.check(deep=True) == []
+        return n_seen > at
+
+    at = 0
+    while overtaken(tmp_path / f"{at}.db", at):
+        at += 1
+    assert at > 6
+
+
 def test_opening_again_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     open_file(path).close()

@@ -186,12 +186,15 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
 
 
 def _is_new(connection: apsw.Connection, name: str) -> bool:
-    """Whether the file has nothing in it. Raises: `ConfigError` when what it has is not ours."""
-    if _number(connection, "application_id") == APPLICATION_ID:
-        return False
-    if connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+    """Whether the file has nothing in it. Raises: `ConfigError` when what it has is not ours.
+
+    The tables are looked for first: another process that makes the file brings them and the id in one transaction.
+    """
+    if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        return True
+    if _number(connection, "application_id") != APPLICATION_ID:
         raise ConfigError(f"{name} is a database, but not a memory of Shepherd", key="memory.database_path")
-    return True
+    return False
 
 
 def _claim(connection: apsw.Connection, name: str, user: str) -> None:
