@@ -81,7 +81,8 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
     from shepherd.server.kept import KeptResponses
 
     settings = config.server
-    kept = KeptResponses(Path(settings.responses_file) if settings.responses_file else None)
+    file = Path(settings.responses_file) if settings.responses_file else None
+    kept = KeptResponses(file, limit_bytes=settings.responses_bytes)
     stack.callback(kept.close)
     return create_app(
         app,

@@ -304,6 +304,8 @@ class ServerConfig:
     """The same of one caller: a key, or an address where there are no keys."""
     responses_file: str | None = key(PATH)
     """Where the answers of `/v1/responses` are kept; None = in memory, until the server stops."""
+    responses_bytes: int = key(SIZE, 128 * 2**20)
+    """What they may take together; the conversation that was gone on with longest ago leaves first."""
     grace_s: float = key(number(0, 3600), 5.0)
     """Seconds that answers in the making have when the server is stopped."""
     log_json: bool = key(FLAG, False)
