@@ -267,15 +267,23 @@ class Said:
     def missing(self, user: str, bodies: Mapping[str, set[str]], *, is_full: bool) -> list[Message]:
         """What was acknowledged and is not there; `bodies`: what is, by role.
 
-        A memory that has reached its limit gives up its oldest messages, and first those that have left their context;
-        of what it holds, the newer half of what was acknowledged must be complete all the same.
+        A memory that has reached its limit gives up its oldest messages, and first those that have left their context.
+        So of the questions that have not, as many as it holds must be the newest; their order here is not quite that of
+        the archive, which has a question before its answer has come, so the newer half of them is looked at, with all
+        answers from there on. (Questions, because no two are alike: an answer that was given twice and is there once
+        says nothing.)
         """
         said = self._by_user.get(user, [])
-        gone = [at for at, message in enumerate(said) if message.text.strip() not in bodies[message.role]]
+        gone = [message.text.strip() not in bodies[message.role] for message in said]
         if not is_full:
-            return [said[at] for at in gone]
-        n_there = len(said) - len(gone)
-        return [said[at] for at in gone if at >= len(said) - n_there // 2 and not said[at].may_leave]
+            return [message for message, is_gone in zip(said, gone, strict=True) if is_gone]
+        newest = {
+            m.text: at for at, m in enumerate(said) if m.role == "user" and not m.may_leave
+        }  # of what was sent twice
+        asked = sorted(newest.values())
+        n_there = sum(not gone[at] for at in asked)
+        start = asked[-(n_there // 2)] if n_there > 1 else len(said)
+        return [m for at, m in enumerate(said) if at >= start and gone[at] and not m.may_leave]
 
     def risen(self, user: str, bodies: Mapping[str, set[str]]) -> list[str]:
         """What was forgotten and is there."""

@@ -27,6 +27,8 @@ QUEUE = 12
 RAM_BYTES = 8 * 2**20
 DISK_BYTES = 32 * 2**20
 """Of conversations in the tiers: a token of the embedded model has 6 kB."""
+RESPONSES_BYTES = 2**20
+"""Of answers that can be gone on with: full within a quarter of an hour."""
 MEMORY_BYTES = 2**19
 """Of each user: one that talks much reaches it within a quarter of an hour. An empty file has 130 kB."""
 
@@ -99,6 +101,7 @@ enable_archival = {str(switches.memory).lower()}
 host = "127.0.0.1"
 port = 0
 responses_file = "{folder / "responses.db"}"
+responses_bytes = {RESPONSES_BYTES}
 {routes}"""
 
 

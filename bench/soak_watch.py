@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx2 as httpx
 import psutil
 from soak_growth import Allowance, Verdict, judge
-from soak_server import DISK_BYTES, MEMORY_BYTES, RAM_BYTES, Running
+from soak_server import DISK_BYTES, MEMORY_BYTES, RAM_BYTES, RESPONSES_BYTES, Running
 
 EVERY_S = 2.0
 MB = 2**20
@@ -33,7 +33,7 @@ ALLOWED: Mapping[str, Allowance] = {
     "memory files": Allowance(least=MEMORY_BYTES),
     "disk tier": Allowance(least=DISK_BYTES / 10),
     "RAM tier": Allowance(least=RAM_BYTES / 10),
-    "responses file": Allowance(share=0.05, least=MB),
+    "responses file": Allowance(least=RESPONSES_BYTES / 10),
     "metric lines": Allowance(least=10),
 }
 """The series that must not grow, and what each may gain in the last third of a run. A process' memory wavers by a

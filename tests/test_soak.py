@@ -210,6 +210,10 @@ def test_a_full_memory_may_give_up_its_oldest_messages_only(tmp_path: Path) -> N
     kept = spoken(said, 20)
     assert lost(said, remembered(tmp_path / "old gone", kept[20:], n_gone=20)) == []
     assert lost(said, remembered(tmp_path / "new gone", kept[:30] + kept[31:], n_gone=1)) == ["Question 15?"]
+    for _ in range(30):  # the same again: of these answers there is always one
+        said.acknowledge(Ask("chat", "soak-kept-evict", (Turn("user", "And?"),), user="ann"), Answer(200, "Yes."))
+        kept.append(("assistant", "Yes."))
+    assert lost(said, remembered(tmp_path / "often said", kept[20:], n_gone=50)) == []
     evicting = Said()
     spoken(evicting, 20, "soak-kept-evict")
     assert lost(evicting, tmp_path / "new gone") == []
