@@ -1,23 +1,101 @@
-"""What many tests need: the embedded model, and the shared data that a clone may lack."""
+"""What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread and sampled.
+
+A run of whole folders takes two workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
+none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share (`sampling.py`).
+"""
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
+from tests import sampling
 
-from shepherd.engine.llamacpp import Weights
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 ROOT = Path(__file__).parent.parent
 LAMB = ROOT / "src" / "shepherd" / "models" / "lamb.gguf"
 
 MEMORIES = tempfile.TemporaryDirectory(prefix="shepherd-memories-")
 number = itertools.count()
+
+
+WORKERS = 2
+"""Of a whole run. More of them wait for one another where there are two cores."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread a run of whole folders over workers, if nothing was said about it."""
+    if hasattr(config, "workerinput"):  # this is a worker
+        return
+    option = config.option
+    alone = option.usepdb or option.capture == "no" or option.collectonly or getattr(option, "setupplan", False)
+    if option.numprocesses is None and option.dist == "no" and not alone and not _names_tests(config):
+        option.numprocesses, option.dist = WORKERS, "loadfile"
+
+
+# A slow machine fails no search. Random numbers come from the commit, like the share: a failure can be repeated.
+settings.register_profile(
+    "shepherd",
+    max_examples=sampling.amount(20, 100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+    print_blob=True,
+)
+settings.load_profile("shepherd")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if sampling.LEVEL < 2 and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(sampling.seed())
+    # A worker of ours, as any child of a shell's background job, ignores Ctrl-C, and so would every child of its.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str | None:
+    if sampling.LEVEL:
+        return None
+    return f"sampled: SHEPHERD_SAMPLE={sampling.turn()} (SHEPHERD_THOROUGH=1 leaves nothing out)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in this run's share of the grids that are marked."""
+    if sampling.LEVEL or _names_tests(config) or config.option.keyword:
+        return
+    seen = set[tuple[str, object]]()
+    left_out = []
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None or not isinstance(item, pytest.Function):
+            continue
+        family = mark.kwargs.get("family")
+        value = item.callspec.params[family] if family else None
+        kind = (item.nodeid.partition("[")[0], value)
+        if kind in seen and not sampling.is_chosen(item.nodeid, mark.args[0]):
+            left_out.append(item)
+        seen.add(kind)
+    if left_out:
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _names_tests(config: pytest.Config) -> bool:
+    """Whether files or tests are asked for by name, not whole folders."""
+    return any(not Path(name).is_dir() for name in config.args)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -33,8 +111,10 @@ def lamb() -> Path:
 
 
 @pytest.fixture(scope="session")
-def weights(lamb: Path) -> Iterator[Weights]:
+def weights(lamb: Path) -> "Iterator[Weights]":
     """The embedded model, loaded once."""
+    from shepherd.engine.llamacpp import Weights
+
     loaded = Weights.load(lamb)
     yield loaded
     loaded.close()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd import config
 from shepherd.backends.router import Route
@@ -966,7 +967,7 @@ PATHS = ["/v1/a", "/a", "/v1/b", "/v1/a/count_tokens", "/v1/v1/a", "/api/a"]
 
 
 @given(RULES, RULES, st.lists(WORDS, min_size=1, max_size=20))
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 def test_what_one_rule_is_said_to_cover_it_takes(first: RouteConfig, second: RouteConfig, names: list[str]) -> None:
     if not covers(first, second):
         return

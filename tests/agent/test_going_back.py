@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.scripted import Doubling, Scripted, calling, results
 from tests.agent.test_turn import valid
+from tests.sampling import examples
 
 from shepherd.agent.saved import Saved
 from shepherd.agent.session import Session
@@ -298,7 +299,7 @@ def answers(draw: Callable[[], int]) -> Scripted:
     return Scripted(answer)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 async def test_whatever_is_done_the_transcript_stays_valid(data: st.DataObject) -> None:
     tools = Doubling()

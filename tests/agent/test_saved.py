@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.agent.saved import Quoted, Saved, SaveError, Saves, from_json, title_of, to_json
 from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult
@@ -62,7 +63,7 @@ def test_every_part_comes_back_exactly(saved: Saved) -> None:
 
 
 @given(conversations())
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: Saved) -> None:
     saves = Saves(tmp_path_factory.mktemp("saves"))
     assert saves.load(saves.save(saved)) == saved

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.scripted import Answers, Doubling, Scripted, calling, results
+from tests.sampling import examples
 
 from shepherd.agent.turn import MOST_REPEATS, MOST_STUCK, SIDE_BY_SIDE, Happening, Repeats, Returned, Working, turn
 from shepherd.core import (
@@ -240,7 +241,7 @@ def playing(script: Sequence[Message]) -> Scripted:
     return Scripted(lambda request: next(at))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.integers(0, 40), st.booleans())
 async def test_a_turn_may_be_left_behind_any_event_and_its_transcript_can_be_gone_on_with(n: int, alone: bool) -> None:
     backend, tools, said = playing(SCRIPT), Doubling(), list[Message]()
@@ -256,7 +257,7 @@ async def test_a_turn_may_be_left_behind_any_event_and_its_transcript_can_be_gon
     assert sum(text.isdigit() for text in told) == len(tools.ran), "what was done is told, and nothing else is"
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.integers(1, 120), st.booleans())
 async def test_a_turn_may_be_cancelled_at_any_moment(n: int, twice: bool) -> None:
     backend, tools, said = playing(SCRIPT), Doubling(), list[Message]()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.backends.constrain import Constraint, Constraints, find_fault, loose, without
 from shepherd.backends.local import LocalBackend
@@ -222,14 +223,14 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schema=st.dictionaries(KEYWORDS, SCHEMAS, max_size=5))
 def test_no_tool_is_so_odd_that_a_free_answer_fails_for_it(made: Constraints, schema: dict[str, Any]) -> None:
     found = made.find(ask(ToolSpec("odd", "", schema), ADD), "")
     assert allows(made, found, "Hello")
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schema=st.dictionaries(KEYWORDS, SCHEMAS, max_size=5))
 def test_an_odd_schema_is_kept_to_or_refused_by_its_path(made: Constraints, schema: dict[str, Any]) -> None:
     for request, field in (

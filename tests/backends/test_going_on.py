@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import LAMB
 from tests.dialects.conformance import ABSENT, templates
 from tests.dialects.test_render import model
+from tests.sampling import examples
 
 from shepherd.backends.history import Prompts
 from shepherd.core import (
@@ -99,7 +100,7 @@ def prompts(template: Template, dialect: Dialect, asked: list[Request]) -> list[
 
 @pytest.mark.parametrize("name", [*templates(), "lamb"])
 @given(messages=conversation())
-@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(12), suppress_health_check=list(HealthCheck))
 def test_each_prompt_goes_on_with_the_one_before(name: str, messages: tuple[Message, ...]) -> None:
     if name in MOVING:
         pytest.skip(MOVING[name])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.backends.base import Backend
 from shepherd.backends.local import LocalBackend, LocalOptions
@@ -479,7 +480,7 @@ async def test_answers_of_parallel_requests_do_not_mix(make: Make) -> None:
     assert [answer.message.text for answer in answers] == words
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     turns=st.lists(st.tuples(st.text(max_size=5), st.text(alphabet="ab <>|é\n{", min_size=1, max_size=12)), max_size=4)
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.conformance import ABSENT, templates
+from tests.sampling import examples
 
 from shepherd.backends.prompt import Encoder
 from shepherd.backends.turns import Place, cuts, places, spans
@@ -311,7 +312,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 @pytest.mark.model
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data(), messages=conversations(), has_tools=st.booleans(), n_ctx=st.sampled_from([64, 10_000]))
 def test_the_tokens_without_whole_turns_are_those_of_the_conversation_without_them(
     weights: Weights, data: st.DataObject, messages: list[Message], has_tools: bool, n_ctx: int

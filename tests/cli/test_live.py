@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.cli.small_terminal import Terminal
+from tests.sampling import examples
 
 from shepherd.agent.turn import Happening, Returned, Working
 from shepherd.cli import markdown
@@ -140,7 +141,7 @@ MARKDOWN = st.text(alphabet=st.sampled_from(list("ab 1.-*#>`|=_~[]():\\<&\n\n\n\
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(MARKDOWN, st.lists(st.integers(1, 9), max_size=12))
 def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str, sizes: list[int]) -> None:
     assert Painter().finish(*deltas(cuts(text, sizes))) == whole(text)
@@ -152,7 +153,7 @@ def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: in
     assert Painter(height=height).finish(*deltas(cuts(SAMPLE, [size]))) == whole(SAMPLE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(MARKDOWN)
 def test_cutting_into_blocks_loses_no_line(text: str) -> None:
     finished, rest = markdown.cut(text)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 from tests.tools.mcp.scene import SCRIPT
 
 from shepherd.cli import mcp_file
@@ -186,7 +187,7 @@ def test_a_linked_file_stays_a_link(shell: Shell, tmp_path: Path) -> None:
 VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(VALUES, max_size=3), st.dictionaries(VALUES, VALUES, max_size=3))
 def test_every_text_can_be_written(args: list[str], env: dict[str, str]) -> None:
     said = {"name": "n", "command": "c", "args": args, "env": env}

@@ -26,6 +26,7 @@ from tests.dialects.laws import (
     text_of,
 )
 from tests.dialects.streams import events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, Event, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, get, parse
@@ -73,7 +74,7 @@ def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(wr
         assert_calls_stand_between_text(write, llama(), [("roll", text), ("now", "{}")])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=5))
 def test_any_json_object_goes_through_as_arguments(text: str, places: Sequence[int]) -> None:
     raw = f"Hi\n{bare([('roll', text), ('now', text)])}"
@@ -81,7 +82,7 @@ def test_any_json_object_goes_through_as_arguments(text: str, places: Sequence[i
     assert calls_of_events(assert_alike(raw, llama(), places)) == ([] if shown else [("roll", text), ("now", text)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(outputs(*MARKS), st.lists(st.integers(0, 90), max_size=4), modes, st.booleans())
 def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     raw: str, places: Sequence[int], reasoning: Keep, truncated: bool
@@ -90,7 +91,7 @@ def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     assert_no_character_is_lost(raw, llama())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(outputs(*MARKS), st.sampled_from(["llama-3", "plain", "hermes", "mistral"]))
 def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: str) -> None:
     text = raw.replace("<|python_tag|>", "").replace("<|eom_id|>", "")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.conformance import ABSENT, templates
+from tests.sampling import examples
 
 from shepherd.core import Message, Reasoning, Text
 from shepherd.dialects import detect, get, names, parse
@@ -128,7 +129,7 @@ def test_a_prefill_that_begins_with_the_name_of_a_role_is_text() -> None:
     assert parse("rock", dialect="plain", prefill="Model railways ").text == "Model railways rock"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(max_size=80), st.sampled_from(names()), st.text(max_size=10))
 def test_reading_never_raises(raw: str, name: str, prefill: str) -> None:
     assert isinstance(parse(raw, dialect=name, prefill=prefill), Message)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.laws import chopped
 from tests.dialects.streams import cuts, events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
@@ -232,7 +233,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), values, max_size=4))
 def test_every_value_survives_as_the_template_writes_it(given: dict[str, Any]) -> None:
     inside = ",".join(f"{key}:{gemma_of(value)}" for key, value in given.items())
@@ -282,7 +283,7 @@ fragments = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fragments, st.lists(st.integers(0, 80), max_size=4), st.sampled_from([GEMMA4, GEMMA]), st.booleans())
 def test_any_mixture_of_markers_is_read_alike_under_every_cutting(
     text: str, places: list[int], dialect: TagDialect, truncated: bool

@@ -19,6 +19,7 @@ from tests.dialects.laws import (
     text_of,
 )
 from tests.dialects.streams import events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, TextDelta, ToolSpec
 from shepherd.dialects import detect, get, parse
@@ -155,7 +156,7 @@ def test_a_simple_tag_that_is_cut_off_or_spoilt_is_a_bad_call(raw: str) -> None:
     assert (bad.name, bad.raw) == ("roll", raw)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(outputs(*MARKS), st.lists(st.integers(0, 90), max_size=4), st.sampled_from(["plain", "hermes", "mistral"]))
 def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     raw: str, places: Sequence[int], name: str
@@ -164,7 +165,7 @@ def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     assert_no_character_is_lost(raw, dialect(name), MARKS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.text(st.characters(exclude_characters="<{[`~"), max_size=60), st.integers(1, 5))
 def test_text_passes_unchanged_though_there_are_tools(text: str, size: int) -> None:
     parser = dialect("plain").parser(tools=TOOLS)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.outline import TOOLS, Said, outline, said
 from tests.dialects.streams import events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, Reasoning, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
@@ -347,7 +348,7 @@ def test_a_template_with_channels_is_harmony_and_its_model_thinks() -> None:
     assert detect("<|channel>thought\n<channel|>").name != "harmony"  # T10: Gemma's tags only look alike
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.sampled_from(

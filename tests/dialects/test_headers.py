@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.outline import TOOLS, WEATHER, Said, outline, said
 from tests.dialects.streams import events_of
+from tests.sampling import examples
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import get, parse
@@ -192,7 +193,7 @@ TAGGED = {"muse", "kimi-k3"}
 """Families that write values as they are, and so cannot write what ends them."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4), st.booleans())
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
 def test_any_json_object_goes_through_as_arguments(name: str, arguments: dict[str, Any], ascii_only: bool) -> None:
@@ -244,7 +245,7 @@ WORDS += ["{", "}", '{"a": 1}', " ", "\n", "<", ">", '"', "`", "?", "<co>", "</c
 PIECES = st.sampled_from([*MARKERS, *WORDS, "<|python_tag|>"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(PIECES | st.text(max_size=3), max_size=14), st.data())
 @ALL
 def test_any_text_is_read_alike_for_every_cutting(name: str, pieces: list[str], data: st.DataObject) -> None:
@@ -257,7 +258,7 @@ def test_any_text_is_read_alike_for_every_cutting(name: str, pieces: list[str], 
     assert events_of(chunks, dialect, opened=opened, tools=TOOLS) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.text(alphabet=st.characters(exclude_characters="<>"), min_size=1, max_size=40))
 @ALL
 def test_plain_text_without_any_markup_is_the_answer(name: str, text: str) -> None:

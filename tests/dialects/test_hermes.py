@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.streams import cuts, events_of, message_of, names
+from tests.sampling import examples
 
 from shepherd.core import BadCall, CallDelta, CallEnded, CallStarted, Reasoning, Text, ToolCall, ToolSpec
 from shepherd.dialects import parse
@@ -81,7 +82,7 @@ def test_arguments_are_the_models_own_characters(arguments: str) -> None:  # S3,
     assert events_of(list(raw)) == events_of([raw])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=8),

@@ -24,6 +24,7 @@ from tests.dialects.laws import (
     outputs,
     text_of,
 )
+from tests.sampling import examples
 
 from shepherd.core import BadCall, Reasoning, Text, ToolCall
 from shepherd.dialects import detect, parse
@@ -99,7 +100,7 @@ def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(na
 
 
 @each_family
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=4))
 def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
     raw = f"Hi\n{write([('roll', text), ('now', text)])}"
@@ -115,7 +116,7 @@ def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Wr
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=4), reasoning=modes, truncated=st.booleans())
 def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool

@@ -25,6 +25,7 @@ from tests.dialects.laws import (
     text_of,
 )
 from tests.dialects.streams import events_of, message_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, CallEnded, Reasoning, Text, TextDelta, ToolCall
 from shepherd.dialects import detect, get, parse
@@ -90,7 +91,7 @@ def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(na
 
 
 @each_family
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=5))
 def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
     raw = f"Hi\n{write([('roll', text), ('now', text)])}"
@@ -111,7 +112,7 @@ def test_what_the_calls_were_written_as_spells_the_whole_block(name: str, write:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=5), reasoning=modes, truncated=st.booleans())
 def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool

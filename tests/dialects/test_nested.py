@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.streams import events_of
 from tests.dialects.tagged import Outcome, dialect, m3, told
+from tests.sampling import examples
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import parse
@@ -200,7 +201,7 @@ def plain(value: Any) -> bool:
     return not isinstance(value, str) or "]<]" not in value
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", "item"]), JSON.filter(plain), max_size=3), st.integers(0, 400))
 def test_nested_values_come_back_as_the_template_prints_them(arguments: dict[str, Any], at: int) -> None:
     tool = ToolSpec("t", "", schema_of(arguments))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.laws import chopped
 from tests.dialects.streams import cuts, events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
@@ -251,7 +252,7 @@ fragments = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fragments, st.lists(st.integers(0, 80), max_size=4), st.sampled_from([GLM, HUNYUAN]), st.booleans())
 def test_any_mixture_of_tags_is_read_alike_under_every_cutting(
     text: str, places: list[int], dialect: TagDialect, truncated: bool
@@ -263,7 +264,7 @@ def test_any_mixture_of_tags_is_read_alike_under_every_cutting(
     assert visible or not text.replace("<tool_sep>", "").strip() or "<" in text
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.text(max_size=30), min_size=1, max_size=4))
 def test_strings_of_a_tool_that_declares_them_come_out_exactly(given: dict[str, str]) -> None:
     tool = ToolSpec("f", "", {"type": "object", "properties": {key: {"type": "string"} for key in given}})

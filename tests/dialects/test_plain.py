@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.streams import cuts, events_of, message_of
+from tests.sampling import examples
 
 from shepherd.core import Reasoning, Text
 from shepherd.dialects import detect, parse
 from shepherd.dialects.families.plain import PLAIN
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=60), st.integers(1, 7))
 def test_plain_text_comes_out_exactly_in_any_chunks(text: str, size: int) -> None:
     parser = PLAIN.parser()

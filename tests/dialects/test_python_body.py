@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.streams import cuts, events_of, message_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, Event, Reasoning, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects.bodies.python_body import read_python_calls
@@ -189,7 +190,7 @@ def same(one: Any, other: Any) -> bool:
             return type(one) is type(other) and bool(one == other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(arguments, st.sampled_from([repr, json.dumps, lambda value: json.dumps(value, ensure_ascii=False)]))
 def test_every_value_survives_as_python_and_as_json_writes_it(given: dict[str, Any], write: Any) -> None:
     spelled = ", ".join(f"{name}={write(value)}" for name, value in given.items())

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.laws import assert_linear
 from tests.dialects.streams import cuts, events_of, message_of
+from tests.sampling import examples
 
 from shepherd.core import CallEnded, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
 from shepherd.dialects.base import Keep
@@ -34,7 +35,7 @@ def chopped(text: str, places: list[int]) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise(bounds)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(outputs, places, modes, st.booleans())
 def test_the_events_are_the_same_for_every_cutting(
     text: str, places: list[int], reasoning: Keep, truncated: bool
@@ -48,7 +49,7 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(outputs)
 def test_every_visible_character_is_in_one_event_or_in_markup(text: str) -> None:
     told: list[str] = []
@@ -65,7 +66,7 @@ def test_every_visible_character_is_in_one_event_or_in_markup(text: str) -> None
     assert re.fullmatch(pattern, squeezed(text))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(outputs)
 def test_events_obey_the_grammar_and_no_text_is_empty(text: str) -> None:
     parts = message_of(text).parts  # the fold raises on any other order
@@ -75,7 +76,7 @@ def test_events_obey_the_grammar_and_no_text_is_empty(text: str) -> None:
             assert isinstance(json.loads(part.arguments), dict)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(st.characters(exclude_characters="<"), max_size=40))
 def test_text_without_markers_comes_out_as_it_is_in_both_modes(text: str) -> None:
     assert message_of(text).text == text

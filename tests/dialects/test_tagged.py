@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.dialects.streams import events_of
 from tests.dialects.tagged import CLOCK, DSML, EDIT, M3, PRINTED, READ, TOOLS, Outcome, dialect, told
 from tests.dialects.tagged_slips import OTHERS, QWEN, A
+from tests.sampling import examples
 
 from shepherd.core import BadCall, Message, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
@@ -108,7 +109,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from(sorted(PRINTED)),
     st.lists(st.sampled_from(PIECES) | st.text(max_size=5).filter(lambda text: "<" not in text), max_size=9),
@@ -123,7 +124,7 @@ def test_a_string_survives_whatever_stands_in_it(name: str, pieces: list[str]) -
     assert one_call(raw, name) == ("edit", {"path": "p", "text": text, "force": True})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from(sorted(set(PRINTED) - {"seed", "minimax-m3"})),
     st.dictionaries(
@@ -284,7 +285,7 @@ def everything(name: str) -> list[str]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.sampled_from(sorted(PRINTED)), st.data(), st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_the_events_are_the_same_for_every_cutting(
     name: str, data: st.DataObject, chance: random.Random, kept: bool, truncated: bool
@@ -298,7 +299,7 @@ def test_the_events_are_the_same_for_every_cutting(
         assert events_of(chunks, dialect(name), tools=TOOLS, reasoning=mode, truncated=truncated) == whole
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.sampled_from(sorted(PRINTED)), st.text() | st.text(alphabet="<>/=fp \n{}\"'｜:x&]["))
 @example("qwen-xml", "<function=")
 @example("minicpm", "<function name=")
@@ -309,7 +310,7 @@ def test_any_text_says_something_and_raises_nothing(name: str, text: str) -> Non
         assert message.parts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(sorted(PRINTED)), st.text(alphabet="ab .,\n\t()'\"<>&é"), st.text(alphabet="ab .,\n{}()é"))
 def test_text_beside_a_call_is_text(name: str, before: str, after: str) -> None:
     call = PRINTED[name]("read", {"path": "a"})

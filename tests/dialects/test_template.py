@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import SandboxedEnvironment
 from tests.dialects.conformance import ABSENT, templates
+from tests.sampling import examples
 
 from shepherd.core import (
     BadCall,
@@ -182,7 +183,7 @@ def rendered_both(expression: str, content: str) -> tuple[tuple[Piece, ...], str
 
 
 @pytest.mark.parametrize("expression", EXACT)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
 @given(contents)
 def test_origins_are_followed_exactly_through_what_templates_do(expression: str, content: list[str]) -> None:
@@ -198,7 +199,7 @@ def test_origins_are_followed_exactly_through_what_templates_do(expression: str,
 
 
 @pytest.mark.parametrize("expression", LOOSE)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
 @given(contents)
 def test_what_cannot_be_followed_is_request_text_as_a_whole(expression: str, content: list[str]) -> None:

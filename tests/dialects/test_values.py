@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.values import argument, find_items, find_member, find_tool, kinds, names, object_text
@@ -142,7 +143,7 @@ def test_tools_and_their_parameters_are_found_by_name() -> None:
     assert names(None) == names(ToolSpec("t", "", {"properties": 3})) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from([*SCHEMA["properties"], "missing"]), st.text() | st.from_regex(r"[-+\[{\"'0-9eE.}\]:, nulTrF]*"))
 def test_every_text_is_some_json_value_and_a_string_is_itself(name: str, text: str) -> None:
     value = json.loads(argument(TOOL, name, text))
@@ -152,7 +153,7 @@ def test_every_text_is_some_json_value_and_a_string_is_itself(name: str, text: s
     assert json.loads(argument(TOOL, "text", text)) == text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=9),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.outline import TOOLS, Said, outline, said
 from tests.dialects.streams import events_of
+from tests.sampling import examples
 
 from shepherd.core import BadCall, ToolSpec
 from shepherd.dialects import parse
@@ -179,7 +180,7 @@ def test_a_kept_thought_keeps_its_tags_and_an_empty_one_has_none() -> None:
 VALUES = st.integers() | st.booleans() | st.none() | st.lists(st.integers(), max_size=3) | st.text(max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.dictionaries(st.text(st.characters(exclude_characters="<"), min_size=1, max_size=6), VALUES, max_size=4))
 def test_any_arguments_go_through(arguments: dict[str, object]) -> None:
     given = "".join(

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.masks import Pieces, allowed, constrainer, reads
+from tests.sampling import examples
 
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
@@ -153,7 +154,7 @@ WIDE = Pieces(
 WIDELY = constrainer(WIDE)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(LARKS), st.lists(st.integers(0, WIDE.n_vocab - 1), max_size=12))
 def test_asking_for_one_token_and_for_all_of_them_says_the_same(lark: str, wishes: list[int]) -> None:
     """But for text that is forced: of its spellings, `allow` leaves the tokenizer's own only."""
@@ -254,7 +255,7 @@ def test_what_is_wrong_with_a_grammar_is_said(lark: str, message: str) -> None:
         assert raised.value.field == field
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(alphabet='start:abAB|()[]"/\\ \n%json{}1,~&.+*?#@-', max_size=50))
 def test_any_text_is_a_grammar_or_refused(text: str) -> None:
     for lark in (text, f"start: {text}", f"start: A\nA: {text}", f"start: /{text}/", f"start: %json {text}"):
@@ -448,7 +449,7 @@ JSONISH = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(JSONISH)
 def test_any_schema_is_accepted_or_refused_with_a_path_that_is_there(schema: object) -> None:
     try:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.engine.masks import constrainer, reads
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.engine.constraint import Constrainer
@@ -219,7 +220,7 @@ def pattern(part: Part) -> str:
             raise AssertionError(part)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(REGULAR, st.lists(st.text(alphabet="abéx", max_size=5), min_size=5, max_size=5))
 def test_without_recursion_it_means_what_a_regular_expression_means(part: Part, texts: list[str]) -> None:
     lark = gbnf_to_lark(f"root ::= {written(part)}")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.sampling import examples
 
 from shepherd.engine.base import Chunk, Op, Span
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
@@ -161,7 +162,7 @@ def stretches(flags: list[bool]) -> list[tuple[int, int]]:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestLife.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 
 
 def ledger_with(tokens: str = "system one two three") -> tuple[Ledger, Resident]:

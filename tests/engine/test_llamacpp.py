@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import (
@@ -464,7 +465,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=24))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_sequences_hold_what_a_naive_list_holds(runtime: LlamaRuntime, steps: list[tuple[Any, ...]]) -> None:
     """Positions only; what is computed from them is `test_matrix.py`'s."""
     for seq in range(4):

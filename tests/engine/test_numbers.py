@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.masks import constrainer, reads
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.engine import numbers
@@ -180,7 +181,7 @@ def test_bounds_only_move_inwards_and_nothing_lowest_is_left(key: str, bound: fl
     assert min(moved.get(key, 0) if key in numbers.LOWER else 0, moved["default"]) > -(2**63)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.recursive(st.one_of(st.booleans(), st.text(max_size=3), st.integers(-9, 9)), st.lists))
 def test_what_is_not_large_stays_as_it_is(value: Any) -> None:
     schema = {"const": value, "enum": [value], "minimum": 3, "default": {"maximum": value}}

@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.engine.base import Memory, Span
 from shepherd.engine.fake import PLAIN, RECURRENT
@@ -360,7 +361,7 @@ shelf_steps = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(shelf_steps)
 def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, int]]) -> None:
     shelf, clock = Shelf(100), 0.0
@@ -439,7 +440,7 @@ steps_of_a_store = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps_of_a_store, st.booleans(), st.sampled_from([600, 1500]), st.sampled_from([2000, 5000]))
 def test_caps_hold_and_nothing_comes_back_changed(
     steps: list[tuple[str, int]], has_disk: bool, ram: int, disk: int

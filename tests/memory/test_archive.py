@@ -10,6 +10,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import Role
 from shepherd.memory import forget, reading
@@ -299,7 +300,7 @@ def changed(history: list[Entry], change: str, text: str, at: int) -> list[Entry
 
 
 @given(st.lists(st.tuples(CHANGES, WORDS, st.integers(0, 40)), max_size=14), st.sampled_from((None, "s")))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
     steps: list[tuple[str, str, int]], session: str | None
 ) -> None:

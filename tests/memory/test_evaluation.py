@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.quality import datasets, evaluation
@@ -255,7 +256,7 @@ def test_longmemeval_without_labels_has_the_sessions_of_the_answer_and_an_absten
     assert evidence == [("0:0", "0:1"), ()]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(sizes=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=4), lines=st.booleans())
 def test_a_file_is_read_whole_whatever_the_size_of_its_rows(
     sizes: list[int], lines: bool, tmp_path_factory: pytest.TempPathFactory

@@ -6,6 +6,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import archive, facts, schema
@@ -71,7 +72,7 @@ def test_clearing_deletes_all_that_a_key_ever_stood_for(db: apsw.Connection) -> 
     assert list(db.execute("SELECT key, value FROM fact")) == [("tea", "green")]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "c d"]), st.one_of(st.none(), st.sampled_from("xyz"))), max_size=20)
 )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
@@ -480,7 +481,7 @@ def spoiled(data: st.DataObject, value: Any) -> Any:
     return copied
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_file_says_is_stored_or_told(store: MemoryStore, data: st.DataObject) -> None:
     objects = [spoiled(data, whole) for whole in data.draw(st.lists(st.sampled_from(WHOLE), min_size=1, max_size=4))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.retrieval.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
@@ -105,7 +106,7 @@ def test_required_text_is_looked_for_in_the_message_itself() -> None:
 ANY_TEXT = st.text(st.characters() | st.sampled_from("\"*:()^{}+-~ \0\ud800'\\設กあ한é"), max_size=60)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(text=ANY_TEXT)
 def test_any_text_is_a_safe_query(text: str) -> None:
     connection = open_file(":memory:")

@@ -8,6 +8,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import archive
@@ -267,7 +268,7 @@ def test_terms_above_the_budget_are_searched_among_their_newest_messages(connect
     assert all(bound == pytest.approx(true, abs=0.01) for bound, true in zip(cheap.rarity, whole.rarity, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     texts=st.lists(st.text("ab ?.\n猫é", min_size=1, max_size=30), min_size=1, max_size=12),
     query=st.text("ab ?猫é", max_size=12),

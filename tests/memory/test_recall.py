@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.memory.injection.recall import (
     CLOSING,
@@ -555,7 +556,7 @@ def test_every_text_is_one_line_of_the_block(texts: Sequence[str]) -> None:
 # -- whatever comes --------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.text(max_size=120), st.text(max_size=60), st.integers(0, 200))
 def test_any_question_is_safe(told: tuple[MemoryStore, list[int]], question: str, previous: str, budget: int) -> None:
     found = ask(told[0], question, previous=previous, budget=budget)

@@ -9,6 +9,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import archive
@@ -155,7 +156,7 @@ def test_places_are_characters_of_the_text_itself() -> None:
     assert [place.term for place in found] == [0, 1, 2]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(text=st.text("abc 設é.\n", max_size=120), query=st.text("abc 設é", max_size=12), chars=st.integers(12, 60))
 def test_a_piece_is_never_too_long_and_has_no_word_that_the_text_has_not(text: str, query: str, chars: int) -> None:
     locate = tokenizer.places(CONNECTION)

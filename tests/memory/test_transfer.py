@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore, facts, forget
@@ -121,7 +122,7 @@ ENTRIES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories=st.lists(st.tuples(st.lists(ENTRIES, min_size=1, max_size=6), SESSIONS), max_size=4))
 def test_any_archive_survives_the_round_trip(
     histories: list[tuple[list[Entry], str | None]], tmp_path_factory: pytest.TempPathFactory

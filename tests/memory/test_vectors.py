@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.memory import archive, schema
 from shepherd.memory.lanes import SHORT_CHARS
@@ -103,7 +104,7 @@ class Archive:
 # -- the search ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     n=st.integers(0, 150),
     dim=st.sampled_from([1, 7, 8, 63, 64, 65, 384]),

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.backends.base import Health
 from shepherd.core import (
@@ -385,7 +386,7 @@ ANY_JSON = st.recursive(
 FIELDS = st.sampled_from(["messages", "tools", "tool_choice", "stop", "stream", "model", "temperature", "logit_bias"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60) | st.dictionaries(FIELDS, ANY_JSON).map(lambda body: json.dumps(body).encode()))
 async def test_no_body_is_ever_a_500(body: bytes) -> None:
     async with client_of(ScriptedService(saying("Hi"))) as client:

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
@@ -726,7 +727,7 @@ def steps(row: Row) -> st.SearchStrategy[tuple[Row, str, dict[str, Any]]]:
     return st.tuples(st.just(row), st.text(min_size=1, max_size=6), st.builds(dict.__or__, right, st.just({}) | odd))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.sampled_from(ROWS).flatmap(steps), min_size=1, max_size=8))
 async def test_no_mistake_of_a_client_is_a_500(service: ScriptedService, asked: list[Any]) -> None:
     async with client_of(service) as client:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
+from tests.sampling import examples
 
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
@@ -55,7 +56,7 @@ def test_what_is_forbidden_is_never_our_fault(case: schemathesis.Case[Any]) -> N
 def test_a_bug_would_be_seen() -> None:
     seen = []
 
-    @settings(BOUNDS, max_examples=50)
+    @settings(BOUNDS, max_examples=examples(50))
     @given(failing["/v1/chat/completions"]["POST"].as_strategy())
     def look(case: schemathesis.Case[Any]) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.tools.arguments import fit, read_arguments
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
@@ -240,7 +241,7 @@ json_values = st.recursive(
 names = st.sampled_from([*everything.parameters["properties"], "file", "extra", "arguments"])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(sent=st.dictionaries(names, json_values))
 def test_arguments_are_such_as_the_schema_allows_or_refused_in_a_sentence(sent: dict[str, Any]) -> None:
     try:
@@ -253,7 +254,7 @@ def test_arguments_are_such_as_the_schema_allows_or_refused_in_a_sentence(sent: 
         json.dumps(taken, ensure_ascii=False, allow_nan=False).encode()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(text=any_text)
 def test_any_text_at_all_is_answered(text: str) -> None:
     try:

@@ -6,6 +6,7 @@ import re
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.tools import diff
 from shepherd.tools.diff import unified
@@ -46,7 +47,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", "x" * 30]), max_size=30).ma
 LONG = "".join(f"{number}\n" for number in range(40))
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=examples(250))
 @given(old=LINES, new=LINES)
 @example(old="", new="a")
 @example(old="a\n", new="a")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.tools import files
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
@@ -120,7 +121,7 @@ async def test_what_does_not_fit_is_read_on_as_the_note_says(top: Path, context:
     assert 'offset=117, encoding="latin-1") reads on' in part.content
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(st.sampled_from("ab\n\r é日🐑\u0301"), min_size=1, max_size=3_000).map(lambda text: text * 3),
     budget=st.integers(130, 300),
@@ -478,7 +479,7 @@ async def test_edits_of_one_file_at_the_same_time_are_all_in_it(top: Path, conte
     assert (top / "work/a").read_text() == "".join(f"line [{number}]\n" for number in range(40))
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(st.sampled_from("ab \n"), max_size=60),
     old=st.text(st.sampled_from("ab \n"), min_size=1, max_size=4),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import ShepherdError
 from shepherd.memory.rows import Entry
@@ -127,7 +128,7 @@ json_values = st.recursive(
 names = st.sampled_from(["query", "max_results", "key", "value", "question", "answer", "name", "x"])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(name=st.sampled_from(NAMES), given_=st.dictionaries(names, json_values))
 def test_a_call_is_answered_or_refused_in_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, name: str, given_: dict[str, object]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Form, Question, Result, Tool, ToolContext, ToolError, Verdict
@@ -282,7 +283,7 @@ parts = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.lists(parts, max_size=6).map("/".join))
 def test_rules_read_a_path_as_the_file_tools_do(path: str, folder: Path) -> None:
     roots = Roots.of([str(folder)], str(folder))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.folder import Folder, NotAFile, kind_of
@@ -221,7 +222,7 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PARTS, max_size=8), absolute=st.booleans(), follow=st.booleans())
 def test_no_path_of_any_parts_leads_outside(
     top: Path, roots: Roots, parts: list[str], absolute: bool, follow: bool

@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.tools.shorten import MOST_CHARS_PER_TOKEN, boundary, fits, shorten
 
@@ -29,7 +30,7 @@ texts = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(text=texts, budget=st.integers(40, 400))
 @example(text="x" * 100_000, budget=40)
 @example(text="\n" * 100_000, budget=40)

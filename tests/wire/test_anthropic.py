@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import (
     BadCall,
@@ -481,7 +482,7 @@ def test_every_stream_keeps_the_order_and_says_what_the_whole_reply_says(
 
 
 @given(streams, displays)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_the_vendors_client_takes_every_stream_and_reads_the_whole_reply(
     events: list[Event], thinking: Display
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from shepherd.core import (
     Image,
@@ -457,7 +458,7 @@ BODIES = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(BODIES)
 def test_any_body_is_understood_or_refused_never_a_failure(body: Json) -> None:
     for decode in (decode_request, openai_chat.decode_request):

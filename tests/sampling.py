@@ -1,0 +1,79 @@
+"""How much a run proves of what is too much for every run: large grids, random searches, kills.
+
+| `SHEPHERD_THOROUGH` | what is proved                                                        | two cores        |
+| ------------------- | --------------------------------------------------------------------- | ---------------- |
+| not set             | a share of every grid, the first of each family in it; short searches | under 4 minutes  |
+| `1`                 | every grid whole; `.ci/run` sets it                                    | under 30 minutes |
+| `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
+
+The share turns with the commit, so that what one commit leaves out another one proves. `SHEPHERD_SAMPLE` repeats the
+share of the run that printed it. A run that names its tests (`file.py::test`, `-k`) leaves nothing out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Callable, Hashable, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
+
+
+def amount(quick: int, thorough: int, exhaustive: int | None = None) -> int:
+    """The one of the three that this run wants; without a third, the second is all there is."""
+    return (quick, thorough, thorough if exhaustive is None else exhaustive)[min(LEVEL, 2)]
+
+
+def examples(thorough: int) -> int:
+    """Of a random search by Hypothesis: a fifth in a quick run."""
+    return amount(max(5, thorough // 5), thorough)
+
+
+@functools.cache
+def turn() -> str:
+    """What the share of this run hangs on: the commit, if nothing else is asked for."""
+    if asked := os.environ.get("SHEPHERD_SAMPLE"):
+        return asked
+    command = ["git", "rev-parse", "--short=10", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return "none"
+    return found.stdout.strip() or "none"  # no repository
+
+
+def seed() -> int:
+    """Of the random searches of this run."""
+    return int.from_bytes(blake2b(turn().encode(), digest_size=4).digest(), "big")
+
+
+def is_chosen(name: str, share: float) -> bool:
+    """Whether this case belongs to the share of this run."""
+    drawn = blake2b(f"{turn()} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(drawn, "big") < share * 2**64
+
+
+def sampled(
+    cases: Iterable[T], share: float, *, name: Callable[[T], str] = str, family: Callable[[T], Hashable] | None = None
+) -> list[T]:
+    """This run's share of some cases: the first of each family (of all, if there are none), and others by chance.
+
+    `share`: 0 to 1, of a run that is not thorough; `name`: what a case is drawn by.
+    """
+    every = list(cases)
+    if LEVEL:
+        return every
+    seen = set[Hashable]()
+    chosen = []
+    for case in every:
+        kind = family(case) if family else None
+        if kind not in seen or is_chosen(name(case), share):
+            seen.add(kind)
+            chosen.append(case)
+    return chosen
