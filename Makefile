@@ -1,4 +1,4 @@
-.PHONY: check test clients fix bench lock
+.PHONY: check test thorough clients fix bench lock
 
 check:  ## formatting, lint, types, layers, and the tests that need no model
 	uv run ruff format --check .
@@ -7,8 +7,11 @@ check:  ## formatting, lint, types, layers, and the tests that need no model
 	uv run lint-imports
 	uv run pytest -m "not model"
 
-test:  ## every test
+test:  ## every test, of large grids a share
 	uv run pytest
+
+thorough:  ## every test, and all of every grid
+	SHEPHERD_THOROUGH=1 uv run pytest
 
 CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
 	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/server-everything@2026.8.31 \

@@ -93,6 +93,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+WITHOUT_MODEL = "not model"
+"""The expression (`-m`) of a run that loads no native library."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file all of whose tests need the model, where none of them is wanted."""
+    if config.option.markexpr != WITHOUT_MODEL or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.model\n" in collection_path.read_text("utf-8") or None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if (
+        item.config.option.markexpr == WITHOUT_MODEL
+        and "llama_cpp" in sys.modules
+        and not item.session.stash.get(_NATIVE, False)
+    ):
+        item.session.stash[_NATIVE] = True
+        pytest.fail("this test loads the native library: mark it `model`, or import what it needs where it is needed")
+
+
+_NATIVE = pytest.StashKey[bool]()
+"""Whether a test has been found that loads the native library: the first is to be told."""
+
+
 def _names_tests(config: pytest.Config) -> bool:
     """Whether files or tests are asked for by name, not whole folders."""
     return any(not Path(name).is_dir() for name in config.args)

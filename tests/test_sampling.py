@@ -1,0 +1,91 @@
+"""A run's share of the large grids, and the rules of a run, shown by runs of their own on planted tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+GRID = """
+import pytest
+
+@pytest.mark.sampled(0.2, family="family")
+@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("family", "abcde")
+def test_grid(family, case):
+    print(f"ran {family}-{case}")
+"""
+NATIVE = """
+import sys
+
+def test_innocent():
+    pass
+
+def test_that_loads_the_library():
+    sys.modules["llama_cpp"] = sys
+
+def test_that_comes_after():
+    pass
+"""
+
+
+def run(folder: Path, source: str, *arguments: str, **variables: str) -> str:
+    """What a run of this file with the conftest of all tests prints."""
+    (folder / "test_planted.py").write_text(source)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHEPHERD_", "PYTEST_"))}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:anyio",
+        "-n",
+        "0",
+        "-s",
+        "-c",
+        os.devnull,
+        "--rootdir",
+    ]
+    done = subprocess.run(
+        [*command, str(folder), *arguments],
+        cwd=ROOT, env=environment | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def ran(printed: str) -> set[str]:
+    return {line.rpartition("ran ")[2] for line in printed.splitlines() if "ran " in line}
+
+
+def test_a_quick_run_takes_a_share_that_turns_with_the_commit_and_the_first_of_every_family(tmp_path: Path) -> None:
+    printed = [run(tmp_path, GRID, str(tmp_path), SHEPHERD_SAMPLE=turn) for turn in ("one", "two")]
+    shares = [ran(each) for each in printed]
+    assert shares[0] != shares[1]
+    for share in shares:
+        assert {f"{family}-0" for family in "abcde"} <= share
+        assert 8 < len(share) < 50
+    assert "SHEPHERD_SAMPLE=one" in printed[0]
+    assert f"{100 - len(shares[0])} deselected" in printed[0]
+
+
+@pytest.mark.parametrize("how", ["thorough", "by name"])
+def test_a_thorough_run_and_one_that_names_its_tests_leave_nothing_out(tmp_path: Path, how: str) -> None:
+    where = str(tmp_path / "test_planted.py") if how == "by name" else str(tmp_path)
+    variables = {"SHEPHERD_THOROUGH": "1"} if how == "thorough" else {}
+    assert len(ran(run(tmp_path, GRID, where, **variables))) == 100
+
+
+def test_what_loads_the_library_in_a_run_without_the_model_is_found(tmp_path: Path) -> None:
+    printed = run(tmp_path, NATIVE, str(tmp_path), "-m", "not model")
+    assert "ERROR" in printed
+    assert "test_that_loads_the_library" in printed.partition("short test summary")[2]
+    assert "test_that_comes_after" not in printed.partition("short test summary")[2]
+    assert "3 passed, 1 error" in printed
+    assert "3 passed in" in run(tmp_path, NATIVE, str(tmp_path))
