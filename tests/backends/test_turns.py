@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,9 @@ from shepherd.backends.turns import Place, cuts, places, spans
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Prompt, Stretch, Template, detect, render
 from shepherd.engine.base import Span
-from shepherd.engine.llamacpp import Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 TOOL = ToolSpec("f", "d", {"type": "object", "properties": {"k": {"type": "string", "description": "kk"}}})
 

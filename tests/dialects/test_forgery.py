@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.dialects.conformance import ABSENT, ROOT, Json, templates
@@ -25,7 +26,9 @@ from shepherd.dialects import Piece, Template
 from shepherd.dialects.provenance import pieces
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.fake import FakeVocabulary
-from shepherd.engine.llamacpp import Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 SPECIAL = re.compile(
     r"<\|[^<>\s|]+\|>|<[|｜][^<>\s]+[|｜]>|</?[a-z_]+(?::[a-z_]+)?>|\[/?[A-Z][A-Z _]*\]|<\|[a-z_]+>|<[a-z_]+\|>"

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
+from tests.sampling import amount
 from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
 
 from shepherd.engine.admission import MAX_REFUSED
@@ -229,7 +230,7 @@ def in_folder(tiers: Tiers, folder: Path) -> Tiers:
     return replace(tiers, folder=folder) if tiers.folder else tiers
 
 
-@pytest.mark.parametrize("seed", range(60 if os.environ.get("SHEPHERD_THOROUGH") else 5))
+@pytest.mark.parametrize("seed", range(amount(2, 5, 60)))
 @pytest.mark.parametrize("tiers", [RAM, DISK, BOTH], ids=["ram", "disk", "both"])
 @pytest.mark.parametrize("memory", [PLAIN, SHIFTLESS, RECURRENT], ids=["plain", "shiftless", "recurrent"])
 def test_every_job_starts_after_a_bounded_number_of_operations(
