@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template, templates
 from tests.sampling import examples
 
 from shepherd.backends.prompt import Encoder
@@ -240,8 +240,7 @@ def real_template(name: str) -> Template:
     return Template(templates()[name], bos_token="<BOS>", eos_token="<EOS>", clock=lambda: datetime(2026, 1, 2))
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 @pytest.mark.parametrize("talk", TALKS)
 def test_without_whole_turns_real_templates_would_have_written_what_is_left(name: str, talk: str) -> None:
     if name.startswith(OTHERWISE.get(talk, ())):

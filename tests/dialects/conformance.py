@@ -83,5 +83,5 @@ def grid(
 
 
 def each_template(share: float, *, shared: bool = False) -> pytest.MarkDecorator:
-    """The test's `name` goes over all templates (or the shared ones), in a quick run over ours and a share of others."""
+    """Of a test with a `name`: every template (or every shared one); of the others than ours a quick run takes a share."""
     return pytest.mark.parametrize("name", grid(shared_templates() if shared else templates(), share, name=str))

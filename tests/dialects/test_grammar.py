@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template, templates
 from tests.dialects.grammars import TOOLS, allows, allows_beginning, compiled, sampled
 from tests.sampling import amount
 
@@ -105,8 +105,7 @@ def printed(name: str, calls: Sequence[ToolCall]) -> tuple[TagDialect, str] | No
     return spoken, next((opener for opener, closer in spoken.thoughts if text.startswith(closer)), "") + text
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_what_a_template_prints_for_a_call_may_be_written(name: str) -> None:
     found = printed(name, [CALL])
     if found is None or name in OTHERWISE:

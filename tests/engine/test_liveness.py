@@ -10,7 +10,6 @@ last tests plant the loops that the engine once had, and show that the watch fin
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from array import array
 from collections.abc import Sequence
@@ -20,8 +19,8 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
-from tests.sampling import amount
 from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.sampling import amount
 
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span

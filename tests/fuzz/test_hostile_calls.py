@@ -28,7 +28,6 @@ from typing import Any
 
 import psutil
 import pytest
-
 from tests.sampling import LEVEL, amount
 
 from shepherd.core import Text, ToolCall
