@@ -39,9 +39,7 @@ def own_cases() -> tuple[Json, ...]:
     made = []
     for path in sorted(OWN.glob("outputs/*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
-        for number, given in enumerate(told["cases"]):
-            options = {**told["options"], **given.get("options", {})}
-            made.append({**told, **given, "options": options, "id": f"own-{path.stem}#{number}"})
+        made += [{**told, **case, "id": f"own-{path.stem}#{n}"} for n, case in enumerate(told.pop("cases"))]
     return tuple(made)
 
 

@@ -130,6 +130,7 @@ OTHERWISE = {
     "ibm-granite-granite-3.3-2B-Instruct.jinja": NONE,
     "muse-glimmer.jinja": ANEW,
     "openai-gpt-oss-120b.jinja": ANEW,
+    "own-harmony.jinja": ANEW,
     "unsloth-Apriel-1.5.jinja": IDS,
     "upstage-Solar-Open-100B.jinja": IDS,
 }
