@@ -1,6 +1,7 @@
 """The map is the territory: every module is in docs/architecture.md with its first line, and the layers hold."""
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -19,6 +20,7 @@ def name(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
+@functools.cache
 def first_line(path: Path) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     return " ".join(doc.partition("\n\n")[0].split())

@@ -81,5 +81,5 @@ def grid(
 
 
 def each_template(share: float, *, shared: bool = False) -> pytest.MarkDecorator:
-    """Of a test with a `name`: every template (or every shared one); of the others than ours a quick run takes a share."""
+    """Of a test with a `name`: all templates, or the shared ones; of others than ours a quick run takes a share."""
     return pytest.mark.parametrize("name", grid(shared_templates() if shared else templates(), share, name=str))

@@ -202,6 +202,7 @@ def test_any_json_object_goes_through_as_arguments(name: str, arguments: dict[st
     assert [part for part in outline(events) if part[0] in ("calls", "fails")] == [("calls", "get_weather", text)]
 
 
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
 @pytest.mark.parametrize(
     "arguments",
@@ -286,6 +287,7 @@ IN_JSON = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
 SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{ARGUMENTS}"
 
 
+@pytest.mark.sampled(0.3, family="name")
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [

@@ -246,6 +246,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("lark", "message"), WRONG.items(), ids=[key[:24] for key in WRONG])
 def test_what_is_wrong_with_a_grammar_is_said(lark: str, message: str) -> None:
     made = constrainer()

@@ -229,6 +229,7 @@ def in_folder(tiers: Tiers, folder: Path) -> Tiers:
     return replace(tiers, folder=folder) if tiers.folder else tiers
 
 
+@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("seed", range(amount(2, 5, 60)))
 @pytest.mark.parametrize("tiers", [RAM, DISK, BOTH], ids=["ram", "disk", "both"])
 @pytest.mark.parametrize("memory", [PLAIN, SHIFTLESS, RECURRENT], ids=["plain", "shiftless", "recurrent"])
