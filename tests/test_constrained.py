@@ -12,6 +12,7 @@ import httpx2
 import jsonschema
 import openai
 import pytest
+from tests.sampling import amount
 
 pytestmark = pytest.mark.model
 
@@ -93,13 +94,13 @@ def check(call: Json) -> None:
 @pytest.mark.parametrize(
     ("n", "fields"),
     [
-        (50, {"tool_choice": "required"}),
-        (50, {"tool_choice": "required", "parallel_tool_calls": False}),
-        (50, {"tool_choice": NAMED}),
-        (50, {}),
-        (50, {"parallel_tool_calls": False}),
-        (10, {"tool_choice": "required", "response_format": {"type": "json_object"}}),
-        (10, {"tool_choice": "required", "reasoning_effort": "high"}),
+        (amount(6, 50), {"tool_choice": "required"}),
+        (amount(6, 50), {"tool_choice": "required", "parallel_tool_calls": False}),
+        (amount(6, 50), {"tool_choice": NAMED}),
+        (amount(6, 50), {}),
+        (amount(6, 50), {"parallel_tool_calls": False}),
+        (amount(2, 10), {"tool_choice": "required", "response_format": {"type": "json_object"}}),
+        (amount(2, 10), {"tool_choice": "required", "reasoning_effort": "high"}),
     ],
     ids=["required", "one", "named", "auto", "one of its own accord", "with a format", "thinking"],
 )
@@ -149,6 +150,7 @@ def form(schema: Json, **more: Any) -> Json:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **more}}
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     "fields",
@@ -166,13 +168,13 @@ def form(schema: Json, **more: Any) -> Json:
 )
 def test_an_answer_satisfies_its_schema(client: httpx2.Client, fields: Json, stream: bool) -> None:
     ask = streamed if stream else content
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         jsonschema.validate(json.loads(ask(client, **fields, temperature=1.5, seed=seed)), PERSON)
 
 
 def test_any_json_object_may_be_asked_for(client: httpx2.Client) -> None:
     fields: Json = {"response_format": {"type": "json_object"}, "messages": asked("Hello!"), "max_tokens": 200}
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         found = choice(client, temperature=1.2, seed=seed, **fields)
         if found["finish_reason"] == "stop":
             assert isinstance(json.loads(found["message"]["content"]), dict)
@@ -209,7 +211,7 @@ def test_an_answer_with_a_form_or_a_call_comes_where_both_may(client: httpx2.Cli
     ids=["gbnf", "recursive gbnf", "regex", "choice", "structured regex", "markup"],
 )
 def test_an_answer_is_what_a_grammar_describes(client: httpx2.Client, fields: Json, pattern: str) -> None:
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         for ask in (content, streamed):
             assert re.fullmatch(pattern, ask(client, **fields, temperature=1.5, seed=seed))
 
@@ -231,14 +233,14 @@ def test_an_answer_that_has_been_begun_is_gone_on_with(
     client: httpx2.Client, begun: str, fields: Json, pattern: str
 ) -> None:
     history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         assert re.fullmatch(pattern, content(client, messages=history, temperature=1.5, seed=seed, **fields))
 
 
 def test_a_schema_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
     begun = '{"name": "Ad'
     history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         rest = content(client, messages=history, temperature=1.5, seed=seed, response_format=form(PERSON))
         jsonschema.validate(json.loads(begun + rest), PERSON)
 
@@ -246,7 +248,7 @@ def test_a_schema_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> 
 def test_a_call_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
     begun = '<tool_call>\n{"name": "get_w'
     history = [*asked("What is the weather in Paris?"), {"role": "assistant", "content": begun}]
-    for seed in range(5):
+    for seed in range(amount(1, 5)):
         found = choice(client, messages=history, tools=TOOLS, temperature=1.5, seed=seed)
         (call,) = found["message"]["tool_calls"]
         check(call)
@@ -269,6 +271,7 @@ def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
 # What cannot be done
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("fields", "field", "said"),
     [
@@ -309,6 +312,7 @@ def test_what_cannot_be_kept_to_is_refused_by_name(client: httpx2.Client, fields
     assert said in error["message"]
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     "parameters",
     [

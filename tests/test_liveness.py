@@ -53,6 +53,7 @@ def ollama(messages: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
     return "/api/chat", {"messages": messages, "truncate": True, "stream": False, "options": options}
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     ("form", "arguments"),
     [(chat, ("--config", "shepherd.toml")), (responses, ()), (ollama, ())],

@@ -56,6 +56,7 @@ def too_much(requests: Sequence[Played], tail: int) -> list[Played]:
     return [one for one in requests if one.prefilled > one.new * 1.02 + tail]
 
 
+@pytest.mark.sampled(0.15, family="kind")
 @pytest.mark.parametrize(
     ("name", "kind", "template"),
     [
@@ -99,6 +100,7 @@ def restless(recordings: Sequence[Recording]) -> list[Recording]:
     return made
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("name", ["opencode local", "claude-code claude-opus-4-8"])
 async def test_what_clients_change_with_each_request_costs_nothing(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]], name: str

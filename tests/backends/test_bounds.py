@@ -1,11 +1,13 @@
 """What is large is done off the event loop, a few at a time, and given up with its client; what is wrong is said."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +19,9 @@ from shepherd.dialects.families.hermes import HERMES
 from shepherd.engine.constraint import Probes
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
-from shepherd.engine.llamacpp import Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 TEMPLATE = (
     "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
@@ -133,6 +137,7 @@ def constraints(weights: Weights) -> Constraints:
     return Constraints(weights, weights.end_tokens, HERMES)
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
@@ -160,6 +165,7 @@ def test_a_form_that_is_too_much_is_refused_by_its_own_name(
     assert (refused.value.field or "").startswith("response_format.schema")
 
 
+@pytest.mark.model
 def test_a_form_that_the_library_finds_too_complex_is_refused_in_words_about_the_form(
     constraints: Constraints,
 ) -> None:
@@ -172,12 +178,14 @@ def test_a_form_that_the_library_finds_too_complex_is_refused_in_words_about_the
     assert refused.value.field == "format"
 
 
+@pytest.mark.model
 def test_a_form_of_hundreds_of_properties_is_kept_to(constraints: Constraints) -> None:
     names = [f"p{at}" for at in range(600)]
     for schema in (optional(600), {**optional(600), "required": names, "additionalProperties": False}):
         assert constraints.find(ask(schema=schema), "").lark is not None
 
 
+@pytest.mark.model
 def test_a_tool_whose_schema_is_too_much_can_still_be_called(constraints: Constraints) -> None:
     found = constraints.find(ask(tools=(ToolSpec("one", "", optional(10_000)), *tools(2))), "")
     assert found.lark is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +21,9 @@ from shepherd.dialects.markup import Markup
 from shepherd.dialects.tags import TagDialect
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime
-from shepherd.engine.llamacpp import Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 ADD = ToolSpec("add", "", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 SAY = ToolSpec("say", "", {"type": "object", "properties": {"text": {"type": "string"}}})
@@ -46,6 +48,7 @@ def allows(made: Constraints, found: Constraint, text: str) -> bool:
 # ---- what is constrained at all
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("request_", "calls", "expected"),
     [
@@ -69,6 +72,7 @@ def test_answers_are_held_to_what_somebody_asks_for(
     assert made.has_some(request_, calls=calls) == expected
 
 
+@pytest.mark.model
 def test_calls_are_held_to_their_schema_and_text_to_nothing(made: Constraints) -> None:
     found = made.find(ask(ADD, SAY), "")
     for text in ("Hello", CALL % ("add", '{"a": 1}'), "Well: " + CALL % ("say", "{}"), "{", "<think>"):
@@ -77,6 +81,7 @@ def test_calls_are_held_to_their_schema_and_text_to_nothing(made: Constraints) -
         assert not allows(made, found, text)
 
 
+@pytest.mark.model
 def test_control_tokens_of_a_family_are_text_and_others_are_nothing(made: Constraints) -> None:
     found = made.find(ask(ADD), "")
     assert allows(made, found, "<tool_call>")
@@ -87,6 +92,7 @@ def test_control_tokens_of_a_family_are_text_and_others_are_nothing(made: Constr
     assert (mask.allows(user), mask.allows(start)) == (True, False)
 
 
+@pytest.mark.model
 def test_an_answer_may_think_first_if_its_model_does(made: Constraints) -> None:
     for request in (ask(schema={"type": "object"}), ask(ADD, tool_choice="required")):
         assert allows(made, made.find(request, "", thinks=True), "<think>Hm")
@@ -94,6 +100,7 @@ def test_an_answer_may_think_first_if_its_model_does(made: Constraints) -> None:
         assert allows(made, made.find(request, "<think>\n", thinks=False), "Hm")
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("request_", "opened", "right", "wrong"),
     [
@@ -119,6 +126,7 @@ HM = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 SEP = "<|sep|>"
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("name", "opened", "right", "wrong"),
     [
@@ -139,6 +147,7 @@ def test_what_a_prompt_has_begun_with_headers_is_gone_on_with(
     assert [text for text in wrong if allows(made, found, text)] == []
 
 
+@pytest.mark.model
 def test_the_same_question_is_answered_once(made: Constraints) -> None:
     first = made.find(ask(ADD, tool_choice="required"), "")
     assert made.find(ask(replace(ADD), tool_choice="required"), "").lark is first.lark
@@ -154,6 +163,7 @@ def test_the_same_question_is_answered_once(made: Constraints) -> None:
 # ---- what is given up
 
 
+@pytest.mark.model
 def test_what_is_not_known_of_a_schema_is_given_up_and_the_rest_is_kept_to(made: Constraints) -> None:
     parameters = {
         "type": "object",
@@ -166,6 +176,7 @@ def test_what_is_not_known_of_a_schema_is_given_up_and_the_rest_is_kept_to(made:
     assert not allows(made, found, CALL % ("add", '{"a": "3"}'))
 
 
+@pytest.mark.model
 def test_what_is_wrong_with_a_schema_is_given_up_too_and_told(
     made: Constraints, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,6 +234,7 @@ SCHEMAS = st.recursive(
 )
 
 
+@pytest.mark.model
 @settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schema=st.dictionaries(KEYWORDS, SCHEMAS, max_size=5))
 def test_no_tool_is_so_odd_that_a_free_answer_fails_for_it(made: Constraints, schema: dict[str, Any]) -> None:
@@ -230,6 +242,7 @@ def test_no_tool_is_so_odd_that_a_free_answer_fails_for_it(made: Constraints, sc
     assert allows(made, found, "Hello")
 
 
+@pytest.mark.model
 @settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schema=st.dictionaries(KEYWORDS, SCHEMAS, max_size=5))
 def test_an_odd_schema_is_kept_to_or_refused_by_its_path(made: Constraints, schema: dict[str, Any]) -> None:
@@ -248,6 +261,7 @@ def test_an_odd_schema_is_kept_to_or_refused_by_its_path(made: Constraints, sche
 # ---- what is refused
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
@@ -270,6 +284,7 @@ def test_what_a_client_insists_on_and_cannot_have_is_refused(made: Constraints, 
     assert caught.value.message.startswith(field)
 
 
+@pytest.mark.model
 def test_calls_cannot_be_asked_for_where_nobody_knows_how_they_are_written(weights: Weights) -> None:
     mute = Constraints(weights, weights.end_tokens, TagDialect("mute", Markup()))
     assert mute.find(ask(ADD), "") == Constraint()
@@ -279,6 +294,7 @@ def test_calls_cannot_be_asked_for_where_nobody_knows_how_they_are_written(weigh
     assert caught.value.field == "tool_choice"
 
 
+@pytest.mark.model
 def test_a_vocabulary_without_an_end_is_not_in_the_way_of_free_answers(
     weights: Weights, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,6 +305,7 @@ def test_a_vocabulary_without_an_end_is_not_in_the_way_of_free_answers(
         endless.find(ask(ADD, tool_choice="required"), "")
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("fields", [{"schema": {}}, {"grammar": Grammar("regex", "a")}, {"tool_choice": "required"}])
 async def test_a_cache_without_constraints_refuses_what_needs_them(weights: Weights, fields: dict[str, Any]) -> None:
     engine = Engine(FakeRuntime(lambda tokens: 0, n_ctx=64))
@@ -307,6 +324,7 @@ async def test_a_cache_without_constraints_refuses_what_needs_them(weights: Weig
 MARKUP = "a</think> <tool_call>{} </tool_call>"
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("request_", "is_whole"),
     [
@@ -325,6 +343,7 @@ def test_an_answer_with_a_form_holds_no_calls_where_there_are_no_tools(
     assert ("".join(getattr(event, "text", "") for event in events) == MARKUP) == is_whole
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("name", ["harmony", "muse"])
 def test_headers_are_read_in_an_answer_with_a_form_too(weights: Weights, name: str) -> None:
     dialect: Dialect = get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template
 from tests.dialects.test_render import model
 
 from shepherd.backends.answer import Answer
@@ -13,14 +13,12 @@ from shepherd.dialects.prompt import end_of_answer
 from shepherd.engine.base import Admitted, Done, Step
 from shepherd.engine.fake import FakeVocabulary
 
-pytestmark = pytest.mark.skipif(not templates(), reason=ABSENT)
-
 WORDS_ONLY = {
     "llama-cpp-rwkv-world.jinja": "its turns begin with words, and end with a blank line",
 }
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 @pytest.mark.parametrize("ending", ["end", "header"])
 def test_a_turn_that_the_model_makes_up_is_never_shown(name: str, ending: str) -> None:
     """Spelt in ordinary tokens, as vocabularies do that lack the tags (TPL-15, TPL-16)."""

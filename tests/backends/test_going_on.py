@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.conftest import LAMB
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import ABSENT, grid, shared_templates, templates
 from tests.dialects.test_render import model
-from tests.sampling import examples
+from tests.sampling import amount
 
 from shepherd.backends.history import Prompts
 from shepherd.core import (
@@ -98,9 +98,9 @@ def prompts(template: Template, dialect: Dialect, asked: list[Request]) -> list[
     return made
 
 
-@pytest.mark.parametrize("name", [*templates(), "lamb"])
+@pytest.mark.parametrize("name", ["lamb", *grid(templates(), 0.15, name=str)])
 @given(messages=conversation())
-@settings(deadline=None, max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=amount(4, 12), suppress_health_check=list(HealthCheck))
 def test_each_prompt_goes_on_with_the_one_before(name: str, messages: tuple[Message, ...]) -> None:
     if name in MOVING:
         pytest.skip(MOVING[name])
@@ -115,7 +115,7 @@ def test_each_prompt_goes_on_with_the_one_before(name: str, messages: tuple[Mess
         assert said - n_same(prompt.text, following.text) <= TAIL_CHARS, len(request.messages)
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
+@pytest.mark.skipif(not shared_templates(), reason=ABSENT)
 def test_most_of_this_is_the_templates_own_doing_and_the_rest_would_be_noticed() -> None:
     """Without what is remembered, a template that forgets thoughts loses the cache at the next question."""
     template, dialect = model("Qwen-Qwen3-0.6B.jinja")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import pytest
-from tests.dialects.conformance import ABSENT, Json, cases, templates
+from tests.dialects.conformance import Json, cases, grid, templates
 from tests.dialects.test_forgery import special_texts
 from tests.dialects.test_render import message_of, model, tools_of
 
@@ -22,8 +23,6 @@ from shepherd.dialects import render
 from shepherd.dialects.replay import said
 from shepherd.engine.base import Admitted, Done, Step
 from shepherd.engine.fake import FakeVocabulary
-
-pytestmark = pytest.mark.skipif(not templates(), reason=ABSENT)
 
 DROPPED: dict[str, str] = {
     "Apriel-1.6-15b-Thinker-fixed.jinja": "leaves out thoughts, and the words that open them",
@@ -92,14 +91,15 @@ def both_prompts(case: Json, *, with_thought: bool = False) -> tuple[list[int], 
 
 
 def calling(*files: str) -> list[Any]:
-    return [
-        pytest.param(case, id=case["id"])
+    chosen = [
+        case
         for file in files
         for case in cases(file)
         if case["expected"].get("tool_calls")
         and not case["is_partial"]
         and case["options"]["continue_final_message"] == "none"
     ]
+    return grid(chosen, 0.08, name=itemgetter("id"), family=itemgetter("family"))
 
 
 @pytest.mark.parametrize("case", calling("chat_cases", "chat_cases_roundtrip", "chat_cases_robust"))

@@ -1,8 +1,11 @@
 """Prompts to tokens: control tokens from markup only, and histories that come back as the very tokens generated."""
 
+from __future__ import annotations
+
 import gc
 import tracemalloc
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,9 @@ from shepherd.dialects import Piece
 from shepherd.dialects.replay import OWN
 from shepherd.engine.base import Special
 from shepherd.engine.fake import BYTES, FakeVocabulary
-from shepherd.engine.llamacpp import Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 TEMPLATE = "<|im_start|> <|im_end|> <tool_call>"
 MARKERS = ["<|im_start|>", "<|im_end|>", "<tool_call>", "<h1>"]

@@ -98,6 +98,7 @@ def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: s
     assert parse(text, dialect=name).text == text
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     ("raw", "calls"),
     [
@@ -166,6 +167,7 @@ NO_CALLS = [
 ]
 
 
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("text", NO_CALLS)
 @pytest.mark.parametrize("name", ["llama-3", "plain", "hermes", "kimi-k2"])
 def test_json_that_calls_nothing_is_text(name: str, text: str) -> None:  # S4

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from operator import itemgetter
 from typing import Any
 
 import pytest
-from tests.dialects.conformance import ABSENT, Json, cases, templates
+from tests.dialects.conformance import Json, cases, grid, templates
 from tests.dialects.streams import events_of
 
 from shepherd.core import BadCall, Message, ToolCall, ToolSpec
@@ -18,12 +19,12 @@ from shepherd.dialects.tags import TagDialect
 
 FENCED = ("#6302.2", "#2648.7")
 """Answers by a JSON schema with a fence around them, expected without it: here no sampler lets a fence be written."""
-CASES = tuple(
-    pytest.param(case, id=f"{case['family']}:{case['id']}")
+CASES = [
+    case
     for name in ("chat_cases", "chat_cases_roundtrip", "chat_cases_robust")
     for case in cases(name)
     if not case["id"].endswith(FENCED)
-)
+]
 
 
 def told(message: Message, case: Json) -> Json:
@@ -71,8 +72,7 @@ def tools_of(case: Json) -> list[ToolSpec]:
     return [ToolSpec(f["name"], f.get("description") or "", f.get("parameters") or {}) for f in functions]
 
 
-@pytest.mark.skipif(not CASES, reason=ABSENT)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", grid(CASES, 0.1, name=itemgetter("id"), family=itemgetter("family")))
 def test_an_output_is_read_as_expected_and_alike_for_every_cutting(case: Json) -> None:
     dialect = detect(templates()[case["template"]])
     assert isinstance(dialect, TagDialect)

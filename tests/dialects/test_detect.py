@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import ABSENT, shared_templates
 from tests.sampling import examples
 
 from shepherd.core import Message, Reasoning, Text
@@ -72,10 +72,10 @@ def test_every_dialect_is_known_by_its_name() -> None:
         get("klingon")
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
+@pytest.mark.skipif(not shared_templates(), reason=ABSENT)
 def test_every_real_template_is_spoken_as_it_should_be_and_claimed_at_most_once() -> None:  # T8
     spoken: dict[str, list[str]] = {}
-    for name, source in templates().items():
+    for name, source in shared_templates().items():
         spoken.setdefault(detect(source).name, []).append(name.removesuffix(".jinja"))
         assert sum(dialect.signs(source) for dialect in DIALECTS) <= 1, name
     assert {name: " ".join(found) for name, found in sorted(spoken.items())} == SPOKEN

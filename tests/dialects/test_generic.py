@@ -54,6 +54,7 @@ def dialect(name: str) -> TagDialect:
     return found
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("raw", FORMS.values(), ids=FORMS.keys())
 def test_a_plain_model_may_call_in_any_form_and_however_the_text_is_cut(raw: str) -> None:
     for before, after in (("", ""), ("Let me see.\n\n", ""), ("\n\n", "\n\nI will report back.")):
@@ -72,6 +73,7 @@ def test_without_tools_every_form_is_text(raw: str) -> None:
     assert parse(raw, dialect="plain").text == raw
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -108,6 +110,7 @@ def test_html_json_and_talk_about_tags_are_text_even_if_there_are_tools(name: st
     assert assert_alike(text, dialect(name), range(1, len(text), 2)) == [TextDelta(text)]
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("raw", "arguments"),
     [

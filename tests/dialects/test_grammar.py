@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +12,9 @@ import jsonschema
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template, templates
 from tests.dialects.grammars import TOOLS, allows, allows_beginning, compiled, sampled
+from tests.sampling import amount
 
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect, get, names, parse, render
@@ -56,15 +56,13 @@ def hints(spoken: TagDialect, tool: ToolSpec) -> list[str]:
 # ---- every family
 
 
-THOROUGH = "SHEPHERD_THOROUGH" in os.environ
-"""Take minutes, and let every family call every tool."""
 EACH = [(name, tool) for name in SPELLING for tool in TOOLS.values()]
 
 
 @pytest.mark.parametrize(
     ("name", "tool"),
-    # Five and the number of tools have no common factor: no tool is left out.
-    [pytest.param(name, tool, id=f"{name}-{tool.name}") for name, tool in EACH[:: 1 if THOROUGH else 5]],
+    # Neither five nor eleven has a common factor with the number of tools: no tool is left out.
+    [pytest.param(name, tool, id=f"{name}-{tool.name}") for name, tool in EACH[:: amount(11, 5, 1)]],
 )
 def test_what_a_family_may_write_are_calls_that_satisfy_their_schema(name: str, tool: ToolSpec) -> None:
     spoken = dialect(name)
@@ -73,7 +71,7 @@ def test_what_a_family_may_write_are_calls_that_satisfy_their_schema(name: str, 
         for parallel in (False, True)
         for lark in [grammar(spoken.markup, [tool], choice="required", parallel=parallel, thinks=False)]
         if lark is not None
-        for text in sampled(lark, hints(spoken, tool), 6 if THOROUGH else 1)
+        for text in sampled(lark, hints(spoken, tool), amount(1, 1, 6))
     ]
     assert texts
     for text in texts:
@@ -107,8 +105,7 @@ def printed(name: str, calls: Sequence[ToolCall]) -> tuple[TagDialect, str] | No
     return spoken, next((opener for opener, closer in spoken.thoughts if text.startswith(closer)), "") + text
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_what_a_template_prints_for_a_call_may_be_written(name: str) -> None:
     found = printed(name, [CALL])
     if found is None or name in OTHERWISE:
@@ -133,6 +130,7 @@ OTHERWISE = {
     "ibm-granite-granite-3.3-2B-Instruct.jinja": NONE,
     "muse-glimmer.jinja": ANEW,
     "openai-gpt-oss-120b.jinja": ANEW,
+    "own-harmony.jinja": ANEW,
     "unsloth-Apriel-1.5.jinja": IDS,
     "upstage-Solar-Open-100B.jinja": IDS,
 }
@@ -207,7 +205,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=3000 if THOROUGH else 60)
+@settings(deadline=None, max_examples=amount(15, 60, 3000))
 @given(st.lists(FRAGMENTS, max_size=8).map("".join))
 @example(THOUGHT + ONE + WRONG)
 def test_what_the_parser_takes_for_text_is_free_and_what_it_takes_for_a_call_is_not(text: str) -> None:
@@ -226,9 +224,10 @@ def is_right(call: ToolCall) -> bool:
     return schema is not None and jsonschema.Draft202012Validator(dict(schema)).is_valid(json.loads(call.arguments))
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("name", SPELLING)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[{`~]>"), max_size=60))
-@settings(deadline=None, max_examples=100 if THOROUGH else 3)
+@settings(deadline=None, max_examples=amount(1, 3, 100))
 def test_text_without_markup_is_free_in_every_family(name: str, text: str) -> None:
     lark = grammar(dialect(name).markup, [SAY, WRITE])
     assert lark is not None
@@ -452,6 +451,7 @@ def test_what_can_be_kept_to_of_a_schema_is_asked() -> None:
 # ---- what is written by the letter
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("name", SPELLING)
 def test_everything_that_a_family_writes_by_the_letter_is_known(name: str) -> None:
     markup = dialect(name).markup

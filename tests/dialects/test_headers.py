@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.dialects.outline import TOOLS, WEATHER, Said, outline, said
 from tests.dialects.streams import events_of
@@ -202,6 +202,7 @@ def test_any_json_object_goes_through_as_arguments(name: str, arguments: dict[st
     assert [part for part in outline(events) if part[0] in ("calls", "fails")] == [("calls", "get_weather", text)]
 
 
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
 @pytest.mark.parametrize(
     "arguments",
@@ -259,6 +260,7 @@ def test_any_text_is_read_alike_for_every_cutting(name: str, pieces: list[str], 
 
 
 @settings(max_examples=examples(30), deadline=None)
+@example("a")
 @given(st.text(alphabet=st.characters(exclude_characters="<>"), min_size=1, max_size=40))
 @ALL
 def test_plain_text_without_any_markup_is_the_answer(name: str, text: str) -> None:
@@ -274,6 +276,8 @@ def unlike_text(name: str, text: str) -> bool:
     is_functionary = name in ("functionary", "functionary-2.5")
     if is_functionary and re.match(r"\s*[\w.-]+\s*\{", text):
         return True  # a name and an object: a call
+    if name == "functionary" and "all".startswith(text.strip()):
+        return True  # behind `>>>` it is a header that breaks off
     words = ("all",) if is_functionary else ()
     return text.strip().startswith(("assistant", "user", "system", "tool", "to=", *words))
 
@@ -286,6 +290,7 @@ IN_JSON = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
 SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{ARGUMENTS}"
 
 
+@pytest.mark.sampled(0.3, family="name")
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [

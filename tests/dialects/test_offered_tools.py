@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template, templates
 
 from shepherd.core import Message, ToolSpec
 from shepherd.dialects import Template
@@ -40,8 +39,7 @@ AWKWARD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_no_template_fails_on_a_tool(name: str) -> None:
     template = Template(templates()[name])
     for awkward, parameters in AWKWARD.items():

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.dialects.conformance import ABSENT, ROOT, Json, cases, templates
+from tests.dialects.conformance import ROOT, Json, cases, each_template, shared_cases, templates
 
 from shepherd.core import (
     BadCall,
@@ -31,8 +31,6 @@ from shepherd.core import (
 )
 from shepherd.core.messages import Part
 from shepherd.dialects import Dialect, Prompt, Template, detect, parse, render
-
-pytestmark = pytest.mark.skipif(not templates(), reason=ABSENT)
 
 
 @cache
@@ -87,7 +85,7 @@ DIFFERENT = {
 """Templates for which a generation prompt is another one than llama.cpp's, and why that is right."""
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in cases("render_cases")])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in shared_cases("render_cases")])
 def test_a_prompt_is_what_llama_cpp_renders(case: Json) -> None:
     rendered = case["render"]
     mode = "think" if case["options"]["enable_thinking"] else "nothink"
@@ -108,7 +106,7 @@ def test_a_prompt_is_what_llama_cpp_renders(case: Json) -> None:
 CASES = [case for name in ("chat_cases", "chat_cases_roundtrip") for case in cases(name)]
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_generation_prompts_are_those_of_the_real_outputs(name: str) -> None:
     wrong = [
         case["id"]
@@ -118,7 +116,7 @@ def test_generation_prompts_are_those_of_the_real_outputs(name: str) -> None:
     assert not wrong or (name in DIFFERENT and len(wrong) < 8)
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_what_a_prompt_opens_goes_on_in_the_answer(name: str) -> None:  # SCN-21, SCN-22
     """The parser that is told what the prompt has opened reads the output as one that has read all of it."""
     _, dialect = model(name)
@@ -155,7 +153,7 @@ SPECIAL = ToolSpec(
 )
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15, shared=True)
 @pytest.mark.parametrize("mode", ["think", "think+tools", "nothink", "nothink+tools"])
 def test_every_template_asks_for_an_answer_as_llama_cpp_does(name: str, mode: str) -> None:
     template, dialect = model(name)
@@ -174,7 +172,7 @@ def test_every_template_asks_for_an_answer_as_llama_cpp_does(name: str, mode: st
     assert template.caps.switch or prompt.text.partition(wanted)[1] or not wanted
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 @pytest.mark.parametrize("tools", [(), (SPECIAL,)], ids=["no tools", "tools"])
 def test_with_thinking_off_the_answer_is_visible_from_its_first_character(
     name: str, tools: tuple[ToolSpec, ...]
@@ -294,7 +292,7 @@ def words_of(messages: Sequence[Message]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_every_message_shows_once_and_in_order(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -308,7 +306,7 @@ def test_every_message_shows_once_and_in_order(name: str) -> None:
         assert places == sorted(places) or talk in REORDERED.get(name, ()), talk
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_tools_show_if_and_only_if_they_are_given(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -319,7 +317,7 @@ def test_tools_show_if_and_only_if_they_are_given(name: str) -> None:
             assert [word for word in SHOWN if word.startswith(("describe", "param")) and word in text] == [], talk
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_nothing_undefined_is_printed_and_the_same_conversation_is_the_same_prompt(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -329,7 +327,7 @@ def test_nothing_undefined_is_printed_and_the_same_conversation_is_the_same_prom
         assert prompt == render(template, dialect, messages, tools=tools)
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_each_message_has_one_place_and_the_places_are_in_order(name: str) -> None:
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
@@ -342,7 +340,7 @@ def test_each_message_has_one_place_and_the_places_are_in_order(name: str) -> No
         assert shown <= set(held), talk
 
 
-@pytest.mark.parametrize("name", templates())
+@each_template(0.15)
 def test_thoughts_before_a_call_show_where_the_template_has_a_place_for_them(name: str) -> None:
     template, dialect = model(name)
     messages, tools = TALKS["a thought and a call"]
@@ -356,9 +354,11 @@ def test_thoughts_before_a_call_show_where_the_template_has_a_place_for_them(nam
     assert text.count("wordthought") == 1
 
 
-@pytest.mark.parametrize("name", [name for name in templates() if not model(name)[0].caps.shows_tools])
+@each_template(0.15)
 def test_tools_that_are_told_in_words_come_with_a_call_that_the_model_can_copy(name: str) -> None:
     template, dialect = model(name)
+    if template.caps.shows_tools:
+        return
     prompt = render(template, dialect, [ONE], tools=BOTH)
     _, _, example = prompt.text.partition("its result will be told to you:\n\n")
     parser = dialect.parser(tools=BOTH)

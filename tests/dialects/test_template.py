@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import SandboxedEnvironment
-from tests.dialects.conformance import ABSENT, templates
+from tests.dialects.conformance import each_template, templates
 from tests.sampling import examples
 
 from shepherd.core import (
@@ -182,6 +182,7 @@ def rendered_both(expression: str, content: str) -> tuple[tuple[Piece, ...], str
     return Template(source).render([Message.user(content)]), wanted
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("expression", EXACT)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
@@ -198,6 +199,7 @@ def test_origins_are_followed_exactly_through_what_templates_do(expression: str,
     assert not re.search("[a-zA-Z/]", told)
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("expression", LOOSE)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
@@ -209,8 +211,7 @@ def test_what_cannot_be_followed_is_request_text_as_a_whole(expression: str, con
     assert not set("äöß").intersection(markup(pieces))
 
 
-@pytest.mark.skipif(not templates(), reason=ABSENT)
-@pytest.mark.parametrize("name", templates())
+@each_template(0.1)
 @pytest.mark.parametrize(("messages", "tools"), [(TALK, ()), (TOOL_TALK, (WEATHER,))], ids=["talk", "tools"])
 def test_real_templates_give_plain_jinjas_text_and_never_let_a_request_forge_markup(
     name: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]

@@ -10,7 +10,7 @@ import threading
 from array import array
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,9 @@ from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
 from shepherd.engine.constraint import KEPT, Constrainer, GrammarMask, check_schema, told
 from shepherd.engine.engine import Engine
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import LlamaRuntime, Weights
 
 _proof: type[Mask] = GrammarMask
 TEXT = "TEXT: /(?s:.*)/\n"
@@ -244,6 +246,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("lark", "message"), WRONG.items(), ids=[key[:24] for key in WRONG])
 def test_what_is_wrong_with_a_grammar_is_said(lark: str, message: str) -> None:
     made = constrainer()
@@ -489,6 +492,13 @@ def prompt(weights: Weights, text: str) -> array[int]:
     return array("i", [start, *weights.tokenize("user\n" + text), end, start, *weights.tokenize("assistant\n")])
 
 
+def on(weights: Weights, **options: Any) -> LlamaRuntime:
+    """A context of the embedded model's."""
+    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime
+
+    return LlamaRuntime(weights, ContextOptions(n_threads=1, **options))
+
+
 @pytest.fixture(scope="module")
 def masks(weights: Weights) -> Constrainer:
     return Constrainer(weights, weights.end_tokens)
@@ -496,7 +506,7 @@ def masks(weights: Weights) -> Constrainer:
 
 @pytest.fixture
 async def engine(weights: Weights, masks: Constrainer) -> AsyncIterator[Engine]:
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=2048, n_seq=6, n_threads=1))
+    runtime = on(weights, n_ctx=2048, n_seq=6)
     made = Engine(runtime, constrainer=masks)
     yield made
     await asyncio.to_thread(made.close)
@@ -627,7 +637,7 @@ async def test_jobs_with_and_without_grammars_share_a_batch(engine: Engine, weig
 
 @model
 async def test_an_answer_that_is_put_aside_goes_on_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_seq=4, n_threads=1))
+    runtime = on(weights, n_ctx=256, n_seq=4)
     small = Engine(runtime, constrainer=masks)
     lark = "start: (A B)*\nA: /[a-m]/\nB: /[0-9]/"
     try:
@@ -659,7 +669,7 @@ async def test_a_grammar_that_cannot_go_on_fails_its_job_only(engine: Engine, we
 @model
 def test_only_what_may_come_decides_what_is_typical(weights: Weights, masks: Constrainer) -> None:
     """With the others among the candidates, llama.cpp's entropy is not a number, and what it keeps is arbitrary."""
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1))
+    runtime = on(weights, n_ctx=256)
     lark, one = r"start: /[0-9]{9}/", Sampling(typical_p=0.01, top_k=0, top_p=1.0, min_p=0.0, temperature=1.0)
     try:
         for seed in range(5):
@@ -680,7 +690,7 @@ def test_only_what_may_come_decides_what_is_typical(weights: Weights, masks: Con
 
 @model
 def test_a_ban_of_the_only_token_that_may_come_is_overruled(weights: Weights, masks: Constrainer) -> None:
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1))
+    runtime = on(weights, n_ctx=256)
     try:
         assert runtime.decode([Chunk(0, prompt(weights, "x"), 0, True)]) == "ok"
         (token,) = weights.tokenize("{")
@@ -693,8 +703,9 @@ def test_a_ban_of_the_only_token_that_may_come_is_overruled(weights: Weights, ma
         runtime.close()
 
 
+@pytest.mark.model
 async def test_a_cache_without_a_constrainer_refuses_grammars(weights: Weights) -> None:
-    plain = Engine(LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1)))
+    plain = Engine(on(weights, n_ctx=256))
     try:
         with pytest.raises(InvalidRequest, match="cannot constrain"):
             await say(plain, weights, 'start: "x"')

@@ -1,10 +1,13 @@
 """GBNF as Lark: the same texts are in the grammar."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import re
 from array import array
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given, settings
@@ -15,8 +18,9 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.engine.constraint import Constrainer
 from shepherd.engine.gbnf import Choice, Letters, Part, Repeat, Sequence, Text, gbnf_to_lark
-from shepherd.engine.llamacpp import Weights
-from shepherd.engine.llamacpp.library import C
+
+if TYPE_CHECKING:  # a run without the model loads no native library
+    from shepherd.engine.llamacpp import Weights
 
 BYTES = constrainer()
 
@@ -235,6 +239,8 @@ def test_without_recursion_it_means_what_a_regular_expression_means(part: Part, 
 
 def accepts(weights: Weights, grammar: str, tokens: list[int]) -> bool:
     """Whether llama.cpp's own sampler leaves each of these tokens in the running."""
+    from shepherd.engine.llamacpp.library import C
+
     sampler = C.llama_sampler_init_grammar(weights.vocab, grammar.encode(), b"root")
     assert sampler, "llama.cpp cannot read it"
     try:

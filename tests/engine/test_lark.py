@@ -105,6 +105,7 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("grammar", "message"), TOO_MUCH.values(), ids=TOO_MUCH)
 def test_a_grammar_that_is_too_much_is_named(grammar: str, message: str) -> None:
     with pytest.raises(Unfit) as raised:
@@ -161,6 +162,7 @@ SCHEMAS: dict[str, tuple[object, str, lark.Path]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("schema", "message", "path"), SCHEMAS.values(), ids=SCHEMAS)
 def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: lark.Path) -> None:
     for run in (lambda: lark.check_document(schema), lambda: lark.check(of_schema(schema))):

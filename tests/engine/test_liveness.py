@@ -10,7 +10,6 @@ last tests plant the loops that the engine once had, and show that the watch fin
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from array import array
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import Any, Literal, cast
 
 import pytest
 from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.sampling import amount
 
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
@@ -229,7 +229,8 @@ def in_folder(tiers: Tiers, folder: Path) -> Tiers:
     return replace(tiers, folder=folder) if tiers.folder else tiers
 
 
-@pytest.mark.parametrize("seed", range(60 if os.environ.get("SHEPHERD_THOROUGH") else 5))
+@pytest.mark.sampled(0.15)
+@pytest.mark.parametrize("seed", range(amount(2, 5, 60)))
 @pytest.mark.parametrize("tiers", [RAM, DISK, BOTH], ids=["ram", "disk", "both"])
 @pytest.mark.parametrize("memory", [PLAIN, SHIFTLESS, RECURRENT], ids=["plain", "shiftless", "recurrent"])
 def test_every_job_starts_after_a_bounded_number_of_operations(

@@ -128,6 +128,7 @@ def named(value: object) -> str | None:
     return value if isinstance(value, str) else ""
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("name", "chosen"), [life[:2] for life in LIVES], ids=named)
 def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: str, chosen: dict[str, Any]) -> None:
     told = tell(**model(name), **chosen, story="work")
@@ -138,6 +139,7 @@ def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: s
     assert told["facts"]["evicted"] > 200
 
 
+@pytest.mark.sampled(0.15, family="gate")
 @pytest.mark.parametrize(("name", "chosen", "gate", "tolerance"), LIVES, ids=named)
 def test_a_whole_life_equals_a_cold_run_of_what_is_left(
     tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[bool, str, bool, bool, bool], tolerance: float

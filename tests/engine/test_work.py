@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
@@ -306,6 +307,7 @@ SHIFTLESS = replace(PLAIN, shift=False)
 RAM = Tiers(ram_bytes=20_000)
 
 
+@pytest.mark.sampled(0.1, family="memory")
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
     ("memory", "tiers"),
@@ -321,7 +323,7 @@ def test_these_days_are_eventful() -> None:
     happened = dict.fromkeys(
         ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled", "kept to"), 0
     )
-    for seed in range(30, 60):
+    for seed in range(30, amount(42, 60)):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
         day.pass_by(150)
         stats, counts = day.work.stats(), day.work.pool.counts

@@ -12,7 +12,6 @@ import pytest
 from shepherd import config
 from shepherd.core import ConfigError
 from shepherd.engine.gguf import kv_bytes, read_header
-from shepherd.engine.llamacpp.memory import card_memory
 from shepherd.engine.sizing import budget_bytes, context_size, padded
 from shepherd.fleet.leases import Terms
 from shepherd.fleet.roster import ON_DEMAND_S, Roster, budget_of, makes_vectors
@@ -173,7 +172,10 @@ def test_the_budget_is_what_is_said_or_what_is_free_but_for_a_reserve(said: int 
     assert budget_bytes(None, free=1600, total=9999) == 1500
 
 
+@pytest.mark.model
 def test_the_budget_is_of_the_memory_where_the_models_will_be() -> None:
+    from shepherd.engine.llamacpp.memory import card_memory
+
     machine = psutil.virtual_memory()
     cpu_only = config.Config(models=(config.ModelConfig("m", gpu_layers=0),), memory_budget=1.0)
     assert budget_of(cpu_only) == machine.total

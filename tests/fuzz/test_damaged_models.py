@@ -1,7 +1,7 @@
 """Two thousand damaged models: each is refused in one sentence, or loads, or ends a child at the most; none takes long.
 
     uv run --no-sync pytest tests/fuzz/test_damaged_models.py                          2,000 files, always the same
-    SHEPHERD_THOROUGH=1 uv run --no-sync pytest tests/fuzz/test_damaged_models.py      more of other seeds
+    SHEPHERD_THOROUGH=2 uv run --no-sync pytest tests/fuzz/test_damaged_models.py      more of other seeds
 
 The reader sees them in this process, and the library what the reader accepts, in children that load many in a row.
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 from tests.fuzz import models
 from tests.fuzz.models import Damaged, Sound
+from tests.sampling import amount
 
 from shepherd.core import ConfigError
 from shepherd.engine import gguf, soundness
 from shepherd.engine.sizing import context_size
 
-IS_THOROUGH = bool(os.environ.get("SHEPHERD_THOROUGH"))
-SEEDS = range(1, 6) if IS_THOROUGH else (1,)
-N_FILES = 2000
+SEEDS = range(1, amount(2, 2, 6))
+N_FILES = amount(250, 2000)
 MOST_S = 2.0
 """Of processor time, for one header; a hundred times what any takes here."""
 CRASHES = 2

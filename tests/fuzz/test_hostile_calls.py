@@ -1,7 +1,7 @@
 """Ten thousand hostile calls over every tool of ours: nothing outside is touched, nothing hangs, each gets a sentence.
 
     uv run --no-sync pytest tests/fuzz/test_hostile_calls.py                              10,000 calls, always the same
-    SHEPHERD_THOROUGH=1 uv run --no-sync pytest tests/fuzz/test_hostile_calls.py          many more, of several seeds
+    SHEPHERD_THOROUGH=2 uv run --no-sync pytest tests/fuzz/test_hostile_calls.py          many more, of several seeds
 
 The real `Box` with the real tools, in a world of its own: a folder that they may touch, full of traps (links out, links
 in circles, FIFOs, devices, sockets, a file of a gigabyte), where another process swaps a folder for a link out all the
@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.sampling import LEVEL, amount
 
 from shepherd.core import Text, ToolCall
 from shepherd.memory.store import MemoryStore
@@ -39,9 +40,8 @@ from shepherd.tools.registry import Registry
 from shepherd.tools.roots import Roots
 from shepherd.tools.signature import tool
 
-IS_THOROUGH = bool(os.environ.get("SHEPHERD_THOROUGH"))
-N_CALLS = 10_000
-SEEDS = range(1, 9) if IS_THOROUGH else (7,)
+N_CALLS = amount(1_000, 10_000)
+SEEDS = range(1, 9) if LEVEL > 1 else (7,)
 TOGETHER = 8
 """Calls of one round."""
 N_CTX = 16_000
@@ -50,7 +50,7 @@ HANGS_S = 60.0
 STOPPED = "and was stopped; ask for less at once"
 
 DEAR = {"execute_command": 60, "json_path": 12, "json_validate": 12, "search_files": 250, "http_get": 400}
-"""Calls of tools that start processes, or read the whole tree, in the quick run; the others share the rest."""
+"""Of ten thousand, calls of tools that start processes, or read the whole tree; the others share the rest."""
 LOOKS = frozenset({"read_file", "list_directory", "file_exists"})
 """Tools whose holes would do no harm to the machine: these are given its own files, too."""
 
@@ -384,7 +384,7 @@ class Hostile:
 
 def plan(tools: Sequence[Tool], chance: random.Random, n_calls: int) -> list[Tool]:
     """Which tools are called, in which order: each often, the dear ones less so."""
-    dear = {} if IS_THOROUGH else {name: max(1, n * n_calls // N_CALLS) for name, n in DEAR.items()}
+    dear = {} if LEVEL > 1 else {name: max(1, n * n_calls // 10_000) for name, n in DEAR.items()}
     cheap = [each for each in tools if each.name not in dear] or list(tools)
     chosen = [each for each in tools for _ in range(dear.get(each.name, 0))]
     chosen += chance.choices(cheap, k=n_calls - len(chosen))
@@ -472,7 +472,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.timeout(3_600 if IS_THOROUGH else 300)
+@pytest.mark.timeout(amount(300, 300, 3_600))
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_no_hostile_call_touches_what_is_outside_hangs_or_is_left_without_a_sentence(
     world: World, seed: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -12,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.sampling import amount
 
 from shepherd.memory import reading
 from shepherd.memory.archive import archive
 from shepherd.memory.rows import Entry
 from shepherd.memory.schema import open_file
 
-THOROUGH = os.environ.get("SHEPHERD_THOROUGH") == "1"
-N_KILLS = 1_000 if THOROUGH else 10
+N_KILLS = amount(3, 10, 1_000)
 A_SESSION = 20
 """Turns."""
 
@@ -64,7 +63,7 @@ def acknowledged(path: Path, start: int, lifetime_s: float) -> int:
     return last
 
 
-@pytest.mark.timeout(7_200 if THOROUGH else 180)
+@pytest.mark.timeout(amount(180, 180, 7_200))
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     path, rng, n = tmp_path / "m.db", random.Random(11), 0
     for _ in range(N_KILLS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.memory.disk import Disk, disk
+from tests.sampling import amount
 
 from shepherd.core import MemoryFailure
 from shepherd.memory import reading
@@ -20,8 +20,7 @@ from shepherd.memory.rows import Entry
 from shepherd.memory.schema import open_file
 from shepherd.memory.writer import Writer
 
-THOROUGH = os.environ.get("SHEPHERD_THOROUGH") == "1"
-N_CUTS = 400 if THOROUGH else 15
+N_CUTS = amount(5, 15, 400)
 N_TURNS = 40
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from tests.sampling import amount
 
 from shepherd.memory import reading
 from shepherd.memory.rows import Entry
 from shepherd.memory.store import MemoryStore
 
-THOROUGH = os.environ.get("SHEPHERD_THOROUGH") == "1"
-N_PROCESSES, N_TURNS = (8, 2_000) if THOROUGH else (4, 25)
+N_PROCESSES, N_TURNS = amount(3, 4, 8), amount(15, 25, 2_000)
 
 CHILD = """
 import sys
@@ -39,7 +38,7 @@ def turn(name: str, n: int) -> list[Entry]:
     return [Entry("user", f"{name} asks {n}"), Entry("assistant", f"{name} is told {n}")]
 
 
-@pytest.mark.timeout(7_200 if THOROUGH else 180)
+@pytest.mark.timeout(amount(180, 180, 7_200))
 def test_processes_share_a_file(tmp_path: Path) -> None:
     path, root = tmp_path / "m.db", Path(__file__).parent.parent.parent
     names = [f"process{n}" for n in range(N_PROCESSES)]

@@ -150,6 +150,7 @@ def test_a_message_that_was_given_up_is_not_stored_again(db: apsw.Connection, pa
     assert [stored(db, history) for history in histories] == ids
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("limit", [0, 1000, 200_000])
 def test_what_is_pinned_noted_or_the_source_of_a_fact_is_never_given_up(
     db: apsw.Connection, path: Path, limit: int
@@ -184,6 +185,7 @@ def test_what_may_be_in_a_context_goes_last_oldest_first_and_only_above_the_limi
     assert [id for (id,) in rows(db, "SELECT id FROM message")] == live[-4:]
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("state", "n_chars", "times"), [(State.LIVE, 1500, 5), (State.EVICTED, 1500, 5), (State.EVICTED, 120, 1)]
 )

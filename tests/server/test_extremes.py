@@ -1,6 +1,7 @@
 """No number, and no list of texts, ends the process or takes much memory, whatever surface it comes over."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 MIB = 2**20
 
 
@@ -15,8 +17,15 @@ MIB = 2**20
 def report(coder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What came of all requests, in a process that may take 2 GiB more than it has at the start."""
     child = [sys.executable, str(Path(__file__).with_name("extremes.py")), str(coder)]
+    found = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(
-        child, cwd=tmp_path_factory.mktemp("extremes"), capture_output=True, text=True, timeout=900, check=False
+        child,
+        cwd=tmp_path_factory.mktemp("extremes"),
+        env={**os.environ, "PYTHONPATH": found},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     lines = ended.stdout.splitlines()
     assert ended.returncode == 0, (ended.returncode, lines[-1:], ended.stderr[-2000:])
