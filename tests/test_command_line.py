@@ -34,7 +34,7 @@ def test_a_command_ends_and_says_the_same_here_and_in_a_process_of_its_own(name:
     (tmp_path / "shepherd.toml").write_text("contxt_size = 512\n")
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
-    words = ["--threads", "1", "--no-recall", *arguments]
+    words = ["--threads", "1", "--no-recall", "--max-tokens", "8", *arguments]
     there = subprocess.run(
         [sys.executable, "-m", "shepherd", *words], input=stdin, capture_output=True, env=env, cwd=tmp_path, check=False
     )

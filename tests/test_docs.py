@@ -56,8 +56,8 @@ for name, source in json.load(sys.stdin).items():
     told[name] = output.getvalue(), error
 json.dump(told, sys.stdout)
 """
-"""Runs the programs that it is given one after the other, since imports are what costs time; tells what each has printed,
-and its traceback."""
+"""Runs the programs that it is given one after the other, since imports are what costs time; tells what each has
+printed, and its traceback."""
 
 
 @pytest.fixture(scope="module")

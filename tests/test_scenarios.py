@@ -24,6 +24,8 @@ import httpx2
 import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
+from tests import command_line
+from tests.own_server import serving
 
 pytestmark = pytest.mark.model
 
@@ -42,16 +44,7 @@ def client(server: str) -> Iterator[openai.OpenAI]:
 def shepherd(
     *arguments: str, stdin: str = "", cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shepherd", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=cwd,
-        env={**os.environ, **variables},
-    )
+    return command_line.run(*arguments, stdin=stdin, cwd=cwd, env={**os.environ, **variables})
 
 
 def post(server: str, body: bytes | str | dict[str, Any], **headers: str) -> httpx2.Response:
@@ -484,11 +477,8 @@ def test_17_a_history_with_malformed_arguments_is_answered(server: str) -> None:
 # 19 (in part). Background requests do not disturb
 
 
-def test_19_background_requests_have_a_cache_of_their_own(
-    start_server: StartServer, tmp_path: Path, two_caches: str
-) -> None:
-    (tmp_path / "routed.toml").write_text(two_caches)
-    with start_server("--config", str(tmp_path / "routed.toml")) as address:
+def test_19_background_requests_have_a_cache_of_their_own(tmp_path: Path, two_caches: str) -> None:
+    with serving(tmp_path, two_caches) as address:
 
         def cached(model: str, text: str) -> int:
             body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4}
