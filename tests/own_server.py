@@ -52,7 +52,7 @@ def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
             asyncio.run(run())
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for us
+        except BaseException as error:
             errors.append(error)
         finally:
             is_ready.set()

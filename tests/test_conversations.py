@@ -72,6 +72,14 @@ def caches(address: str) -> Any:
     return CLIENT.get(f"{address}/v1/caches").json()["caches"]
 
 
+def at_rest(address: str, name: str, *, jobs: int) -> Any:
+    """The figures of a cache that has done so many jobs; they follow a moment after an answer."""
+    until_s = time.monotonic() + 60
+    while (cache := caches(address)[name])["jobs"] < jobs or cache["live"] or cache["waiting"]:
+        assert time.monotonic() < until_s, cache
+    return cache
+
+
 NAMES = ("Ada", "Bob", "Carl", "Dora", "Emma", "Finn", "Gina", "Hugo")
 SAID = (
     "Hello!",
@@ -194,10 +202,12 @@ def test_10_a_changed_system_prompt_is_warned_of_once_per_change(logged: tuple[s
     assert warnings_after("You are one.") == []
 
 
-def test_10_the_first_request_does_not_warn(start_server: StartServer, tmp_path: Path) -> None:
-    with start_server(log=tmp_path / "log") as address:
+def test_10_the_first_request_does_not_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "shepherd")
+    with serving(tmp_path) as address:
         ask(address, [said("system", "You are one."), said("user", "Hello!")])
-    assert "system prompt" not in (tmp_path / "log").read_text()
+    assert "model 'lamb'" in caplog.text or "cache 'main'" in caplog.text
+    assert "system prompt" not in caplog.text
 
 
 # 19. Background requests do not disturb
@@ -211,16 +221,17 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Pa
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
         history.append(said("assistant", ask(address, history).text))
         for n in range(N_BACKGROUND):
-            held = caches(address)["main"]["sequences"]
+            held = at_rest(address, "main", jobs=n + 1)["sequences"]
             background = [said("user", f"Name conversation {n}: " + "word " * 60)]
             ask(address, background, model="claude-3-5-HAIKU", max_tokens=4)
+            at_rest(address, "fast", jobs=n + 1)
             assert [s["tokens"] for s in caches(address)["main"]["sequences"]] == [s["tokens"] for s in held]
             history.append(said("user", "What is my name?"))
             answer = ask(address, history)
             assert answer.new <= 30, "the same prefix hit"
             assert "Emma" in answer.text
             history.append(said("assistant", answer.text))
-        assert caches(address)["fast"]["jobs"] == N_BACKGROUND
+        assert at_rest(address, "fast", jobs=N_BACKGROUND)["jobs"] == N_BACKGROUND
         assert caches(address)["main"]["dropped"] == 0
 
 
@@ -296,7 +307,12 @@ def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_cache
 
 def test_20_a_full_queue_is_a_429_with_retry_after(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1")) as address:
-        body = {"model": "lamb", "messages": [said("user", "Hello!")], "ignore_eos": True, "max_tokens": 1500}
+        body = {
+            "model": "lamb",
+            "messages": [said("user", "Hello!")],
+            "ignore_eos": True,
+            "max_tokens": amount(700, 1500),
+        }
 
         def send(_: int) -> httpx2.Response:
             return httpx2.post(f"{address}/v1/chat/completions", json=body, timeout=120)
@@ -389,11 +405,11 @@ folder = {folder}
 """
 
 
-def test_conversations_are_warm_after_a_restart(start_server: StartServer, tmp_path: Path) -> None:
-    config = tmp_path / "disk.toml"
-    config.write_text(DISK.format(folder=json.dumps(str(tmp_path / "kept"))))
+def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """That of a whole process is in `server/test_house.py`."""
+    config = DISK.format(folder=json.dumps(str(tmp_path / "kept")))
     histories: dict[str, Messages] = {}
-    with start_server("--config", str(config)) as address:
+    with serving(tmp_path, config) as address:
         for name in NAMES[:3]:
             system = " ".join(f"{name} likes rule {n}." for n in range(20))
             history = [said("system", system), said("user", f"My name is {name}.")]
@@ -403,7 +419,7 @@ def test_conversations_are_warm_after_a_restart(start_server: StartServer, tmp_p
         for name in NAMES[:3]:
             ask(address, histories[name][:2])
     assert list((tmp_path / "kept").iterdir())
-    with start_server("--config", str(config), log=tmp_path / "log") as address:
+    with serving(tmp_path, config) as address:
         time.sleep(0.5)  # the folder is read in the background
         for name, history in histories.items():
             warm = ask(address, history)
@@ -416,9 +432,10 @@ def test_conversations_are_warm_after_a_restart(start_server: StartServer, tmp_p
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 0xFF
         file.write_bytes(content)
-    with start_server("--config", str(config), log=tmp_path / "log") as address:
+    caplog.clear()
+    with serving(tmp_path, config) as address:
         time.sleep(0.5)
         for name, history in histories.items():
             assert ask(address, history).text == cold[name].text, "a damaged file costs time and nothing else"
-    warnings = [line for line in (tmp_path / "log").read_text().splitlines() if "WARNING" in line or "[WARN" in line]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len([line for line in warnings if "kept" in line or "damaged" in line]) == 1, warnings

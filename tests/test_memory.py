@@ -161,11 +161,11 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
 
 
 def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
-    limit, batch = 2**20, 64 * 2**10
+    limit, batch, n_answers = 2**20, 64 * 2**10, amount(50, 160)
     with MemoryStore(path, max_size_bytes=limit) as store:
         store.set_fact("favorite_color", "blue")
         largest = 0
-        for n in range(160):
+        for n in range(n_answers):
             answer = f"Answer {n}: " + " ".join(f"word{n}x{k}" for k in range(2_900))
             store.archive([Entry("user", f"Question number {n}?"), Entry("assistant", answer)], session=f"s{n}")
             files = [file for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm")]
@@ -174,7 +174,7 @@ def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
         fact = store.get_fact("favorite_color")
         assert fact is not None
         assert fact.value == "blue"
-        assert store.search("question number 159")
+        assert store.search(f"question number {n_answers - 1}")
         assert not any("word0x1 " in hit.assistant_response for hit in store.search("word0x1"))
 
 
