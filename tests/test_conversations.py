@@ -10,8 +10,6 @@ import itertools
 import json
 import random
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests import command_line
+from tests.own_server import serving
+from tests.sampling import amount
 
 pytestmark = pytest.mark.model
 
@@ -68,7 +69,15 @@ def said(role: str, text: str) -> dict[str, Any]:
 
 
 def caches(address: str) -> Any:
-    return httpx2.get(f"{address}/v1/caches").json()["caches"]
+    return CLIENT.get(f"{address}/v1/caches").json()["caches"]
+
+
+def at_rest(address: str, name: str, *, jobs: int) -> Any:
+    """The figures of a cache that has done so many jobs; they follow a moment after an answer."""
+    until_s = time.monotonic() + 60
+    while (cache := caches(address)[name])["jobs"] < jobs or cache["live"] or cache["waiting"]:
+        assert time.monotonic() < until_s, cache
+    return cache
 
 
 NAMES = ("Ada", "Bob", "Carl", "Dora", "Emma", "Finn", "Gina", "Hugo")
@@ -123,18 +132,17 @@ def test_8_a_turn_costs_its_new_tokens(logged: tuple[str, Path]) -> None:
     assert "guest number" not in told, "what was said is in no log"
 
 
-def test_8_answers_are_those_of_a_cold_server(logged: tuple[str, Path], start_server: StartServer) -> None:
+def test_8_answers_are_those_of_a_cold_server(logged: tuple[str, Path], server: str) -> None:
     address, _ = logged
     history: Messages = [said("system", "You are Lamb. Be short.")]
-    with start_server() as cold:
-        for text in SAID:
-            history.append(said("user", text.format("Finn")))
-            answer = ask(address, history)
-            httpx2.delete(f"{cold}/v1/caches/main")
-            again = ask(cold, history)
-            assert again.cached == 0
-            assert answer.text == again.text
-            history.append(said("assistant", answer.text))
+    for text in SAID:
+        history.append(said("user", text.format("Finn")))
+        answer = ask(address, history)
+        CLIENT.delete(f"{server}/v1/caches/main")
+        again = ask(server, history)
+        assert again.cached == 0
+        assert answer.text == again.text
+        history.append(said("assistant", answer.text))
 
 
 # 9. Edited history
@@ -156,7 +164,7 @@ def test_9_an_edited_history_is_computed_from_the_edit_on(logged: tuple[str, Pat
     assert again.text == warm.text
     assert again.new == 1, "only the last token is computed, for fresh logits (K5)"
     assert "Prompt already cached, skipping tokenization/decoding" in log.read_text()[mark:]
-    httpx2.delete(f"{address}/v1/caches/main")
+    CLIENT.delete(f"{address}/v1/caches/main")
     cold = ask(address, edited)
     assert (cold.cached, cold.text) == (0, warm.text)
 
@@ -168,11 +176,11 @@ def test_9_histories_may_shrink_repeat_and_reorder(logged: tuple[str, Path]) -> 
         history.append(said("user", text.format("Dora")))
         history.append(said("assistant", ask(address, history).text))
     generator = random.Random(5)
-    for _ in range(12):
+    for _ in range(amount(5, 12)):
         n = generator.randrange(1, len(history))
         part = [*history[:n], *generator.sample(history, 3), said("user", "What is my name?")]
         warm = ask(address, part)
-        httpx2.delete(f"{address}/v1/caches/main")
+        CLIENT.delete(f"{address}/v1/caches/main")
         assert ask(address, part).text == warm.text
 
 
@@ -194,42 +202,44 @@ def test_10_a_changed_system_prompt_is_warned_of_once_per_change(logged: tuple[s
     assert warnings_after("You are one.") == []
 
 
-def test_10_the_first_request_does_not_warn(start_server: StartServer, tmp_path: Path) -> None:
-    with start_server(log=tmp_path / "log") as address:
+def test_10_the_first_request_does_not_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "shepherd")
+    with serving(tmp_path) as address:
         ask(address, [said("system", "You are one."), said("user", "Hello!")])
-    assert "system prompt" not in (tmp_path / "log").read_text()
+    assert "model 'lamb'" in caplog.text or "cache 'main'" in caplog.text
+    assert "system prompt" not in caplog.text
 
 
 # 19. Background requests do not disturb
 
 
-def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(
-    start_server: StartServer, tmp_path: Path, two_caches: str
-) -> None:
-    (tmp_path / "routed.toml").write_text(two_caches)
-    with start_server("--config", str(tmp_path / "routed.toml"), log=tmp_path / "log") as address:
+N_BACKGROUND = amount(3, 6)
+
+
+def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Path, two_caches: str) -> None:
+    with serving(tmp_path, two_caches) as address:
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
         history.append(said("assistant", ask(address, history).text))
-        for n in range(6):
-            held = caches(address)["main"]["sequences"]
+        for n in range(N_BACKGROUND):
+            held = at_rest(address, "main", jobs=n + 1)["sequences"]
             background = [said("user", f"Name conversation {n}: " + "word " * 60)]
             ask(address, background, model="claude-3-5-HAIKU", max_tokens=4)
+            at_rest(address, "fast", jobs=n + 1)
             assert [s["tokens"] for s in caches(address)["main"]["sequences"]] == [s["tokens"] for s in held]
             history.append(said("user", "What is my name?"))
             answer = ask(address, history)
             assert answer.new <= 30, "the same prefix hit"
             assert "Emma" in answer.text
             history.append(said("assistant", answer.text))
-        assert caches(address)["fast"]["jobs"] == 6
+        assert at_rest(address, "fast", jobs=N_BACKGROUND)["jobs"] == N_BACKGROUND
         assert caches(address)["main"]["dropped"] == 0
 
 
 # 20. Parallel clients
 
 
-def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Path, two_caches: str) -> None:
+def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> None:
     """A soak: eight clients, two caches, cells for a few of them only; every answer is compared with a lonely one's."""
-    (tmp_path / "small.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 700"))
     generator = random.Random(20)
     scripts = {name: [text.format(name) for text in [SAID[1], *generator.sample(SAID, 3), SAID[-1]]] for name in NAMES}
 
@@ -242,11 +252,11 @@ def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Pa
             history.append(said("assistant", answers[-1]))
         return answers
 
-    with start_server("--config", str(tmp_path / "small.toml")) as address:
+    with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 700")) as address:
         alone: dict[str, list[str]] = {}
         for name in NAMES:
             alone[name] = talk(address, name, "lamb")
-            httpx2.delete(f"{address}/v1/caches/main")
+            CLIENT.delete(f"{address}/v1/caches/main")
         healthy: list[bool] = []
         done = threading.Event()
 
@@ -259,7 +269,7 @@ def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Pa
         watcher.start()
         with concurrent.futures.ThreadPoolExecutor(len(NAMES)) as pool:
             models = itertools.cycle(("lamb", "lamb", "lamb", "claude-haiku"))
-            for _ in range(3):
+            for _ in range(amount(1, 3)):
                 got = dict(zip(NAMES, pool.map(lambda name: talk(address, name, next(models)), NAMES), strict=True))
                 assert {name: answers[-1] for name, answers in got.items() if name not in answers[-1]} == {}
                 assert got == alone
@@ -272,11 +282,8 @@ def test_20_no_conversation_sees_another(start_server: StartServer, tmp_path: Pa
         assert all(healthy), "whatever goes on"
 
 
-def test_20_a_request_that_fills_the_pool_harms_nobody(
-    start_server: StartServer, tmp_path: Path, two_caches: str
-) -> None:
-    (tmp_path / "small.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 600"))
-    with start_server("--config", str(tmp_path / "small.toml")) as address:
+def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_caches: str) -> None:
+    with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 600")) as address:
         short: Messages = [
             said("user", "My name is Ada."),
             said("assistant", "Got it."),
@@ -298,10 +305,14 @@ def test_20_a_request_that_fills_the_pool_harms_nobody(
         assert caches(address)["main"]["preemptions"] > 0
 
 
-def test_20_a_full_queue_is_a_429_with_retry_after(start_server: StartServer, tmp_path: Path, two_caches: str) -> None:
-    (tmp_path / "tiny.toml").write_text(two_caches.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1"))
-    with start_server("--config", str(tmp_path / "tiny.toml")) as address:
-        body = {"model": "lamb", "messages": [said("user", "Hello!")], "ignore_eos": True, "max_tokens": 1500}
+def test_20_a_full_queue_is_a_429_with_retry_after(tmp_path: Path, two_caches: str) -> None:
+    with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1")) as address:
+        body = {
+            "model": "lamb",
+            "messages": [said("user", "Hello!")],
+            "ignore_eos": True,
+            "max_tokens": amount(700, 1500),
+        }
 
         def send(_: int) -> httpx2.Response:
             return httpx2.post(f"{address}/v1/chat/completions", json=body, timeout=120)
@@ -318,16 +329,17 @@ def test_20_a_full_queue_is_a_429_with_retry_after(start_server: StartServer, tm
 # 22. The endless conversation; over HTTP only for those who ask for it
 
 
-def test_22_sixty_turns_in_the_terminal_on_512_tokens(tmp_path: Path) -> None:
-    lines = "".join(SAID[n % len(SAID)].format(NAMES[n % 8]) + "\n" for n in range(60))
-    command = [sys.executable, "-m", "shepherd", "--context-size", "512", "--enable-eviction", "--threads", "1"]
-    done = subprocess.run(
-        [*command, "--verbose", "--temperature", "0", "--max-tokens", "20"],
-        input=lines, capture_output=True, text=True, timeout=170, check=False,
-    )  # fmt: skip
+N_TURNS = amount(30, 60)
+
+
+def test_22_many_turns_in_the_terminal_on_512_tokens(tmp_path: Path) -> None:
+    """Sixty in a thorough run."""
+    lines = "".join(SAID[n % len(SAID)].format(NAMES[n % 8]) + "\n" for n in range(N_TURNS))
+    command = ("--context-size", "512", "--enable-eviction", "--threads", "1")
+    done = command_line.run(*command, "--verbose", "--temperature", "0", "--max-tokens", "20", stdin=lines)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    assert len(re.findall(r"^> ", done.stdout, re.MULTILINE)) >= 60
+    assert len(re.findall(r"^> ", done.stdout, re.MULTILINE)) >= N_TURNS
     evicting = re.findall(r"Evicting messages (\d+)-(\d+) \(tokens (\d+)-(\d+)\)", done.stderr)
     shifting = re.findall(r"Shifting remaining tokens by -(\d+)", done.stderr)
     assert len(evicting) >= 3
@@ -346,12 +358,11 @@ n_ctx = 512
 """
 
 
-def test_22_a_client_that_resends_its_whole_history_hits_the_cache(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "evict.toml").write_text(EVICTING)
-    with start_server("--config", str(tmp_path / "evict.toml")) as address:
+def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Path) -> None:
+    with serving(tmp_path, EVICTING) as address:
         history: Messages = [said("system", "You are Lamb.")]
         evicted = 0
-        for turn in range(40):
+        for turn in range(amount(25, 40)):
             history.append(said("user", SAID[turn % len(SAID)].format("Hugo")))
             body = {"model": "lamb", "messages": history, "temperature": 0, "max_tokens": 20}
             told = httpx2.post(f"{address}/v1/chat/completions", json=body, timeout=120)
@@ -360,13 +371,12 @@ def test_22_a_client_that_resends_its_whole_history_hits_the_cache(start_server:
             usage = told.json()["usage"]
             assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] <= 60, turn
             history.append(said("assistant", told.json()["choices"][0]["message"]["content"]))
-        assert evicted > 20
+        assert evicted > amount(5, 20)
         assert caches(address)["main"]["evicted_messages"] == evicted
 
 
-def test_22_what_must_stay_and_does_not_fit_is_a_400(start_server: StartServer, tmp_path: Path) -> None:
-    (tmp_path / "evict.toml").write_text(EVICTING)
-    with start_server("--config", str(tmp_path / "evict.toml")) as address:
+def test_22_what_must_stay_and_does_not_fit_is_a_400(tmp_path: Path) -> None:
+    with serving(tmp_path, EVICTING) as address:
         for messages in (
             [said("system", "word " * 600), said("user", "Hello!")],
             [said("user", "word " * 600)],
@@ -395,21 +405,21 @@ folder = {folder}
 """
 
 
-def test_conversations_are_warm_after_a_restart(start_server: StartServer, tmp_path: Path) -> None:
-    config = tmp_path / "disk.toml"
-    config.write_text(DISK.format(folder=json.dumps(str(tmp_path / "kept"))))
+def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """That of a whole process is in `server/test_house.py`."""
+    config = DISK.format(folder=json.dumps(str(tmp_path / "kept")))
     histories: dict[str, Messages] = {}
-    with start_server("--config", str(config)) as address:
+    with serving(tmp_path, config) as address:
         for name in NAMES[:3]:
             system = " ".join(f"{name} likes rule {n}." for n in range(20))
             history = [said("system", system), said("user", f"My name is {name}.")]
             history.append(said("assistant", ask(address, history).text))
             histories[name] = [*history, said("user", "What is my name?")]
-        cold = {name: (httpx2.delete(f"{address}/v1/caches/main"), ask(address, h))[1] for name, h in histories.items()}
+        cold = {name: (CLIENT.delete(f"{address}/v1/caches/main"), ask(address, h))[1] for name, h in histories.items()}
         for name in NAMES[:3]:
             ask(address, histories[name][:2])
     assert list((tmp_path / "kept").iterdir())
-    with start_server("--config", str(config), log=tmp_path / "log") as address:
+    with serving(tmp_path, config) as address:
         time.sleep(0.5)  # the folder is read in the background
         for name, history in histories.items():
             warm = ask(address, history)
@@ -422,9 +432,10 @@ def test_conversations_are_warm_after_a_restart(start_server: StartServer, tmp_p
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 0xFF
         file.write_bytes(content)
-    with start_server("--config", str(config), log=tmp_path / "log") as address:
+    caplog.clear()
+    with serving(tmp_path, config) as address:
         time.sleep(0.5)
         for name, history in histories.items():
             assert ask(address, history).text == cold[name].text, "a damaged file costs time and nothing else"
-    warnings = [line for line in (tmp_path / "log").read_text().splitlines() if "WARNING" in line or "[WARN" in line]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len([line for line in warnings if "kept" in line or "damaged" in line]) == 1, warnings

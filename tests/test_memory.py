@@ -11,21 +11,21 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests import command_line
+from tests.own_server import serving
+from tests.sampling import amount
 
 from shepherd.memory.rows import Entry
 from shepherd.memory.scope import LOCAL, Shelf
 from shepherd.memory.store import MemoryStore
 
 pytestmark = pytest.mark.model
-
-StartServer = Callable[..., AbstractContextManager[str]]
 
 CLIENT = httpx2.Client(timeout=120)
 """Making one takes longer than many an answer."""
@@ -45,16 +45,13 @@ def path() -> Path:
 
 def chat(folder: Path, *lines: str, flags: tuple[str, ...] = ()) -> str:
     """What the program writes when these lines are typed."""
-    told = subprocess.run(
-        [sys.executable, "-m", "shepherd", "--threads", "1", *flags],
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=120,
-        check=True,
-    )
+    told = command_line.run("--threads", "1", *flags, stdin="".join(f"{line}\n" for line in lines), cwd=folder)
+    assert told.returncode == 0, told.stderr
     return told.stdout
+
+
+N_BOXES = amount(20, 30)
+"""More than a context of 512 tokens holds."""
 
 
 def answers(output: str) -> list[str]:
@@ -70,7 +67,7 @@ def bodies(path: Path, role: str = "") -> list[str]:
 
 
 def test_22_everything_that_was_said_in_a_context_too_small_for_it_is_archived_once(tmp_path: Path, path: Path) -> None:
-    lines = [f"The number of box {n} is {n * 37}." for n in range(40)]
+    lines = [f"The number of box {n} is {n * 37}." for n in range(amount(25, 40))]
     output = chat(tmp_path, *lines, flags=("--context-size", "512", "--notools", "--verbose"))
     found = bodies(path)
     assert [body for body in found if body.startswith("The number of box")] == lines
@@ -78,15 +75,15 @@ def test_22_everything_that_was_said_in_a_context_too_small_for_it_is_archived_o
     assert not any("NOTICE" in body for body in found)
     assert len(answers(output)) >= len(lines)
     with MemoryStore(path) as store:
-        assert store.stats().evicted > 20
+        assert store.stats().evicted > amount(5, 20)
 
 
 def test_23_what_has_left_the_context_is_found_by_a_script_and_comes_back_into_the_conversation(
     tmp_path: Path, path: Path
 ) -> None:
-    lines = ["The capital of France is Paris.", *(f"The number of box {n} is {n * 37}." for n in range(30))]
+    lines = ["The capital of France is Paris.", *(f"The number of box {n} is {n * 37}." for n in range(N_BOXES))]
     output = chat(tmp_path, *lines, "What is the capital of France?", flags=("--context-size", "512", "--notools"))
-    assert "Paris" in answers(output)[31]
+    assert "Paris" in answers(output)[N_BOXES + 1]
 
     script = (
         "from shepherd.memory import rag_manager\n"
@@ -119,10 +116,8 @@ def test_23_a_new_conversation_knows_what_an_old_one_was_told(tmp_path: Path) ->
     assert "Bertram" in answers(output)[0]
     output = chat(tmp_path, "What is my hamster called?", flags=("--notools", "--no-recall"))
     assert "Bertram" not in answers(output)[0]
-    told = subprocess.run(
-        [sys.executable, "-m", "shepherd", "chat", "-p", "What is my hamster called?"],
-        capture_output=True, text=True, cwd=tmp_path, check=True,
-    )  # fmt: skip
+    told = command_line.run("chat", "-p", "What is my hamster called?", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
     assert "Bertram" not in told.stdout, "one prompt gets the same answer whatever was said before"
 
 
@@ -166,11 +161,11 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
 
 
 def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
-    limit, batch = 2**20, 64 * 2**10
+    limit, batch, n_answers = 2**20, 64 * 2**10, amount(50, 160)
     with MemoryStore(path, max_size_bytes=limit) as store:
         store.set_fact("favorite_color", "blue")
         largest = 0
-        for n in range(160):
+        for n in range(n_answers):
             answer = f"Answer {n}: " + " ".join(f"word{n}x{k}" for k in range(2_900))
             store.archive([Entry("user", f"Question number {n}?"), Entry("assistant", answer)], session=f"s{n}")
             files = [file for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm")]
@@ -179,7 +174,7 @@ def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
         fact = store.get_fact("favorite_color")
         assert fact is not None
         assert fact.value == "blue"
-        assert store.search("question number 159")
+        assert store.search(f"question number {n_answers - 1}")
         assert not any("word0x1 " in hit.assistant_response for hit in store.search("word0x1"))
 
 
@@ -209,10 +204,8 @@ cache = "main"
 
 
 @pytest.fixture
-def remembering(start_server: StartServer, tmp_path: Path) -> Iterator[str]:
-    config = tmp_path / "shepherd.toml"
-    config.write_text(ROUTES)
-    with start_server("--config", str(config)) as address:
+def remembering(tmp_path: Path) -> Iterator[str]:
+    with serving(tmp_path, ROUTES) as address:
         yield address
 
 
@@ -279,11 +272,9 @@ def test_turns_that_an_agent_drops_from_its_history_are_in_the_archive(rememberi
     assert "--frobnicate" in json.dumps(told.json())
 
 
-def test_what_is_forgotten_is_nowhere_any_more(start_server: StartServer, tmp_path: Path, path: Path) -> None:
-    config = tmp_path / "shepherd.toml"
+def test_what_is_forgotten_is_nowhere_any_more(tmp_path: Path, path: Path) -> None:
     snapshots = tmp_path / "kv"
-    config.write_text(f'{ROUTES}\n[kv]\ndisk = true\nfolder = "{snapshots}"\n')
-    with start_server("--config", str(config)) as address:
+    with serving(tmp_path, f'{ROUTES}\n[kv]\ndisk = true\nfolder = "{snapshots}"\n') as address:
         first = ask(address, "mine", "My hamster is called Xylophontes.")[0]
         ask(address, "mine", "My cat is called Mimi.")
         ask(address, "mine", "My hamster is called Xylophontes.", first, "What is my hamster called?")

@@ -11,11 +11,9 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,10 +22,11 @@ import httpx2
 import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
+from tests import command_line
+from tests.own_server import serving
+from tests.sampling import amount
 
 pytestmark = pytest.mark.model
-
-StartServer = Callable[..., AbstractContextManager[str]]
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 CHAT = "/v1/chat/completions"
@@ -42,16 +41,7 @@ def client(server: str) -> Iterator[openai.OpenAI]:
 def shepherd(
     *arguments: str, stdin: str = "", cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shepherd", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=cwd,
-        env={**os.environ, **variables},
-    )
+    return command_line.run("--threads", "1", *arguments, stdin=stdin, cwd=cwd, env={**os.environ, **variables})
 
 
 def post(server: str, body: bytes | str | dict[str, Any], **headers: str) -> httpx2.Response:
@@ -225,13 +215,12 @@ def test_5_the_server_is_configured_by_files_and_environment(way: str, lamb: Pat
     facts = {"model": str(lamb), "port": port}
     if file is not None:
         (tmp_path / file).write_text(text.format(**facts))
-    command = [sys.executable, "-m", "shepherd", *([] if way == "json" else ["serve"])]
+    banner: list[str] = []
     environment = {**os.environ, **{name: value.format(**facts) for name, value in variables.items()}}
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        line = next(line for line in process.stdout if line.startswith("Listening on: "))
-        assert line.strip() == f"Listening on: http://127.0.0.1:{port}", "loopback, and the configured port"
-        process.terminate()
+    command = ("--threads", "1", *([] if way == "json" else ["serve"]))
+    done = command_line.serve(*command, visit=banner.extend, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert banner[-1] == f"Listening on: http://127.0.0.1:{port}", "loopback, and the configured port"
 
 
 def test_5_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -450,8 +439,9 @@ def test_17_half_an_emoji_is_a_normal_answer(server: str, body: str) -> None:
     assert post(server, body).status_code == 200
 
 
-def test_17_twenty_megabytes_are_refused_with_counts_and_the_server_goes_on(server: str) -> None:
-    body = json.dumps({"messages": [{"role": "user", "content": "word " * 4_000_000}]}).encode()
+def test_17_megabytes_are_refused_with_counts_and_the_server_goes_on(server: str) -> None:
+    """Twenty of them in a thorough run."""
+    body = json.dumps({"messages": [{"role": "user", "content": "word " * amount(400_000, 4_000_000)}]}).encode()
     done = threading.Event()
     slow: list[float] = []
 
@@ -484,11 +474,8 @@ def test_17_a_history_with_malformed_arguments_is_answered(server: str) -> None:
 # 19 (in part). Background requests do not disturb
 
 
-def test_19_background_requests_have_a_cache_of_their_own(
-    start_server: StartServer, tmp_path: Path, two_caches: str
-) -> None:
-    (tmp_path / "routed.toml").write_text(two_caches)
-    with start_server("--config", str(tmp_path / "routed.toml")) as address:
+def test_19_background_requests_have_a_cache_of_their_own(tmp_path: Path, two_caches: str) -> None:
+    with serving(tmp_path, two_caches) as address:
 
         def cached(model: str, text: str) -> int:
             body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4}
@@ -584,8 +571,9 @@ def test_21_leaving_inside_a_prefill_stops_it(server: str) -> None:
 # Keys (C33, O1), on a server of its own
 
 
-def test_a_configured_key_is_required_and_health_is_public(start_server: StartServer) -> None:
-    with start_server(SHEPHERD_API_KEY="secret") as address:
+def test_a_configured_key_is_required_and_health_is_public() -> None:
+    def visit(banner: list[str]) -> None:
+        address = banner[-1].removeprefix("Listening on: ")
         body = {"model": "lamb", "messages": HELLO}
         assert httpx2.get(f"{address}/health").status_code == 200
         refused = post(address, body)
@@ -593,3 +581,6 @@ def test_a_configured_key_is_required_and_health_is_public(start_server: StartSe
         assert refused.json()["error"]["type"] == "authentication_error"
         assert post(address, body, authorization="Bearer secret").status_code == 200
         assert post(address, body, **{"x-api-key": "secret"}).status_code == 200
+
+    environment = {**os.environ, "SHEPHERD_API_KEY": "secret"}
+    assert command_line.serve("serve", "--port", "0", "--threads", "1", visit=visit, env=environment).returncode == 0

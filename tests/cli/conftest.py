@@ -1,4 +1,4 @@
-"""A user for the tests that run the program in child processes."""
+"""A user for the tests that run the program: in this process, or in one of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import command_line
 
 from shepherd.server.app import Service, create_app, serve
 
 
 class Home:
-    """A user with an empty home folder, who runs programs in it."""
+    """A user with an empty home folder, who runs the program in it."""
 
     command = (sys.executable, "-m", "shepherd", "--threads", "1")
     timeout_s = 60.0
@@ -38,12 +39,22 @@ Tools: \d+ available
         # One cache for all: the library's self-test runs once.
         self.env |= {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
 
-    def run(self, *arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str | Path, text: str | bytes | Path = "") -> subprocess.CompletedProcess[str]:
+        """Run a command in this process (`tests/command_line.py`); `text`: what a pipe holds, or a file."""
+        return command_line.run(
+            *self.command[3:], *arguments, stdin=text, env=self.env, cwd=self.folder, timeout_s=self.timeout_s
+        )
+
+    def serve(self, *arguments: str | Path, visit: Callable[[list[str]], object]) -> subprocess.CompletedProcess[str]:
+        """Run a server in this process until `visit`, which gets the lines of its banner, returns."""
+        return command_line.serve(*self.command[3:], *arguments, visit=visit, env=self.env, cwd=self.folder)
+
+    def run_apart(self, *arguments: str | bytes, raw: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run a command in a process of its own, byte for byte."""
         return subprocess.run(
-            [*self.command, *map(str, arguments)],
-            input=text,
+            [*self.command, *arguments],
+            input=raw,
             capture_output=True,
-            text=True,
             timeout=self.timeout_s,
             cwd=self.folder,
             env=self.env,

@@ -1,4 +1,5 @@
-"""The program as its users run it: child processes on the embedded model, in pipes and on a pseudo-terminal."""
+"""The program as its users run it, on the embedded model, in pipes: in this process, and in one of its own where it is
+the process that matters."""
 
 from __future__ import annotations
 
@@ -52,18 +53,20 @@ def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
 
 
 def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
-    for arguments, raw in ((["-p", b"Hello \xff"], b""), (["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
-        command: list[str | bytes] = [*home.command, *arguments]
-        done = subprocess.run(command, input=raw, capture_output=True, cwd=home.folder, env=home.env, check=True)
-        assert done.stderr == b""
+    apart = home.run_apart("-p", b"Hello \xff")
+    assert (apart.returncode, apart.stderr) == (0, b"")
+    assert apart.stdout
+    for arguments, raw in ((["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
+        done = home.run(*arguments, text=raw)
+        assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout
 
 
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
     home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = home.run("--system", "Say é.", text="Hello é\n/system\n")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Say ?" in done.stdout
+    done = home.run_apart("--system", "Say é.", raw="Hello é\n/system\n".encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Say ?" in done.stdout
 
 
 def test_closed_streams_are_no_trouble(home: Home) -> None:
@@ -275,18 +278,10 @@ def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
 # -- server -----------------------------------------------------------------------------------------------------------
 
 
-def banner_of(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith("Listening on: "):
-            return lines
-    raise AssertionError(lines)
-
-
 def address_of(process: subprocess.Popen[str]) -> str:
-    return banner_of(process)[-1].removeprefix("Listening on: ")
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if line.startswith("Listening on: "))
+    return line.removeprefix("Listening on: ").strip()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -307,19 +302,18 @@ def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, nu
 
 
 def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
-    with home.start("serve", str(lamb), "--port", "0") as process:
-        assert process.stdout is not None
-        lines: list[str] = []
-        while not lines or not lines[-1].startswith("Listening on: "):
-            lines.append(process.stdout.readline())
-        assert re.match(home.banner + "Endpoints:\n", "".join(lines))
-        assert any(re.fullmatch(r"  POST http://127\.0\.0\.1:\d+/v1/chat/completions\n", line) for line in lines)
+    def visit(lines: list[str]) -> None:
+        assert re.match(home.banner + "Endpoints:\n", "\n".join(lines))
+        assert any(re.fullmatch(r"  POST http://127\.0\.0\.1:\d+/v1/chat/completions", line) for line in lines)
+
+    assert home.serve("serve", lamb, "--port", "0", visit=visit).returncode == 0
 
 
 def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
     (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
-    with home.start() as process:
-        assert address_of(process)
+    banners: list[list[str]] = []
+    assert home.serve(visit=banners.append).returncode == 0
+    assert len(banners) == 1
 
 
 def test_a_port_in_use_is_one_sentence_and_status_1(home: Home) -> None:
@@ -334,21 +328,22 @@ def test_a_port_in_use_is_one_sentence_and_status_1(home: Home) -> None:
 def test_who_serves_other_machines_asks_for_a_key_and_makes_one_where_there_is_none(
     home: Home, flags: Sequence[str]
 ) -> None:
-    with home.start("serve", "--host", "0.0.0.0", "--port", "0", *flags) as process:
-        lines = banner_of(process)
+    keys: list[str] = []
+
+    def visit(lines: list[str]) -> None:
         address = lines[-1].removeprefix("Listening on: ").replace("0.0.0.0", "127.0.0.1")
         made = [line.removeprefix("API key: ") for line in lines if line.startswith("API key: ")]
         assert len(made) == (0 if flags else 1)
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{address}/v1/models", timeout=home.timeout_s)
         key = made[0] if made else "secret"
+        keys.append(key)
         asking = urllib.request.Request(f"{address}/v1/models", headers={"authorization": f"Bearer {key}"})
         with urllib.request.urlopen(asking, timeout=home.timeout_s) as answer:
             assert answer.status == 200
-        process.terminate()
-        process.wait(home.timeout_s)
-        assert process.stderr is not None
-        assert key not in process.stderr.read()
+
+    done = home.serve("serve", "--host", "0.0.0.0", "--port", "0", *flags, visit=visit)
+    assert keys[0] not in done.stderr
 
 
 def post(address: str, path: str, body: object, timeout_s: float) -> dict[str, Any]:
@@ -371,8 +366,8 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
         "[models.main]\npath = 'embedded'\n[models.side]\npath = 'embedded'\n"
         "[models.vec]\npath = 'embedded'\npooling = 'mean'\n[caches.main]\nmodel = 'main'\nn_ctx = 1024\n"
     )
-    with home.start("serve", "--port", "0") as process:
-        lines = banner_of(process)
+
+    def visit(lines: list[str]) -> None:
         address = lines[-1].removeprefix("Listening on: ")
         models = [line.split()[:4] for line in lines[lines.index("Models:") + 1 : lines.index("Endpoints:")]]
         assert models == [
@@ -385,23 +380,23 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
         assert len(made["data"]) == 1
         with urllib.request.urlopen(f"{address}/v1/caches", timeout=home.timeout_s) as answer:
             assert set(json.load(answer)["caches"]) == {"main", "side"}
-        process.terminate()
-        assert process.wait(home.timeout_s) == 0
-        assert process.stderr is not None
-        told = process.stderr.read()
-        assert "loading model 'side'" in told
-        assert "cache=side" in told
+
+    done = home.serve("serve", "--port", "0", visit=visit)
+    assert done.returncode == 0
+    assert "loading model 'side'" in done.stderr
+    assert "cache=side" in done.stderr
 
 
 def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:
     (home.folder / "shepherd.toml").write_text("[server]\ndebug_dir = 'stages'\n")
-    with home.start("serve", "--port", "0", "--debug", "--record", "taken") as process:
-        address = banner_of(process)[-1].removeprefix("Listening on: ")
+
+    def visit(lines: list[str]) -> None:
+        address = lines[-1].removeprefix("Listening on: ")
         post(address, "/v1/chat/completions", {"model": "x", **HELLO}, home.timeout_s)
-        process.terminate()
-        assert process.wait(home.timeout_s) == 0
-        assert process.stderr is not None
-        assert "recorded in" in process.stderr.read()
+
+    done = home.serve("serve", "--port", "0", "--debug", "--record", "taken", visit=visit)
+    assert done.returncode == 0
+    assert "recorded in" in done.stderr
     (folder,) = (home.folder / "stages").iterdir()
     assert len(list(folder.iterdir())) == 4
     assert [file.name for file in (home.folder / "taken").glob("*.json")] == ["001.json"]
@@ -411,12 +406,8 @@ def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
     (home.folder / "shepherd.toml").write_text(
         "[caches.main]\n[[routes]]\nendpoint = '/v1/mesages'\ncache = 'main'\n[[routes]]\nmatch = '*'\ncache = 'main'\n"
     )
-    with home.start("serve", "--port", "0") as process:
-        banner_of(process)
-        process.terminate()
-        process.wait(home.timeout_s)
-        assert process.stderr is not None
-        assert "routes[0] can never be reached: no request comes by '/v1/mesages'" in process.stderr.read()
+    done = home.serve("serve", "--port", "0", visit=len)
+    assert "routes[0] can never be reached: no request comes by '/v1/mesages'" in done.stderr
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------

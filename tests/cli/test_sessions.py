@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,20 +21,12 @@ def folder(home: Home) -> Path:
     return home.folder / ".local" / "share" / "shepherd" / "conversations"
 
 
-def plays(home: Home, raw: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """A script on standard input, byte for byte."""
-    command = [*home.command, *FLAGS, *arguments]
-    return subprocess.run(
-        command, input=raw, capture_output=True, cwd=home.folder, env=home.env, timeout=home.timeout_s, check=False
-    )
-
-
 def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(home: Home) -> None:
-    home.run(*FLAGS, text="My name is Ann.\n/save talk\n")
+    home.run_apart(*FLAGS, raw=b"My name is Ann.\n/save talk\n")
     home.run(*FLAGS, text="My name is Eve.\n/save other\n")
-    done = home.run(*FLAGS, "--resume", "talk", "-p", "What is my name?")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Ann" in done.stdout
+    apart = home.run_apart(*FLAGS, "--resume", "talk", "-p", "What is my name?")
+    assert (apart.returncode, apart.stderr) == (0, b"")
+    assert b"Ann" in apart.stdout
     done = home.run(*FLAGS, "--continue", "--json", "-p", "What is my name?")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     said = "".join(event["text"] for event in events if event["event"] == "text")
@@ -108,23 +99,18 @@ SCRIPT = "My name is Zoë.\n/system\nWhat is my name?\n/export talk.json"
 def test_a_script_is_played_whatever_its_line_ends(home: Home, raw: bytes, from_file: bool) -> None:
     if from_file:
         (home.folder / "script.txt").write_bytes(raw)
-        with (home.folder / "script.txt").open("rb") as script:
-            done = subprocess.run(
-                [*home.command, *FLAGS], stdin=script, capture_output=True, cwd=home.folder, env=home.env, check=True
-            )
-    else:
-        done = plays(home, raw)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"There is no system prompt." in done.stdout
-    assert b"\r" not in done.stdout
+    done = home.run(*FLAGS, text=home.folder / "script.txt" if from_file else raw)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "There is no system prompt." in done.stdout
+    assert "\r" not in done.stdout
     messages = json.loads((home.folder / "talk.json").read_text())["messages"]
     said = [message["parts"][0]["text"] for message in messages]
     assert said[::2] == ["My name is Zoë.", "What is my name?"]
 
 
 def test_bytes_that_are_no_text_are_replaced(home: Home) -> None:
-    done = plays(home, b"Hello \xff\xfe there\n/export talk.json\n")
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = home.run(*FLAGS, text=b"Hello \xff\xfe there\n/export talk.json\n")
+    assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((home.folder / "talk.json").read_text())["messages"][0]["parts"][0]["text"] == "Hello �� there"
 
 

@@ -1,0 +1,71 @@
+"""A server in a thread of the test's own process: the models and caches of a configuration, loaded and served for real.
+
+It costs a tenth of a started one (`start_server`), and is enough where the process does not matter: no signal, no log
+on standard error, no banner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shepherd import config as configuration
+from shepherd.app import App
+from shepherd.server.app import create_app, serve
+
+
+@contextlib.contextmanager
+def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
+    """The address of a server with the configuration `text`, whose home is `folder`; `options`: those of
+    `create_app`."""
+    file = folder / "shepherd.toml"
+    file.write_text(text)
+    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+    ports: list[int] = []
+    errors: list[BaseException] = []
+    stops: list[Callable[[], object]] = []
+    is_ready = threading.Event()
+
+    def ready(port: int) -> None:
+        ports.append(port)
+        is_ready.set()
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        app = App(config)
+        try:
+            await app.load(lazy=True)
+            await serve(create_app(app, **options), host="127.0.0.1", port=0, on_ready=ready)
+        finally:
+            await app.aclose()
+
+    def main() -> None:
+        try:
+            asyncio.run(run())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            is_ready.set()
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    is_ready.wait()
+    try:
+        if ports:
+            yield f"http://127.0.0.1:{ports[0]}"
+    finally:
+        if ports:
+            stops[0]()
+        thread.join()
+        for error in errors:
+            raise error
