@@ -35,7 +35,8 @@ Tools: \d+ available
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
-        self.env.pop("MODEL_PATH", None)
+        for name in ("MODEL_PATH", "COLUMNS", "LINES"):  # the size is for the terminal to say
+            self.env.pop(name, None)
         # One cache for all: the library's self-test runs once.
         self.env |= {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
 
@@ -80,8 +81,8 @@ Tools: \d+ available
 
     def never_ending(self) -> None:
         """From now on, answers go on until they are stopped."""
-        # No tools: what is drawn at random may be a call, and that ends the answer.
-        config = "[sampling]\nignore_eos = true\ntemperature = 0.8\n[tools]\nenabled = []\n"
+        # Nothing at random, and no tools: what is drawn may be a call, and that ends the answer.
+        config = "[sampling]\nignore_eos = true\ntemperature = 0\n[tools]\nenabled = []\n"
         (self.folder / "shepherd.toml").write_text(config)
 
 

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +25,6 @@ from shepherd.engine.stats import CacheStats
 from shepherd.server.fake import ScriptedService, saying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from tests.cli.conftest import Home
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.model
 
 OWN_TERMINAL = """\
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes standard input the terminal of the new session, so that Ctrl-C there is a signal, and becomes the program."""
+"""Makes standard input the terminal of the new session, so that Ctrl-C there is a signal, and becomes the program.
+Whoever starts the tests may ignore that signal, and children inherit it; no terminal does that to its programs."""
 
 
 class Person:
@@ -58,6 +61,15 @@ class Person:
         )
         os.close(inner)
         self._timeout_s = home.timeout_s
+
+    def leaves(self) -> None:
+        """Whatever became of the program, it ends now."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
 
     def types(self, text: str) -> None:
         os.write(self._terminal, text.encode())
@@ -84,6 +96,7 @@ class Person:
             pass
         self._modes: int = termios.tcgetattr(self._terminal)[3]
         os.close(self._terminal)
+        self._terminal = -1
         return self._process.wait(self._timeout_s)
 
     def _reads(self, deadline: float) -> bool:
@@ -96,8 +109,24 @@ class Person:
         return bool(raw)
 
 
-def test_a_first_chat_in_the_terminal(home: Home) -> None:
-    person = Person(home, "--temperature", "0")
+Start = Callable[..., Person]
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Start]:
+    """`start(*arguments)` - a person who has started the program, and leaves when the test ends."""
+    with ExitStack() as stack:
+
+        def started(*arguments: str) -> Person:
+            person = Person(home, *arguments)
+            stack.callback(person.leaves)
+            return person
+
+        yield started
+
+
+def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
+    person = start("--temperature", "0")
     assert re.search(home.banner, person.waits_for("> "))
     person.types("Hello\r")
     person.waits_for(r"Hello! .*\n")
@@ -110,9 +139,9 @@ def test_a_first_chat_in_the_terminal(home: Home) -> None:
     assert history.stat().st_mode & 0o077 == 0
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home) -> None:
+def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -> None:
     home.never_ending()
-    person = Person(home, "-c", "32k")
+    person = start("-c", "32k")
     person.waits_for("> ")
     person.types("Hello\r")
     person.waits_for(r"Hello\n(.*\n){3}")
@@ -125,21 +154,24 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home) -> None:
     person.types("\x03")
     person.waits_for("Ctrl-D or /quit leaves")
     person.waits_for("> ")
-    person.types("half a message\x03")
+    person.types("half a message")
+    person.waits_for("half a message")
+    person.types("\x03")
+    person.waits_for("> ")
     person.types("\x04")
     assert person.waits_for_the_end() == 0
 
 
-def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(home: Home) -> None:
-    person = Person(home)
+def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> None:
+    person = start()
     person.waits_for("> ")
     person.sends(signal.SIGTERM)
     assert person.waits_for_the_end() == 143
     assert person.echoes_and_lines()
 
 
-def test_lines_are_edited_as_documented(home: Home) -> None:
-    person = Person(home, "--temperature", "0", "--notools")
+def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
+    person = start("--temperature", "0", "--notools")
     person.waits_for("> ")
     person.types("one\\\rtwo\x1b\rthree\r")
     person.waits_for("/4096")
@@ -155,9 +187,9 @@ def test_lines_are_edited_as_documented(home: Home) -> None:
     assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
 
 
-def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home) -> None:
+def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
     home.never_ending()
-    person = Person(home, "--max-tokens", "1500")
+    person = start("--max-tokens", "600")
     person.waits_for("> ")
     person.types("Hello\r")
     person.waits_for(r"Hello\n(.*\n){3}")
@@ -172,9 +204,9 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home) -> N
 
 
 @pytest.mark.parametrize("key", ["q", "\x03"])
-def test_top_is_left_by_a_key_and_the_terminal_is_in_order(home: Home, listening: Listening, key: str) -> None:
+def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listening: Listening, key: str) -> None:
     with listening(ScriptedService(saying("Hi"))) as port:
-        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
+        person = start("top", "--url", f"127.0.0.1:{port}")
         person.waits_for(r"main .* 17/4096 cells")
         person.waits_for("q quits")
         person.types("x")
@@ -184,10 +216,10 @@ def test_top_is_left_by_a_key_and_the_terminal_is_in_order(home: Home, listening
     assert "Traceback" not in person.seen
 
 
-def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(home: Home, listening: Listening) -> None:
+def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     with listening(service) as port:
-        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
+        person = start("top", "--url", f"127.0.0.1:{port}")
         person.waits_for("17/4096 cells")
         service.caches["main"] = CacheStats(4096, used=18, generated_tokens=1000)
         person.waits_for("18/4096 cells")
@@ -202,10 +234,10 @@ def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(home: Home
     assert person.echoes_and_lines()
 
 
-def test_top_waits_for_a_model_that_is_loading(home: Home, listening: Listening) -> None:
+def test_top_waits_for_a_model_that_is_loading(start: Start, listening: Listening) -> None:
     loading = Health("loading", "llamacpp", "m.gguf")
     with listening(ScriptedService(saying("Hi"), health=loading, stats={})) as port:
-        person = Person(home, "top", "--url", f"127.0.0.1:{port}")
-        person.waits_for("still loading.*trying again")
+        person = start("top", "--url", f"127.0.0.1:{port}")
+        person.waits_for(r"still loading(.|\n)*trying\s+again")
         person.types("q")
         assert person.waits_for_the_end() == 0

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import psutil
@@ -17,7 +18,13 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server import Server
 from mcp_types import CallToolResult
+from tests.server.conftest import Listening
+
+from shepherd import config as configuration
+from shepherd.app import App
+from shepherd.server.mcp import make_server
 
 Start = Callable[..., AbstractContextManager[str]]
 MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}
@@ -30,9 +37,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """That of a program in this folder, with a memory of its own."""
+    return {**os.environ, "RAG_DB_PATH": str(folder / "memory.db"), "XDG_CONFIG_HOME": str(folder / "none")}
+
+
 def program(folder: Path, *arguments: str) -> StdioServerParameters:
-    """`shepherd mcp serve` in a folder, with a memory of its own."""
-    env = {**os.environ, "RAG_DB_PATH": str(folder / "memory.db"), "XDG_CONFIG_HOME": str(folder / "none")}
+    """`shepherd mcp serve` in a folder."""
+    env = environment(folder)
     command = ["-m", "shepherd", "mcp", "serve", "--threads", "1", *arguments]
     return StdioServerParameters(command=sys.executable, args=command, env=env, cwd=folder)
 
@@ -71,23 +83,45 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
 
 
 async def test_without_its_model_only_chat_fails_and_says_why(folder: Path) -> None:
-    async with Client(stdio_client(program(folder, "--model", "./gone.gguf"))) as client:
+    async with offered(folder, model="./gone.gguf") as server, Client(server) as client:
         assert "one" in await said(client, "read_file", path="notes.txt")
         for _ in range(2):
             assert "gone.gguf" in await said(client, "chat", prompt="Hello!")
 
 
-@pytest.mark.model
+@asynccontextmanager
+async def opened(folder: Path, **flags: Any) -> AsyncIterator[App]:
+    """The application of a program in this folder, in this process; its model is loaded when it is asked for."""
+    config = configuration.load(
+        flags={"threads": 1, "roots": (str(folder),), **flags}, env={}, cwd=folder, user_dir=folder / "none"
+    )
+    app = App(config, cache_folder=folder / "cache", env=environment(folder))
+    try:
+        yield app
+    finally:
+        await app.aclose()
+
+
+@asynccontextmanager
+async def offered(folder: Path, **flags: Any) -> AsyncIterator[Server[Any]]:
+    """What `shepherd mcp serve` offers, without the program: the same over any transport."""
+    async with opened(folder, **flags) as app:
+        yield make_server(partial(app.offer, everything=True, allow=("*",)))
+
+
 async def test_an_older_agent_is_understood_too(folder: Path) -> None:
-    async with Client(stdio_client(program(folder)), mode="legacy") as client:
+    async with offered(folder) as server, Client(server, mode="legacy") as client:
         assert client.protocol_version != "2026-07-28"
         assert "one" in await said(client, "read_file", path="notes.txt")
 
 
-@pytest.mark.model
 async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> None:
-    closing = ("--disable-tools", "delete_file,http", "--read-only", "--enable-tools", "filesystem,http,command")
-    async with Client(stdio_client(program(folder, *closing))) as client:
+    closing: dict[str, Any] = {
+        "disable_tools": ("delete_file", "http"),
+        "read_only": True,
+        "enable_tools": ("filesystem", "http", "command"),
+    }
+    async with offered(folder, **closing) as server, Client(server) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"read_file", "execute_command"} <= names
         assert not {"delete_file", "http_get", "set_fact"} & names
@@ -151,6 +185,7 @@ def raw(folder: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]"
             lines.flush()
 
         lines.write("".join(json.dumps(each) + "\n" for each in HELLO))
+        lines.flush()
         try:
             yield process, tell
         finally:
@@ -186,35 +221,58 @@ def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Pa
         assert not alive(family)
 
 
-def test_a_call_that_the_agent_takes_back_is_ended_and_the_next_one_is_answered(folder: Path) -> None:
-    with raw(folder, "--enable-tools", "command,filesystem") as (process, tell):
-        family = started(folder, tell)
-        tell("notifications/cancelled", requestId=2)
-        assert not alive(family)
-        tell("tools/call", 3, name="read_file", arguments={"path": "notes.txt"})
-        assert process.stdout is not None
-        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert [answer["id"] for answer in answers] == [1, 3]
+ECHO = """
+from mcp.server.mcpserver import MCPServer
+server = MCPServer('echo')
+@server.tool()
+def shout(text: str) -> str:
+    return text.upper()
+server.run()
+"""
 
 
-def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(folder: Path) -> None:
-    (folder / "echo.py").write_text(
-        "from mcp.server.mcpserver import MCPServer\n"
-        "server = MCPServer('echo')\n"
-        "@server.tool()\n"
-        "def shout(text: str) -> str:\n"
-        "    return text.upper()\n"
-        "server.run()\n"
-    )
-    servers = f"[[mcp_servers]]\nname = 'own'\ncommand = {sys.executable!r}\nargs = ['echo.py']\n"
-    (folder / "shepherd.toml").write_text(servers)
-    with raw(folder, "--config", "shepherd.toml") as (process, tell):
-        tell("tools/list", 2)
-        tell("tools/call", 3, name="own_shout", arguments={"text": "hello"})
-        assert process.stdout is not None
-        answers = {answer["id"]: answer for answer in (json.loads(process.stdout.readline()) for _ in range(3))}
-        assert "own_shout" in {tool["name"] for tool in answers[2]["result"]["tools"]}
-        assert answers[3]["result"]["content"][0]["text"] == "HELLO"
+class Speaking(NamedTuple):
+    """The program, and the folder that it works in."""
+
+    folder: Path
+    process: "subprocess.Popen[str]"
+    tell: Callable[..., None]
+
+    def answers(self, n: int) -> dict[Any, Any]:
+        """The next ones, by their ids."""
+        assert self.process.stdout is not None
+        return {answer["id"]: answer for answer in (json.loads(self.process.stdout.readline()) for _ in range(n))}
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
+    """One program, with an MCP server of its own, for the tests that only ask; its greeting has been read."""
+    folder = tmp_path_factory.mktemp("speaking")
+    (folder / "notes.txt").write_text("one\ntwo\n")
+    (folder / "echo.py").write_text(ECHO)
+    # However busy the machine is, the other server has started by then.
+    own = f"[[mcp_servers]]\nname = 'own'\ncommand = {sys.executable!r}\nargs = ['echo.py']\ntimeout = 600\n"
+    (folder / "shepherd.toml").write_text(own)
+    with raw(folder, "--config", "shepherd.toml", "--enable-tools", "command,filesystem,mcp") as (process, tell):
+        spoken = Speaking(folder, process, tell)
+        assert spoken.answers(1).keys() == {1}
+        yield spoken
+
+
+def test_a_call_that_the_agent_takes_back_is_ended_and_the_next_one_is_answered(speaking: Speaking) -> None:
+    family = started(speaking.folder, speaking.tell)
+    speaking.tell("notifications/cancelled", requestId=2)
+    assert not alive(family)
+    speaking.tell("tools/call", 3, name="read_file", arguments={"path": "notes.txt"})
+    assert speaking.answers(1).keys() == {3}
+
+
+def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speaking: Speaking) -> None:
+    speaking.tell("tools/list", 4)
+    speaking.tell("tools/call", 5, name="own_shout", arguments={"text": "hello"})
+    answers = speaking.answers(2)
+    assert "own_shout" in {tool["name"] for tool in answers[4]["result"]["tools"]}
+    assert answers[5]["result"]["content"][0]["text"] == "HELLO"
 
 
 CUT = re.compile(r'(result:\d+)", offset=(\d+)')
@@ -228,16 +286,18 @@ async def read_on(client: Client) -> str:
     return await said(client, "read_file", path=place[1], offset=int(place[2]), limit=1)
 
 
-@pytest.mark.model
-async def test_a_result_that_was_cut_can_be_read_on(folder: Path, start_server: Start) -> None:
-    tools = ("--enable-tools", "command,filesystem")
-    async with Client(stdio_client(program(folder, *tools))) as client:
+async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Listening) -> None:
+    tools = {"enable_tools": ("command", "filesystem")}
+    async with offered(folder, **tools) as server, Client(server) as client:
         assert (await read_on(client)).split("\n")[0].isdecimal()
-    with start_server(*tools, "--use-tools", "--root", str(folder)) as address:
-        async with connected(address, **{"x-shepherd-user": "ann"}) as ann:
-            assert (await read_on(ann)).split("\n")[0].isdecimal()
-            async with connected(address, **{"x-shepherd-user": "bob"}) as bob:
-                assert "no result is kept" in await said(bob, "read_file", path="result:1")
+    async with (
+        opened(folder, **tools) as app,
+        listening(app, tools=partial(app.offer, everything=True)) as address,
+        connected(address, **{"x-shepherd-user": "ann"}) as ann,
+        connected(address, **{"x-shepherd-user": "bob"}) as bob,
+    ):
+        assert (await read_on(ann)).split("\n")[0].isdecimal()
+        assert "no result is kept" in await said(bob, "read_file", path="result:1")
 
 
 @asynccontextmanager
@@ -250,8 +310,11 @@ async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
 
 
 @pytest.mark.model
-async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(start_server: Start, folder: Path) -> None:
-    with start_server("--api-key", "secret", "--root", str(folder)) as address:
+async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: Path, listening: Listening) -> None:
+    async with (
+        opened(folder) as app,
+        listening(app, api_keys=("secret",), tools=partial(app.offer, everything=False)) as address,
+    ):
         async with httpx2.AsyncClient(trust_env=False) as http:
             assert (await http.post(f"{address}/mcp", json={})).status_code == 401
         headers = {"authorization": "Bearer secret", "x-shepherd-user": "ann"}

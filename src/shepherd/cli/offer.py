@@ -7,7 +7,6 @@ words mean (`server/mcp.py`), and what is offered (`App.offer`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from shepherd.cli import signals
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.tools.box import Box
 
-PATIENCE_S = 8.0
-"""What the MCP servers that we use ourselves have to start: an agent asks once which tools there are, and Codex gives
-up on a server after ten seconds. One that fails is not waited for."""
+EVERYTHING = ("*",)
+"""Asking the user is for the agent to do."""
 
 
 def run(config: Config) -> int:
@@ -37,13 +35,19 @@ async def _serve(config: Config) -> None:
     app = App(config)
 
     async def open_box(user: str | None) -> Box:
-        return await app.offer(user, everything=True, allow=("*",))
+        # An agent asks once which tools there are. Each MCP server of ours has its own `timeout` to start.
+        await asyncio.shield(equipping)
+        return await app.offer(user, everything=True, allow=EVERYTHING)
 
     try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                await app.toolbox()
-        # Agents wait for a server for some seconds only, and most never chat: that loads a model when it is called.
-        await serve_stdio(open_box)
+        # What cannot be meant is said before anything is served.
+        await app.offer(None, everything=True, allow=EVERYTHING)
+        equipping = asyncio.create_task(app.toolbox())
+        try:
+            # The greeting is answered at once: agents give up on a server after some seconds. A model is loaded when it
+            # is called: most agents never chat.
+            await serve_stdio(open_box)
+        finally:
+            equipping.cancel()
     finally:
         await app.aclose()
