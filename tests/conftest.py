@@ -29,6 +29,16 @@ MEMORIES = tempfile.TemporaryDirectory(prefix="shepherd-memories-")
 number = itertools.count()
 
 
+def _keep_bytecode() -> None:
+    """Compile no module twice, where Python is told to write no bytecode: every worker and child would compile all."""
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
+
+
+_keep_bytecode()
+
 WORKERS = 2
 """Of a whole run. More of them wait for one another where there are two cores."""
 
