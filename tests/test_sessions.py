@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recorded_sessions import FORGETFUL, TEMPLATE, Played, conversations, measured, playing, said, write_model
+from tests.recorded_sessions import (
+    FORGETFUL,
+    N_VOCAB,
+    TEMPLATE,
+    Played,
+    conversations,
+    measured,
+    playing,
+    said,
+    write_model,
+)
 from tests.sampling import amount
 
 from shepherd.server.recorder import Recording
@@ -39,9 +49,8 @@ def model(sessions: dict[str, list[Recording]], tmp_path_factory: pytest.TempPat
     def make(kind: str, template: str) -> Path:
         path = folder / f"{kind}-{len(template)}.gguf"
         if not path.exists():
-            write_model(
-                path, [said(each.body) for session in sessions.values() for each in session], template, kind=kind
-            )
+            texts = [said(each.body) for session in sessions.values() for each in session]
+            write_model(path, texts, template, kind=kind, n_vocab=amount(32_000, N_VOCAB))
         return path
 
     return make
