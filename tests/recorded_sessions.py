@@ -81,7 +81,9 @@ FORGETFUL = (
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def write_model(path: Path, texts: Iterable[str], template: str = TEMPLATE, *, kind: str = "plain") -> None:
+def write_model(
+    path: Path, texts: Iterable[str], template: str = TEMPLATE, *, kind: str = "plain", n_vocab: int = N_VOCAB
+) -> None:
     """Write a model of two layers with random weights and a vocabulary of the size and kind of a real one.
 
     `kind` is one of `RECIPES`; `texts` are what it shall read in few tokens.
@@ -93,7 +95,7 @@ def write_model(path: Path, texts: Iterable[str], template: str = TEMPLATE, *, k
     writer = gguf.GGUFWriter(path, recipe.architecture)
     n_head_kv = recipe.n_head_kv if isinstance(recipe.n_head_kv, int) else list(recipe.n_head_kv)
     usual: dict[str, int | float | str | list[int]] = {
-        "vocab_size": N_VOCAB,
+        "vocab_size": n_vocab,
         "block_count": recipe.n_layer,
         "context_length": N_CTX,
         "embedding_length": N_EMBD,
@@ -111,7 +113,7 @@ def write_model(path: Path, texts: Iterable[str], template: str = TEMPLATE, *, k
     }  # fmt: skip
     for key, value in (usual | dict(recipe.keys)).items():
         adders[type(value)](f"{recipe.architecture}.{key}", value)
-    tokens, merges = vocabulary(texts)
+    tokens, merges = vocabulary(texts, n_vocab)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
@@ -121,7 +123,7 @@ def write_model(path: Path, texts: Iterable[str], template: str = TEMPLATE, *, k
     writer.add_eos_token_id(tokens.index("<|im_end|>"))
     writer.add_add_bos_token(False)
     writer.add_chat_template(template)
-    shapes = recipe.tensors(recipe) | {"token_embd.weight": (N_VOCAB, N_EMBD)}
+    shapes = recipe.tensors(recipe) | {"token_embd.weight": (n_vocab, N_EMBD)}
     shapes.pop("output.weight", None)  # the embeddings serve twice: half the file
     for name, shape in shapes.items():
         values = random.standard_normal(shape, dtype=np.float32)
@@ -133,21 +135,21 @@ def write_model(path: Path, texts: Iterable[str], template: str = TEMPLATE, *, k
     writer.close()
 
 
-def vocabulary(texts: Iterable[str]) -> tuple[list[str], list[str]]:
+def vocabulary(texts: Iterable[str], n_vocab: int) -> tuple[list[str], list[str]]:
     """The tokens and the merges of a byte-level BPE in which every usual word of the texts is one token."""
     spelled = byte_spelling()
     counts = Counter(word for text in texts for word in re.findall(r" ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s+", text))
     ranks: dict[tuple[str, str], int] = {}
     made = dict.fromkeys(spelled)
-    for word, _ in counts.most_common(N_WORDS):
+    for word, _ in counts.most_common(min(N_WORDS, n_vocab // 4)):
         symbols = merged([spelled[byte] for byte in word.encode()], ranks)
         while len(symbols) > 1:
             ranks.setdefault((symbols[0], symbols[1]), len(ranks))
             symbols = [symbols[0] + symbols[1], *symbols[2:]]
             made[symbols[0]] = None
-    n_fillers = N_VOCAB - len(made) - len(SPECIALS)
+    n_fillers = n_vocab - len(made) - len(SPECIALS)
     tokens = [*made, *(f"{spelled[ord(' ')]}w{n}" for n in range(n_fillers)), *SPECIALS]
-    assert len(set(tokens)) == N_VOCAB
+    assert len(set(tokens)) == n_vocab
     return tokens, [" ".join(pair) for pair in ranks]
 
 

@@ -402,6 +402,7 @@ def lettered(n: int) -> str:
     return " ".join("abcdefghijklmnop"[at * at % 31 % 16] for at in range(n))
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_a_decoder_computes_what_the_same_sums_give_in_numpy(llama: Llama, pooling: Pooling) -> None:
     """Long texts, which are computed in pieces, among short ones."""

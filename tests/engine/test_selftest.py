@@ -63,6 +63,7 @@ def test_a_folder_that_cannot_be_written_only_costs_the_memory(tmp_path: Path) -
     assert verdict(file / "below", run=lambda _: 0, build="b").use_extra_bufts
 
 
+@pytest.mark.model
 def test_the_build_has_a_stable_name() -> None:
     assert build_id() == build_id()
     assert len(build_id()) == 16

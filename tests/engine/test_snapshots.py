@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.sampling import amount, examples
 
 from shepherd.engine.base import Memory, Span
 from shepherd.engine.fake import PLAIN, RECURRENT
@@ -1149,7 +1149,7 @@ for round in range(10_000):
 def test_killed_at_random_moments_nothing_is_broken(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    for _ in range(8):
+    for _ in range(amount(3, 8)):
         with subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         ) as writer:

@@ -323,7 +323,7 @@ def test_these_days_are_eventful() -> None:
     happened = dict.fromkeys(
         ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled", "kept to"), 0
     )
-    for seed in range(30, amount(42, 60)):
+    for seed in range(30, amount(48, 60)):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
         day.pass_by(150)
         stats, counts = day.work.stats(), day.work.pool.counts
@@ -331,7 +331,7 @@ def test_these_days_are_eventful() -> None:
             happened[name] += getattr(stats, name, getattr(counts, name, 0))
         happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
         happened["kept to"] += sum(sent.job.grammar is not None and len(sent.answer) > 6 for sent in day.sent)
-    assert min(happened.values()) > 2, happened
+    assert min(happened.values()) > amount(0, 2), happened
 
 
 def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() -> None:
