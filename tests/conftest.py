@@ -4,6 +4,7 @@ A run of whole folders takes two workers, a file to each at a time; `-n 0`, and 
 none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share (`sampling.py`).
 """
 
+import gc
 import itertools
 import os
 import signal
@@ -127,6 +128,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 _NATIVE = pytest.StashKey[bool]()
 """Whether a test has been found that loads the native library: the first is to be told."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    gc.disable()  # nothing that is collected is garbage: looking for some again and again takes a fifth of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _names_tests(config: pytest.Config) -> bool:
