@@ -361,8 +361,8 @@ n_ctx = 512
 def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Path) -> None:
     with serving(tmp_path, EVICTING) as address:
         history: Messages = [said("system", "You are Lamb.")]
-        evicted = 0
-        for turn in range(amount(25, 40)):
+        evicted, n_turns = 0, amount(25, 40)
+        for turn in range(n_turns):
             history.append(said("user", SAID[turn % len(SAID)].format("Hugo")))
             body = {"model": "lamb", "messages": history, "temperature": 0, "max_tokens": 20}
             told = httpx2.post(f"{address}/v1/chat/completions", json=body, timeout=120)
@@ -372,7 +372,7 @@ def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Pat
             assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] <= 60, turn
             history.append(said("assistant", told.json()["choices"][0]["message"]["content"]))
         assert evicted > amount(5, 20)
-        assert caches(address)["main"]["evicted_messages"] == evicted
+        assert at_rest(address, "main", jobs=n_turns)["evicted_messages"] == evicted
 
 
 def test_22_what_must_stay_and_does_not_fit_is_a_400(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import command_line
 
 from shepherd.backends.base import Health, ModelCard
 from shepherd.cli.launch import as_arguments
@@ -49,12 +50,13 @@ pathlib.Path(os.environ["TOLD"]).write_text(json.dumps(told))
 class Stub:
     """A folder of programs that stand for all clients."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder / "bin"
         self.folder.mkdir()
         self.told_file = folder / "told.json"
         self.env = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "TOLD": str(self.told_file)}
         self.env |= {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder)}
+        self.env["XDG_CACHE_HOME"] = str(cache)  # the library's self-test runs once
         self.env.pop("SHEPHERD_API_KEY", None)
         self.then("")
 
@@ -71,20 +73,12 @@ class Stub:
         return told
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "shepherd", "launch", *words],
-            env={**self.env, **variables},
-            cwd=self.folder.parent,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return command_line.run("launch", *words, env={**self.env, **variables}, cwd=self.folder.parent)
 
 
 @pytest.fixture
-def stub(tmp_path: Path) -> Stub:
-    return Stub(tmp_path)
+def stub(tmp_path: Path, shared_cache: Path) -> Stub:
+    return Stub(tmp_path, shared_cache)
 
 
 def service(n_ctx: int = 65536) -> ScriptedService:
@@ -267,7 +261,8 @@ def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) ->
         "time.sleep(60)"
     )
     with listening(service()) as port:
-        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 9
+        words = [sys.executable, "-m", "shepherd", "launch", "codex", "--url", f"http://127.0.0.1:{port}"]
+        assert subprocess.run(words, env=stub.env, timeout=60, check=False).returncode == 9
 
 
 def test_the_client_has_the_terminal(stub: Stub, listening: Listening) -> None:

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import command_line
 
 
 def serve(
@@ -13,10 +13,7 @@ def serve(
 ) -> "subprocess.CompletedProcess[str]":
     """The program, whose agent closes its input at once."""
     env = {**os.environ, "XDG_CONFIG_HOME": str(folder / "none"), "XDG_DATA_HOME": str(folder / "data")}
-    return subprocess.run(
-        [sys.executable, "-m", "shepherd", *command, "--threads", "1", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, cwd=folder, timeout=120, check=False,
-    )  # fmt: skip
+    return command_line.run(*command, "--threads", "1", *arguments, env=env, cwd=folder)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
 
 
 def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
-    apart = home.run_apart("-p", b"Hello \xff")
+    apart = home.run_apart("--max-tokens", "8", "-p", b"Hello \xff")
     assert (apart.returncode, apart.stderr) == (0, b"")
     assert apart.stdout
     for arguments, raw in ((["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
@@ -64,7 +64,7 @@ def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
 
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
     home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = home.run_apart("--system", "Say é.", raw="Hello é\n/system\n".encode())
+    done = home.run_apart("--max-tokens", "8", "--system", "Say é.", raw="Hello é\n/system\n".encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Say ?" in done.stdout
 

@@ -81,6 +81,7 @@ async def test_an_answer_is_read_in_every_protocol_streamed_or_not(name: str) ->
         assert not answer.is_different
 
 
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_error_is_read_in_every_protocol(name: str, stream: bool) -> None:
@@ -110,6 +111,7 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
     }  # fmt: skip
 
 
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_debug_files_can_be_played_and_their_words_are_compared(name: str, stream: bool, tmp_path: Path) -> None:
