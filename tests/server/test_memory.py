@@ -99,12 +99,12 @@ def service(shelf: Shelf) -> ScriptedService:
 
 
 @functools.cache
-def application(service: Service, **options: Any) -> FastAPI:
+def application(service: ScriptedService, **options: Any) -> FastAPI:
     """Most of what an application costs is its making."""
     return create_app(service, **options)
 
 
-def client_of(service: Service, *, peer: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
+def client_of(service: ScriptedService, *, peer: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
     transport = httpx2.ASGITransport(application(service, **options), client=(peer, 1))
     return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
