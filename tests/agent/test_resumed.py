@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.proven import proven
 
 from shepherd import config as configuration
 from shepherd.agent.saved import Saves
@@ -61,7 +62,7 @@ async def process(tmp_path: Path, n_ctx: int = 4096) -> AsyncIterator[App]:
     file.write_text(f'[kv]\ndisk = true\nfolder = "{tmp_path / "kv"}"\n{memory}')
     flags = {"threads": 1, "model": "embedded", "context_size": n_ctx}
     config = configuration.load(flags=flags, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
-    app = App(config, cache_folder=tmp_path / "cache", env={})
+    app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
     await app.load()
     try:
         yield app
