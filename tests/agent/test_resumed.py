@@ -212,7 +212,7 @@ async def test_what_was_sent_away_does_not_come_back_from_the_disk(tmp_path: Pat
         for line in (long, *LINES[1:]):
             await say(chat, line)
         backend = chat._backend._backend  # type: ignore[attr-defined]  # within its memory
-        for _ in range(1000):  # until the whole of it is on disk
+        for _ in range(6000):  # until the whole of it is on disk
             if backend.engine.stats().saved and backend.engine.wait_for_disk():
                 break
             await asyncio.sleep(0.01)

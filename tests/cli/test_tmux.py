@@ -277,7 +277,7 @@ def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
         yield pane, lambda: any(["sleep", seconds] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
-def until(holds: Callable[[], bool], timeout_s: float = 30) -> bool:
+def until(holds: Callable[[], bool], timeout_s: float = 60) -> bool:
     """Whether it comes true: what another process does is seen a moment later."""
     deadline = time.monotonic() + timeout_s
     while not holds() and time.monotonic() < deadline:

@@ -23,7 +23,7 @@ from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.files import transfer
 from shepherd.memory.rows import Call
 from shepherd.memory.scope import LOCAL, Shelf
-from shepherd.server.app import Limits, Service, create_app
+from shepherd.server.app import Limits, create_app
 from shepherd.server.fake import ScriptedService, saying
 from shepherd.server.inquiry import Row
 from shepherd.server.memory import ROWS

@@ -1,9 +1,8 @@
 """What our OpenAPI description allows, and what it forbids, never ends in a 5xx.
 
-A few examples of each operation in the quick check; many with `SHEPHERD_THOROUGH=1`.
+An example or two of each operation in a quick run; many with `SHEPHERD_THOROUGH=1`.
 """
 
-import os
 from typing import Any
 
 import schemathesis
@@ -11,18 +10,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
-from tests.sampling import examples
+from tests.sampling import LEVEL, amount, examples
 
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
 
-THOROUGH = bool(os.environ.get("SHEPHERD_THOROUGH"))
 BOUNDS = settings(
-    max_examples=60 if THOROUGH else 4,
+    max_examples=amount(2, 60),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),
-    derandomize=not THOROUGH,
+    derandomize=not LEVEL,
 )
 
 
