@@ -305,7 +305,7 @@ async def measured(app: App, player: Player, recordings: Sequence[Recording]) ->
 
 async def resting(app: App, n_jobs: int = 0) -> CacheStats:
     """The figures of the cache once it has done so many jobs: they are told now and then."""
-    for _ in range(2000):
+    for _ in range(12000):
         stats = app.stats()["main"]
         if stats.jobs >= n_jobs and not stats.live and not stats.waiting:
             return stats

@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import psutil
 import pytest
+from tests.proven import proven
 
 import shepherd
 from shepherd import config as configuration
@@ -42,7 +43,7 @@ def make(tmp_path: Path, text: str = "", **flags: Any) -> App:
     file = tmp_path / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags={"threads": 1, **flags}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
-    return App(config, cache_folder=tmp_path / "cache", env={})
+    return App(config, cache_folder=proven(tmp_path / "cache"), env={})
 
 
 async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str = "") -> str:
@@ -55,7 +56,7 @@ async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for what another thread is about to do; figures for displays, for example, follow a moment later."""
-    for _ in range(1000):
+    for _ in range(6000):
         if holds():
             return
         await asyncio.sleep(0.01)

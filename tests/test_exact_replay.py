@@ -78,7 +78,7 @@ async def asking() -> AsyncIterator[tuple[Callable[[str, Json], Any], Engine]]:
                 answer = await client.post(path, json=body)
                 assert answer.status_code == 200, answer.text
                 n_jobs += 1
-                for _ in range(1000):  # the closing tag of the answer is computed behind it
+                for _ in range(12000):  # the closing tag of the answer is computed behind it
                     if ((stats := engine.stats()).jobs, stats.live) == (n_jobs, 0):
                         told: Json = answer.json()
                         return told

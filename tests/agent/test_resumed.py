@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.proven import proven
 
 from shepherd import config as configuration
 from shepherd.agent.saved import Saves
@@ -61,7 +62,7 @@ async def process(tmp_path: Path, n_ctx: int = 4096) -> AsyncIterator[App]:
     file.write_text(f'[kv]\ndisk = true\nfolder = "{tmp_path / "kv"}"\n{memory}')
     flags = {"threads": 1, "model": "embedded", "context_size": n_ctx}
     config = configuration.load(flags=flags, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
-    app = App(config, cache_folder=tmp_path / "cache", env={})
+    app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
     await app.load()
     try:
         yield app
@@ -211,7 +212,7 @@ async def test_what_was_sent_away_does_not_come_back_from_the_disk(tmp_path: Pat
         for line in (long, *LINES[1:]):
             await say(chat, line)
         backend = chat._backend._backend  # type: ignore[attr-defined]  # within its memory
-        for _ in range(1000):  # until the whole of it is on disk
+        for _ in range(6000):  # until the whole of it is on disk
             if backend.engine.stats().saved and backend.engine.wait_for_disk():
                 break
             await asyncio.sleep(0.01)

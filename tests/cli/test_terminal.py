@@ -144,7 +144,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -
     person = start("-c", "32k")
     person.waits_for("> ")
     person.types("Hello\r")
-    person.waits_for(r"Hello\n(.*\n){3}")
+    person.waits_for("How can I help")
     person.types("\x03\x03")  # twice, as impatient people do
     person.waits_for(r"\[stopped\]")
     person.waits_for("> ")
@@ -154,10 +154,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -
     person.types("\x03")
     person.waits_for("Ctrl-D or /quit leaves")
     person.waits_for("> ")
-    person.types("half a message")
-    person.waits_for("half a message")
-    person.types("\x03")
-    person.waits_for("> ")
+    person.types("half a message\x03")
     person.types("\x04")
     assert person.waits_for_the_end() == 0
 
@@ -192,7 +189,7 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, star
     person = start("--max-tokens", "600")
     person.waits_for("> ")
     person.types("Hello\r")
-    person.waits_for(r"Hello\n(.*\n){3}")
+    person.waits_for("How can I help")
     person.types("/context\r\x04")
     assert "/context" not in person.waits_for("cut off by the limit")
     person.waits_for("2 messages")

@@ -153,7 +153,8 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     runtime = Deaf(counting, frozenset({END}))
     engine = Engine(runtime)  # which has not stalled yet by its own measure
     ticket = engine.submit(job())
-    engine._work.pulse.begin("decoding", 0.0)
+    assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
+    engine._work.pulse.begin("decoding", 0.0)  # not the first time, which is allowed to take long
     has_ended = await asyncio.wait_for(asyncio.to_thread(engine.close, 3600.0), PATIENCE_S)
     assert not has_ended
     assert not runtime.closed, "the thread may still use it"

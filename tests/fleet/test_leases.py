@@ -89,7 +89,7 @@ async def use(made: Yard, *names: str, keep_alive_s: float | None = None) -> Non
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for what another thread is about to do."""
-    for _ in range(2000):
+    for _ in range(12000):
         if holds():
             return
         await asyncio.sleep(0.005)

@@ -18,7 +18,7 @@ from shepherd.server.fake import Script, ScriptedService, playing, saying
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CHAT = "/v1/chat/completions"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Only a test that fails waits this long; the machine may be busy."""
 
 

@@ -20,6 +20,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
 from mcp_types import CallToolResult
+from tests.proven import proven
 from tests.server.conftest import Listening
 
 from shepherd import config as configuration
@@ -95,7 +96,7 @@ async def opened(folder: Path, **flags: Any) -> AsyncIterator[App]:
     config = configuration.load(
         flags={"threads": 1, "roots": (str(folder),), **flags}, env={}, cwd=folder, user_dir=folder / "none"
     )
-    app = App(config, cache_folder=folder / "cache", env=environment(folder))
+    app = App(config, cache_folder=proven(folder.with_name("cache")), env=environment(folder))
     try:
         yield app
     finally:

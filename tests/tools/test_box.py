@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.in_time import in_time
 
 from shepherd.core import Image, InvalidRequest, MemoryFailure, Text, ToolCall
 from shepherd.tools.base import Question, Ran, Result, Tool, ToolContext, ToolError, Verdict
@@ -543,14 +544,17 @@ async def test_calls_run_side_by_side() -> None:
 
 
 async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
-    class Thinking(Nobody):
-        async def allow(self, question: Question) -> Verdict:
-            await asyncio.sleep(0.05)
-            return "once"
+    async def attempt(timeout_s: float) -> None:
+        class Thinking(Nobody):
+            async def allow(self, question: Question) -> Verdict:
+                await asyncio.sleep(2 * timeout_s)
+                return "once"
 
-    write = replace(double, name="write", effect="write")
-    box = boxed(write, permission=Permission(person=Thinking()), timeout_s=0.02)
-    assert text_of(await box.run(call("write", n=2))) == "4"
+        write = replace(double, name="write", effect="write")
+        box = boxed(write, permission=Permission(person=Thinking()), timeout_s=timeout_s)
+        assert text_of(await box.run(call("write", n=2))) == "4"
+
+    await in_time(attempt, (0.02, 0.3, 4.0, 30.0))
 
 
 # -- permission -------------------------------------------------------------------------------------------------------

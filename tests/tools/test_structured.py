@@ -33,6 +33,7 @@ def test_any_value_goes_round(value: Any, indent: int) -> None:
     text.encode()
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     "text",
     [
@@ -145,6 +146,7 @@ PERSON = {
 }
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     ("value", "schema", "errors"),
     [
@@ -196,6 +198,7 @@ async def test_many_errors_are_counted() -> None:
     assert errors[-1] == "and 30 more errors"
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -226,6 +229,7 @@ STORE = """{"store": {"book": [
     {"title": "Three", "price": 8.99}], "the shop": {"open": true}}}"""
 
 
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize(
     ("path", "found"),
     [
@@ -255,6 +259,7 @@ async def test_the_whole_value_is_a_match_too() -> None:
     assert (await call(json_path, json={"a": [1]}, path="a")).summary == "1 match"  # an object is as good as its text
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -289,7 +294,7 @@ async def test_a_pattern_that_would_take_for_ever_stops_nothing_else() -> None:
         call(json_validate, json=text, schema={"items": {"pattern": "^(a+)+$"}}),
         return_exceptions=True,
     )
-    assert [str(answer) for answer in answers] == ["this took longer than 5 s and was stopped; ask for less"] * 2
+    assert [str(answer) for answer in answers] == ["this took longer than 3 s and was stopped; ask for less"] * 2
     ticking.cancel()
     assert ticks > 20
 

@@ -18,7 +18,7 @@ from shepherd.tools.mcp.servers import Servers
 SCRIPT = str(Path(__file__).with_name("scripted.py"))
 
 
-def scripted(name: str = "s", *, timeout: float = 30, ask_model: bool = True, **faults: Any) -> ServerOptions:
+def scripted(name: str = "s", *, timeout: float = 120, ask_model: bool = True, **faults: Any) -> ServerOptions:
     """`faults`: see scripted.py."""
     return ServerOptions(
         name, sys.executable, ("-I", "-S", SCRIPT, json.dumps(faults)), timeout=timeout, ask_model=ask_model

@@ -132,7 +132,7 @@ async def test_an_address_that_is_no_server_costs_one_warning(
     status: int, body: bytes, kind: str, problem: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with served(odd(status, body, kind)) as url:
-        stage = Stage(ServerOptions("odd", url=url, timeout=10))
+        stage = Stage(ServerOptions("odd", url=url, timeout=60))
         async with stage as servers:
             assert servers.statuses()[0].detail.startswith(problem)
     (warning,) = stage.warnings
@@ -145,7 +145,7 @@ async def test_a_call_that_is_answered_with_nonsense_fails_in_a_sentence(
     status: int, body: bytes, kind: str, problem: str
 ) -> None:
     app = odd(status, body, kind, after=2)
-    async with served(app) as url, Stage(ServerOptions("odd", url=url, timeout=10)) as servers:
+    async with served(app) as url, Stage(ServerOptions("odd", url=url, timeout=60)) as servers:
         with pytest.raises(ToolError, match=r"^the MCP server odd "):
             await servers.call("odd", "t", {}, ToolContext())
 
