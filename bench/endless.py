@@ -43,10 +43,10 @@ from verdict import WIDTH
 
 from shepherd import config as configuration
 from shepherd.agent.session import Returned
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.core import CallEnded, TextDelta
-from shepherd.memory.injection.recall import CLOSING, OPENING
-from shepherd.memory.scope import LOCAL
+from shepherd.memory.recall.recall import CLOSING, OPENING
+from shepherd.memory.users import LOCAL
 
 SEED = 20_261_121
 ANSWER_TOKENS = 24

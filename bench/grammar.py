@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shepherd.core import EngineError
-from shepherd.engine import constraint
-from shepherd.engine.constraint import Constrainer, GrammarMask
+from shepherd.engine.grammar import mask as constraint
+from shepherd.engine.grammar.mask import Constrainer, GrammarMask
 from shepherd.engine.llamacpp import Weights
 from shepherd.engine.llamacpp.library import C, started
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shepherd.engine.base import Chunk, Forget, Op, Remove
-from shepherd.engine.ledger import Ledger
+from shepherd.engine.kv.ledger import Ledger
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
-from shepherd.engine.pool import REBASE_AT
+from shepherd.engine.kv.pool import REBASE_AT
 
 Way = Literal["gap", "shift", "gap, no sinks"]
 Logits = npt.NDArray[np.float32]

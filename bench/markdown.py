@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
 
-from shepherd.cli.live import MarkdownAnswer
-from shepherd.cli.screen import Screen
+from shepherd.cli.terminal.live import MarkdownAnswer
+from shepherd.cli.terminal.screen import Screen
 from shepherd.core import TextDelta
 
 TOKEN, PER_PICTURE = 4, 4

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shepherd.tools.base import ToolContext
-from shepherd.tools.mcp.offer import ServerOptions
+from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.mcp.servers import Servers
 
 CLIENTS = Path(os.environ.get("SHEPHERD_CLIENTS_DIR", Path.home() / ".cache" / "shepherd-clients"))

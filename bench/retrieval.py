@@ -24,11 +24,11 @@ import numpy as np
 from llama_tools import folder
 from memory_text import several
 
-from shepherd.memory.quality import evaluation
-from shepherd.memory.quality.datasets import Case
-from shepherd.memory.quality.evaluation import Open, Report, Retrieve
-from shepherd.memory.retrieval import vectors
-from shepherd.memory.rows import Embedder
+from shepherd.tune import memory_quality
+from shepherd.tune.memory_datasets import Case
+from shepherd.tune.memory_quality import Open, Report, Retrieve
+from shepherd.memory.search import vectors
+from shepherd.memory.records import Embedder
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 MEM0 = ("mem0ai==2.2.1", "qdrant-client==1.20.0")
@@ -99,7 +99,7 @@ def by_meaning(embedder: Embedder) -> Open:
     """Vectors alone, of all messages whoever said them."""
 
     def opened(connection: apsw.Connection) -> Retrieve:
-        run = evaluation.on(connection)
+        run = memory_quality.on(connection)
         vectors.backfill(run, run, embedder, assistants=True)
         nearest = vectors.VectorIndex(embedder).asked(connection)
         return lambda question, limit: [id for id, _ in nearest(question, limit)]
@@ -113,11 +113,11 @@ def arms(embedder: Embedder | None) -> dict[str, Open]:
         "FTS5 as it comes (all words)": plain(any_word=False, stop_words=False, lanes=False),
         "FTS5, any word": plain(any_word=True, stop_words=False, lanes=False),
         "FTS5, any word, stop-words, lanes": plain(any_word=True, stop_words=True, lanes=True),
-        "Shepherd": evaluation.ranked(),
+        "Shepherd": memory_quality.ranked(),
     }
     if embedder is not None:
         made["vectors alone"] = by_meaning(embedder)
-        made["Shepherd, hybrid"] = evaluation.ranked(embedder)
+        made["Shepherd, hybrid"] = memory_quality.ranked(embedder)
     return made
 
 
@@ -125,7 +125,7 @@ def compared(cases: Sequence[Case], embedder: Embedder | None, say: Callable[[st
     """Name of the arm -> `Report.as_json`."""
     results = {}
     for name, opened in arms(embedder).items():
-        results[name] = evaluation.score(cases, opened).as_json()
+        results[name] = memory_quality.score(cases, opened).as_json()
         say(f"{name:>36}: {figures(results[name])}")
     return results
 
@@ -160,7 +160,7 @@ for n, case in enumerate(work["cases"]):
 """
 
 
-def mem0(cases: Sequence[Case], embedder: Embedder, *, limit: int = evaluation.CUT) -> dict[str, Any]:
+def mem0(cases: Sequence[Case], embedder: Embedder, *, limit: int = memory_quality.CUT) -> dict[str, Any]:
     """What mem0 finds, by the same measures. Raises: `OSError` or `CalledProcessError` where it cannot be installed."""
     python = _installed()
     with tempfile.TemporaryDirectory() as scratch, _serving(embedder) as url:
@@ -188,7 +188,7 @@ def mem0(cases: Sequence[Case], embedder: Embedder, *, limit: int = evaluation.C
     report = Report()
     for case, line in zip(cases, (line for line in lines if line.startswith("[[")), strict=True):
         found = dict(zip((question.text for question in case.questions), json.loads(line), strict=True))
-        evaluation.ask(report, case, _told(found))
+        memory_quality.ask(report, case, _told(found))
     return {name: value for name, value in report.as_json().items() if not name.startswith(("archive", "search"))}
 
 

@@ -20,7 +20,7 @@ import machine
 from rich.console import Console
 
 from shepherd.engine.fake import PLAIN
-from shepherd.engine.snapshots import Snapshot, Snapshots
+from shepherd.engine.kv.tiers import Snapshot, Snapshots
 
 N_TOKENS = 4096
 N_ENTRIES = 1000

@@ -222,7 +222,7 @@ async def _progress(plan: Plan, stage: Stage, watch: Watch, console: Console | N
 
 def memory_file(folder: Path, user: str) -> Path:
     """Where the server keeps what a user says."""
-    from shepherd.memory.scope import Shelf
+    from shepherd.memory.users import Shelf
 
     return Shelf(folder / "memory.db").path_of(user)
 

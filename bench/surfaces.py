@@ -33,7 +33,7 @@ from traffic import Traffic
 from verdict import Verdict, spread
 
 from shepherd import config
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.core import Message, Request, Sampling
 
 N_CTX = 16_384

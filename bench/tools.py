@@ -32,12 +32,12 @@ from rich.table import Table
 from shepherd.core import ToolCall
 from shepherd.tools.arguments import read_arguments
 from shepherd.tools.base import Result, Tool, ToolContext
-from shepherd.tools.box import Box
-from shepherd.tools.files import read_file
+from shepherd.tools.toolbox import Box
+from shepherd.tools.builtin.files import read_file
 from shepherd.tools.permission import Permission, about
 from shepherd.tools.registry import find
-from shepherd.tools.roots import Roots
-from shepherd.tools.shorten import shorten
+from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.results import shorten
 from shepherd.tools.signature import tool
 
 BUDGET = 2_000

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd import config as configuration
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.server.app import create_app, serve
 
 

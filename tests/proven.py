@@ -10,7 +10,7 @@ from pathlib import Path
 
 @functools.cache
 def _verdicts() -> tempfile.TemporaryDirectory[str]:
-    from shepherd.engine import selftest  # loads the native library
+    from shepherd.engine.llamacpp import selftest  # loads the native library
 
     folder = tempfile.TemporaryDirectory(prefix="shepherd-verdicts-")
     selftest.verdict(Path(folder.name))

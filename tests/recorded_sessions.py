@@ -27,11 +27,11 @@ import numpy as np
 from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES
 
 from shepherd import config
-from shepherd.app import App
-from shepherd.cli.replay import Player, listening
-from shepherd.dialects.frame import n_same
+from shepherd.app.app import App
+from shepherd.cli.command.replay import Player, listening
+from shepherd.dialects.render.frame import n_same
 from shepherd.engine.stats import CacheStats
-from shepherd.server.recorder import Recording, read
+from shepherd.server.observe.recordings import Recording, read
 
 N_VOCAB = 151_936
 N_CTX = 40_960

@@ -17,7 +17,7 @@ from tests.proven import proven
 
 import shepherd
 from shepherd import config as configuration
-from shepherd.app import App, Loading
+from shepherd.app.app import App, Loading
 from shepherd.core import (
     Completion,
     ConfigError,
@@ -33,8 +33,8 @@ from shepherd.core import (
     UnknownModel,
     fold,
 )
-from shepherd.engine.selftest import build_id
-from shepherd.fleet.roster import Roster
+from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.app.model_registry import Roster
 
 pytestmark = pytest.mark.model
 

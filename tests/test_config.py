@@ -18,7 +18,7 @@ from tests.sampling import examples
 from shepherd import config
 from shepherd.backends.router import Route
 from shepherd.config import Config, RouteConfig
-from shepherd.config.reach import covers
+from shepherd.config.dead_routes import covers
 from shepherd.core import ConfigError, Sampling
 
 PAGE = (Path(__file__).parent.parent / "docs" / "config.md").read_text("utf-8")

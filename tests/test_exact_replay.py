@@ -15,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from shepherd.backends.local import LocalBackend
-from shepherd.cli.replay import listening
+from shepherd.backends.local.backend import LocalBackend
+from shepherd.cli.command.replay import listening
 from shepherd.core import Event, Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine

@@ -10,15 +10,15 @@ import pytest
 
 from shepherd.core import Message, Text, ToolCall, ToolResult
 from shepherd.dialects.base import Piece
-from shepherd.dialects.conversation import Caps, shaped
-from shepherd.dialects.frame import Frame, stretches
-from shepherd.engine import lark, repeats
-from shepherd.engine.gbnf import gbnf_to_lark
+from shepherd.dialects.render.conversation import Caps, shaped
+from shepherd.dialects.render.frame import Frame, stretches
+from shepherd.engine.grammar import lark, limits
+from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import decode_json
 from shepherd.wire.ollama import chat as ollama
 from shepherd.wire.openai import chat
-from shepherd.wire.responses import codec as responses
+from shepherd.wire.openai.responses import codec as responses
 
 Make = Callable[[int], Callable[[], object]]
 
@@ -135,7 +135,7 @@ def brackets(n: int) -> Callable[[], object]:
 
 
 def letters(n: int) -> Callable[[], object]:
-    return lambda: repeats.of_regex.__wrapped__("(" + "a" * n + "b{1,9}){1,9}")
+    return lambda: limits.of_regex.__wrapped__("(" + "a" * n + "b{1,9}){1,9}")
 
 
 def rules(n: int) -> Callable[[], object]:

@@ -21,8 +21,8 @@ from tests import command_line
 from tests.own_server import serving
 from tests.sampling import amount
 
-from shepherd.memory.rows import Entry
-from shepherd.memory.scope import LOCAL, Shelf
+from shepherd.memory.records import Entry
+from shepherd.memory.users import LOCAL, Shelf
 from shepherd.memory.store import MemoryStore
 
 pytestmark = pytest.mark.model

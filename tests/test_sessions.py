@@ -27,7 +27,7 @@ from tests.recorded_sessions import (
 )
 from tests.sampling import amount
 
-from shepherd.server.recorder import Recording
+from shepherd.server.observe.recordings import Recording
 
 TAIL = 8
 """Tokens of `<|im_start|>assistant\\n<think>\\n`."""

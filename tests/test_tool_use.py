@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from shepherd import config as configuration
-from shepherd.agent.acting import Acting
+from shepherd.agent.with_tools import Acting
 from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
-from shepherd.fleet.outfit import Advisors, Outfit
+from shepherd.app.toolset import Advisors, Outfit
 from shepherd.server.app import create_app, serve
-from shepherd.server.exchange import Limits
+from shepherd.server.endpoints.generate import Limits
 from shepherd.server.fake import ScriptedService
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]

@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shepherd.app import open_session as open
+    from shepherd.app.app import open_session as open
     from shepherd.core import Event, Message, Reply, Request, Sampling, ShepherdError, fold
 
 __all__ = ["Event", "Message", "Reply", "Request", "Sampling", "ShepherdError", "__version__", "fold", "open"]

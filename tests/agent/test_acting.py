@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.agent.acting import Acting
+from shepherd.agent.with_tools import Acting
 from shepherd.core import (
     Completion,
     EngineError,

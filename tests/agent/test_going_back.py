@@ -14,10 +14,10 @@ from tests.agent.scripted import Doubling, Scripted, calling, results
 from tests.agent.test_turn import valid
 from tests.sampling import examples
 
-from shepherd.agent.saved import Saved
+from shepherd.agent.storage import Saved
 from shepherd.agent.session import Session
 from shepherd.agent.turn import NOT_DONE, Happening
-from shepherd.backends.window import Window
+from shepherd.backends.local.window import Window
 from shepherd.core import (
     ContextFull,
     Event,

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.agent.meanings import Meanings
+from shepherd.memory.search.backfill import Meanings
 from shepherd.core import EngineError
-from shepherd.memory.rows import Entry
-from shepherd.memory.scope import LOCAL, Shelf
+from shepherd.memory.records import Entry
+from shepherd.memory.users import LOCAL, Shelf
 
 
 class Letters:

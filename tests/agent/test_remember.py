@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.remember import Histories, Remembering, entry_of
-from shepherd.backends.window import Window
+from shepherd.agent.with_memory import Histories, Remembering, entry_of
+from shepherd.backends.local.window import Window
 from shepherd.core import (
     BadCall,
     Event,
@@ -30,8 +30,8 @@ from shepherd.core import (
     ToolResult,
     replay,
 )
-from shepherd.memory.rows import State
-from shepherd.memory.scope import LOCAL, Shelf
+from shepherd.memory.records import State
+from shepherd.memory.users import LOCAL, Shelf
 from shepherd.memory.store import MemoryStore
 
 Script = Callable[[Request], list[Event]]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.agent.saved import Quoted, Saved, SaveError, Saves, from_json, title_of, to_json
+from shepherd.agent.storage import Quoted, Saved, SaveError, Saves, from_json, title_of, to_json
 from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))

@@ -14,7 +14,7 @@ from tests.backends.test_local import CHATML
 
 from shepherd.agent.session import Session
 from shepherd.agent.turn import Returned
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.answer import Answer
+from shepherd.backends.local.answer import Answer
 from shepherd.core import (
     CallDelta,
     CallEnded,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shepherd.backends.constrain import Constraints, loosely
-from shepherd.backends.local import HEAVY, HEAVY_AT_ONCE, LocalBackend, made, weight_of
+from shepherd.backends.local.constrain import Constraints, loosely
+from shepherd.backends.local.backend import HEAVY, HEAVY_AT_ONCE, LocalBackend, made, weight_of
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.engine.constraint import Probes
+from shepherd.engine.grammar.mask import Probes
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
 

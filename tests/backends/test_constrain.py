@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.backends.constrain import Constraint, Constraints, find_fault, loose, without
-from shepherd.backends.local import LocalBackend
+from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
+from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import Grammar, InvalidRequest, Message, Request, ToolSpec
 from shepherd.dialects import Template, get
 from shepherd.dialects.base import Dialect
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.dialects.markup import Markup
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.markup import Markup
+from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime
 

@@ -6,10 +6,10 @@ import pytest
 from tests.dialects.conformance import each_template
 from tests.dialects.test_render import model
 
-from shepherd.backends.answer import Answer
+from shepherd.backends.local.answer import Answer
 from shepherd.core import Event, Message, fold
 from shepherd.dialects import render
-from shepherd.dialects.prompt import end_of_answer
+from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.base import Admitted, Done, Step
 from shepherd.engine.fake import FakeVocabulary
 

@@ -11,14 +11,14 @@ import pytest
 from tests.sampling import amount
 
 from shepherd.agent.session import Session
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Started
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
-from shepherd.engine.pool import Tiers
-from shepherd.engine.work import EngineOptions, Work
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.scheduler import EngineOptions, Work
 
 pytestmark = pytest.mark.model
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.fingerprint import Watch, fingerprint
+from shepherd.backends.local.cache_warnings import Watch, fingerprint
 from shepherd.core import Image, Message, Request, Text, ToolResult, ToolSpec
 
 KIND, BRIEF, ASK = Message.system("Be kind."), Message.system("Be brief."), Message.user("1 + 2?")

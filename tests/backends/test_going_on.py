@@ -16,7 +16,7 @@ from tests.dialects.conformance import ABSENT, grid, shared_templates, templates
 from tests.dialects.test_render import model
 from tests.sampling import amount
 
-from shepherd.backends.history import Prompts
+from shepherd.backends.local.history import Prompts
 from shepherd.core import (
     EngineError,
     Image,
@@ -30,8 +30,8 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects import Dialect, Prompt, Template, detect, render
-from shepherd.dialects.frame import n_same
-from shepherd.engine import gguf
+from shepherd.dialects.render.frame import n_same
+from shepherd.models import gguf
 
 TAIL_CHARS = 90
 """The longest generation prompt, and the end of a turn that goes on."""

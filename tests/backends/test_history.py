@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.history import Answers, Begun, Days, Prompts, Tools, spliced, weight
+from shepherd.backends.local.history import Answers, Begun, Days, Prompts, Tools, spliced, weight
 from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import TOOLS, Piece, Prompt, Stretch, Template, detect, render
-from shepherd.dialects.replay import OWN, Said
+from shepherd.dialects.render.replay import OWN, Said
 
 SYSTEM, ASK = Message.system("Be kind."), Message.user("1 + 2?")
 CALL = ToolCall("call_unguessable", "add", '{"a": 1, "b": 2}')

@@ -15,12 +15,12 @@ from tests.dialects.conformance import Json, cases, grid, templates
 from tests.dialects.test_forgery import special_texts
 from tests.dialects.test_render import message_of, model, tools_of
 
-from shepherd.backends.answer import Answer
-from shepherd.backends.history import Answers
-from shepherd.backends.prompt import Encoder
+from shepherd.backends.local.answer import Answer
+from shepherd.backends.local.history import Answers
+from shepherd.backends.local.prompt import Encoder
 from shepherd.core import Message, Reasoning, ReasoningLevel, Request, Text, ToolResult
 from shepherd.dialects import render
-from shepherd.dialects.replay import said
+from shepherd.dialects.render.replay import said
 from shepherd.engine.base import Admitted, Done, Step
 from shepherd.engine.fake import FakeVocabulary
 

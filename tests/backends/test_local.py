@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.backends.base import Backend
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import (
     ContextFull,
     EngineError,

@@ -9,11 +9,11 @@ from contextlib import aclosing
 
 import pytest
 
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Event, Message, Reply, Request, Sampling, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.engine.ledger import Resident
+from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 
 pytestmark = pytest.mark.model

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.prompt import Encoder
+from shepherd.backends.local.prompt import Encoder
 from shepherd.dialects import Piece
-from shepherd.dialects.replay import OWN
+from shepherd.dialects.render.replay import OWN
 from shepherd.engine.base import Special
 from shepherd.engine.fake import BYTES, FakeVocabulary
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.room import Room, room_for
+from shepherd.backends.local.token_budget import Room, room_for
 from shepherd.core import ContextFull
 
 CASES: list[tuple[dict[str, Any], Room | tuple[int, int]]] = [

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.answer import Answer
-from shepherd.backends.bare import Echo, Verbatim
-from shepherd.backends.scores import Scores
+from shepherd.backends.local.answer import Answer
+from shepherd.backends.local.completion import Echo, Verbatim
+from shepherd.backends.local.logprobs import Scores
 from shepherd.core import Event, Reply, TextDelta, ToolSpec, Usage, fold
 from shepherd.dialects import get
 from shepherd.engine.base import Admitted, Done, Read, Scored, Step

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.speech import FAMILIES, Sources, find_speech
+from shepherd.backends.local.chat_template import FAMILIES, Sources, find_speech
 from shepherd.core import ConfigError, Message, ToolSpec
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.stop import StopFilter
+from shepherd.backends.local.stop import StopFilter
 
 texts = st.text(alphabet="ab#", max_size=14)
 stop_lists = st.lists(st.text(alphabet="ab#", min_size=1, max_size=4), min_size=0, max_size=3)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.dialects.conformance import each_template, templates
 from tests.sampling import examples
 
-from shepherd.backends.prompt import Encoder
-from shepherd.backends.turns import Place, cuts, places, spans
+from shepherd.backends.local.prompt import Encoder
+from shepherd.backends.local.turns import Place, cuts, places, spans
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Prompt, Stretch, Template, detect, render
 from shepherd.engine.base import Span

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.test_local import CHATML, settled
 
-from shepherd.backends.local import LocalBackend, LocalOptions
-from shepherd.backends.window import Row, Window, excerpt, rows
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
+from shepherd.backends.local.window import Row, Window, excerpt, rows
 from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Held, Memory, Span
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
-from shepherd.engine.pool import Tiers
-from shepherd.engine.reasons import TRAILER
-from shepherd.engine.work import EngineOptions
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.decision_log import TRAILER
+from shepherd.engine.scheduler import EngineOptions
 
 Make = Callable[..., LocalBackend]
 TOOLS = (ToolSpec("read_file", "Reads a file."),)

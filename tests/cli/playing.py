@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shepherd.agent.saved import Saves
+from shepherd.agent.storage import Saves
 from shepherd.agent.session import Session
 from shepherd.backends.base import CacheUsage, Health, ModelCard
-from shepherd.backends.window import Row, Window
+from shepherd.backends.local.window import Row, Window
 from shepherd.cli import logs, render
-from shepherd.cli.repl import Repl
+from shepherd.cli.chat.repl import Repl
 from shepherd.core import (
     EngineError,
     Event,
@@ -29,9 +29,9 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.fleet.talks import Choice, Facts
+from shepherd.app.conversations import Choice, Facts
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.box import Box
+from shepherd.tools.toolbox import Box
 
 
 class Scripted:

@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
-from shepherd.agent.saved import Saves
+from shepherd.agent.storage import Saves
 from shepherd.agent.session import Session
-from shepherd.cli import render, sessions
-from shepherd.cli.commands import COMMANDS, is_command
-from shepherd.cli.repl import Repl
+from shepherd.cli import render
+from shepherd.cli.chat import saved_commands
+from shepherd.cli.chat.commands import COMMANDS, is_command
+from shepherd.cli.chat.repl import Repl
 from shepherd.core import (
     EngineError,
     Message,
     Text,
 )
-from shepherd.fleet.talks import Facts
+from shepherd.app.conversations import Facts
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ async def test_what_is_damaged_is_refused_and_the_conversation_stays(play: Play,
 )
 def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
     now = datetime(2026, 11, 22, tzinfo=UTC)
-    assert sessions.age(now - ago, now) == expected
+    assert saved_commands.age(now - ago, now) == expected
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
     [("a b.md", ("a b.md", "")), ("a b html", ("a b", "html")), ("json", ("json", "")), ("", ("", ""))],
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
-    assert sessions.two_words(argument) == expected
+    assert saved_commands.two_words(argument) == expected
 
 
 # -- export -----------------------------------------------------------------------------------------------------------

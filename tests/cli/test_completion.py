@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli import completion
-from shepherd.cli.commands import COMMANDS
-from shepherd.cli.repl import Repl
+from shepherd.cli.chat import completion
+from shepherd.cli.chat.commands import COMMANDS
+from shepherd.cli.chat.repl import Repl
 
 
 @pytest.fixture

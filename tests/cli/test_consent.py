@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.cli.small_terminal import Terminal
 
-from shepherd.cli.consent import TerminalPerson, exposed
-from shepherd.cli.keyboard import END, ENTER
-from shepherd.cli.screen import Screen
+from shepherd.cli.terminal.consent import TerminalPerson, exposed
+from shepherd.cli.terminal.keyboard import END, ENTER
+from shepherd.cli.terminal.screen import Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
 

@@ -15,10 +15,10 @@ from shepherd.core import (
     Message,
     Text,
 )
-from shepherd.fleet.talks import Facts
+from shepherd.app.conversations import Facts
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.box import Box
-from shepherd.tools.mcp.offer import Prompt, PromptArgument, Resource, Status
+from shepherd.tools.toolbox import Box
+from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, Status
 from shepherd.tools.permission import Answers, Permission
 
 

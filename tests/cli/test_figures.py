@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.agent.turn import Returned
-from shepherd.cli.figures import Figures, sparkline
+from shepherd.cli.chat.stats import Figures, sparkline
 from shepherd.core import Evicted, Finished, Started, Text, TextDelta, ToolCall, ToolResult, Usage
 
 

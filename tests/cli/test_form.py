@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.form import Field, fields
+from shepherd.cli.terminal.form import Field, fields
 
 
 def field(schema: dict[str, Any], *, required: bool = True) -> Field:

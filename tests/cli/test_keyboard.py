@@ -21,7 +21,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.key_binding import KeyPress
 
-from shepherd.cli.keyboard import END, ENTER, TerminalKeyboard
+from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 
 SCRIPT = """\
 import asyncio, fcntl, os, select, signal, sys, termios, tty

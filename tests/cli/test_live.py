@@ -14,10 +14,10 @@ from tests.cli.small_terminal import Terminal
 from tests.sampling import examples
 
 from shepherd.agent.turn import Happening, Returned, Working
-from shepherd.cli import markdown
-from shepherd.cli.answer import bar
-from shepherd.cli.live import MarkdownAnswer
-from shepherd.cli.screen import Screen
+from shepherd.cli.terminal import markdown
+from shepherd.cli.terminal.answer import bar
+from shepherd.cli.terminal.live import MarkdownAnswer
+from shepherd.cli.terminal.screen import Screen
 from shepherd.core import (
     CallDelta,
     CallEnded,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 from tests.tools.mcp.scene import SCRIPT
 
-from shepherd.cli import mcp_file
+from shepherd.cli.command import mcp_file
 from shepherd.cli.main import cli
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from shepherd.cli import memory_options
+from shepherd.cli.command import memory_options
 from shepherd.cli.main import cli
 from shepherd.memory import Entry, MemoryStore
-from shepherd.memory.rows import State
-from shepherd.memory.scope import Shelf
+from shepherd.memory.records import State
+from shepherd.memory.users import Shelf
 
 FRANCE = [Entry("user", "What is the capital of France?"), Entry("assistant", "The capital of France is Paris.")]
 CAT = [Entry("user", "My cat is called Lamb."), Entry("assistant", "A good name.\nFor a sheep.")]

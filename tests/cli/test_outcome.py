@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shepherd.agent.turn import Returned
-from shepherd.cli import markdown, outcome
-from shepherd.cli.answer import OpenCall
+from shepherd.cli.terminal import markdown, call_view
+from shepherd.cli.terminal.answer import OpenCall
 from shepherd.core import Text as Said
 from shepherd.core import ToolCall, ToolResult
 
@@ -20,7 +20,7 @@ def returned(text: str, summary: str = "", *, diff: str = "", is_error: bool = F
 
 
 def shown(event: Returned, width: int = 80) -> list[str]:
-    return [line.plain for line in outcome.outcome(event, width)]
+    return [line.plain for line in call_view.outcome(event, width)]
 
 
 def styles(lines: list[Text]) -> list[str]:
@@ -53,15 +53,15 @@ def test_of_a_gigantic_result_every_line_is_counted_and_few_are_read() -> None:
 
 
 def test_an_error_is_red_and_keeps_what_a_program_has_said() -> None:
-    lines = outcome.outcome(returned("exit code 1\nno such file", is_error=True), 80)
+    lines = call_view.outcome(returned("exit code 1\nno such file", is_error=True), 80)
     assert styles(lines) == ["red"]
-    lines = outcome.outcome(returned("\n".join(["exit code 1"] * 30), is_error=True), 80)
+    lines = call_view.outcome(returned("\n".join(["exit code 1"] * 30), is_error=True), 80)
     assert set(styles(lines)[:-1]) == {"red"}
 
 
 def test_a_diff_is_shown_in_colours_instead_of_the_content() -> None:
     diff = "--- a.py\n+++ a.py\n@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2\n"
-    lines = outcome.outcome(returned('{"success": true}\nand more', "a.py: 1 replacement", diff=diff), 80)
+    lines = call_view.outcome(returned('{"success": true}\nand more', "a.py: 1 replacement", diff=diff), 80)
     assert [line.plain for line in lines] == [
         "[Tool Result: a.py: 1 replacement]",
         *(f"  {line}" for line in diff.splitlines()),
@@ -71,15 +71,15 @@ def test_a_diff_is_shown_in_colours_instead_of_the_content() -> None:
 
 def test_a_long_diff_is_folded() -> None:
     lines = shown(returned("ok", diff="+x\n" * 100_000))
-    assert len(lines) == 1 + outcome.DIFF_LINES + 1
-    assert lines[-1] == f"  … {100_000 - outcome.DIFF_LINES:,} more lines"
+    assert len(lines) == 1 + call_view.DIFF_LINES + 1
+    assert lines[-1] == f"  … {100_000 - call_view.DIFF_LINES:,} more lines"
 
 
 @pytest.mark.parametrize("width", [10, 40, 81])
 def test_no_line_of_a_result_takes_two_rows(width: int) -> None:
     console = Console(width=width, force_terminal=True, color_system=None, highlight=False)
     text = "\n".join(["日本語 " * 50, "a\tb" * 80, "\x1b[31mred" * 40, "👩\u200d💻" * 60, "שלום " * 60])
-    for line in outcome.outcome(returned(text, "x" * 500, diff="+" + text), width)[1:]:
+    for line in call_view.outcome(returned(text, "x" * 500, diff="+" + text), width)[1:]:
         rows = markdown.to_rows(line, console)
         assert len(rows) == 1
         assert console.render_str(rows[0], markup=False, emoji=False).cell_len <= width
@@ -96,4 +96,4 @@ def test_no_line_of_a_result_takes_two_rows(width: int) -> None:
     ],
 )
 def test_a_call_that_runs_says_how_long_and_how_far(seconds: float, line: str, is_named: bool, wanted: str) -> None:
-    assert outcome.running(OpenCall(CALL, line=line), seconds, is_named=is_named).plain == wanted
+    assert call_view.running(OpenCall(CALL, line=line), seconds, is_named=is_named).plain == wanted

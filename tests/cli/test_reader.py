@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.reader import Lines
+from shepherd.cli.terminal.reader import Lines
 
 
 def lines(raw: bytes, *, size: int = 1, encoding: str = "utf-8") -> list[str]:

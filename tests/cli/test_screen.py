@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.cli.small_terminal import Terminal
 
-from shepherd.cli.screen import Screen
+from shepherd.cli.terminal.screen import Screen
 
 
 class Window:

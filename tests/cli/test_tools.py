@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shepherd.cli.main import cli
-from shepherd.cli.tools import arguments_of
+from shepherd.cli.command.tools import arguments_of
 from shepherd.core import InvalidRequest
 
 Shepherd = Callable[..., Result]

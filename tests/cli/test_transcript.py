@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli import transcript
+from shepherd.cli.chat import transcript
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult
 
 CONVERSATION = (

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.backends.window import Row, RowState, Window
-from shepherd.cli import window
+from shepherd.backends.local.window import Row, RowState, Window
+from shepherd.cli.chat import context_view
 
 
 def row(
@@ -24,7 +24,7 @@ def system(n: int = 50) -> Row:
 
 
 def drawn(of: Window, *, width: int = 80, plain: bool = False) -> list[str]:
-    return ["".join(text for text, _ in line) for line in window.draw(of, width=width, plain=plain)]
+    return ["".join(text for text, _ in line) for line in context_view.draw(of, width=width, plain=plain)]
 
 
 CONVERSATION = Window(
@@ -59,12 +59,12 @@ def test_head_legend_and_table_say_it_in_numbers() -> None:
 
 def test_neighbours_of_one_state_have_two_colours_and_every_state_its_own_sign() -> None:
     two = Window(100, 100, (row(n=50, index=1), row(n=50, index=2)))
-    bar = window.draw(two, width=80)[1]
+    bar = context_view.draw(two, width=80)[1]
     runs = [(text[0], style) for text, style in bar if text and text not in "▕▏"]
     assert runs == [("█", "green"), ("█", "bright_green")]
-    for signs in ({look.sign for look in window.LOOKS.values()}, {look.plain for look in window.LOOKS.values()}):
-        assert len(signs) == len(window.LOOKS)
-    assert {*get_args(RowState), "pinned", "free"} == set(window.LOOKS)
+    for signs in ({look.sign for look in context_view.LOOKS.values()}, {look.plain for look in context_view.LOOKS.values()}):
+        assert len(signs) == len(context_view.LOOKS)
+    assert {*get_args(RowState), "pinned", "free"} == set(context_view.LOOKS)
 
 
 def test_saved_conversations_say_where_they_are() -> None:

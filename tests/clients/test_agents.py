@@ -17,7 +17,7 @@ from tests.clients import nonsense
 from tests.clients.script import Line, Use, pieces, play
 from tests.clients.stage import Staging, User
 
-from shepherd.cli.launch_settings import CLIENTS, Served, Settings
+from shepherd.cli.command.launch_settings import CLIENTS, Served, Settings
 from shepherd.core import ContextFull, Request
 from shepherd.server.fake import playing, saying
 

@@ -16,7 +16,7 @@ from tests.dialects.streams import cuts, events_of
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import get
 from shepherd.dialects.base import Keep
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 Calls = Sequence[tuple[str, str]]
 """Names and the text of arguments objects."""

@@ -8,7 +8,7 @@ from tests.dialects.streams import events_of
 
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects.base import Keep
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 WEATHER = ToolSpec(
     "get_weather",

@@ -9,7 +9,7 @@ from shepherd.core import CallStarted, Event, Message, ReasoningDelta, TextDelta
 from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 
 def counted() -> Callable[[], str]:

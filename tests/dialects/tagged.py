@@ -11,7 +11,7 @@ from tests.dialects.streams import cuts, events_of
 
 from shepherd.core import CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import get
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 READ = ToolSpec(
     "read",

@@ -31,7 +31,7 @@ from tests.sampling import examples
 from shepherd.core import BadCall, Event, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, get, parse
 from shepherd.dialects.base import Keep
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "parameters": {"sides": 6}}'

@@ -14,8 +14,8 @@ from tests.dialects.streams import events_of
 from shepherd.core import BadCall, Message, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
 from shepherd.dialects.base import Keep
-from shepherd.dialects.detection import without_header
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.detect import without_header
+from shepherd.dialects.parse.tags import TagDialect
 
 FENCED = ("#6302.2", "#2648.7")
 """Answers by a JSON schema with a fence around them, expected without it: here no sampler lets a fence be written."""

@@ -30,8 +30,8 @@ from tests.sampling import LEVEL, amount
 
 from shepherd.core import CallEnded, CallStarted, Event, TextDelta, ToolCall
 from shepherd.dialects.base import Keep
-from shepherd.dialects.markup import Block
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.tags import TagDialect
 
 EXAMPLES = amount(2, 8, 200)
 """For each of some forty dialects and each property, always the same; `tests/fuzz/dialects.py` looks for new ones."""

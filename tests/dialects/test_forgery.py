@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.dialects.conformance import ROOT, Json, each_template, templates
 
-from shepherd.backends.prompt import Encoder
+from shepherd.backends.local.prompt import Encoder
 from shepherd.core import (
     EngineError,
     InvalidRequest,
@@ -23,7 +23,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects import Piece, Template
-from shepherd.dialects.provenance import pieces
+from shepherd.dialects.render.provenance import pieces
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.fake import FakeVocabulary
 

@@ -23,7 +23,7 @@ from tests.sampling import examples
 
 from shepherd.core import BadCall, TextDelta, ToolSpec
 from shepherd.dialects import detect, get, parse
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 SIX = '{"sides": 6}'
 FORMS = {

@@ -8,7 +8,7 @@ from tests.dialects.conformance import each_template, templates
 
 from shepherd.core import Message, ToolSpec
 from shepherd.dialects import Template
-from shepherd.dialects.conversation import simplified
+from shepherd.dialects.render.conversation import simplified
 
 AWKWARD: dict[str, dict[str, Any]] = {
     "nothing": {},

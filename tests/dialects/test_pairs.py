@@ -16,7 +16,7 @@ from tests.sampling import examples
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
 from shepherd.dialects.families.glm import GLM, HUNYUAN, LONGCAT
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 TOOLS = (
     ToolSpec(

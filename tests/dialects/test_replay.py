@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shepherd.core import BadCall, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.core.messages import Part
 from shepherd.dialects import Piece, Prompt, Template, detect, parse, render
-from shepherd.dialects.replay import OWN, Said, joined, n_closed, said
+from shepherd.dialects.render.replay import OWN, Said, joined, n_closed, said
 
 THINKS = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
 TEMPLATE = (

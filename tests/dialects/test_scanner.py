@@ -16,7 +16,7 @@ from tests.sampling import examples
 from shepherd.core import CallEnded, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.dialects.scanner import new_call_id
+from shepherd.dialects.parse.scanner import new_call_id
 
 FRAGMENTS = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool", "_call>", "</", "<", ">"),

@@ -30,9 +30,9 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects import TOOLS, Piece, Prompt, Template, detect, parse, render
-from shepherd.dialects.conversation import shaped, tool_turns
-from shepherd.dialects.environment import GenerationTag, refuse
-from shepherd.dialects.provenance import Arguments, plain
+from shepherd.dialects.render.conversation import shaped, tool_turns
+from shepherd.dialects.render.environment import GenerationTag, refuse
+from shepherd.dialects.render.provenance import Arguments, plain
 
 
 def clock() -> datetime:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.values import argument, find_items, find_member, find_tool, kinds, names, object_text
+from shepherd.dialects.parse.values import argument, find_items, find_member, find_tool, kinds, names, object_text
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

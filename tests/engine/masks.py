@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shepherd.core import EngineError
 from shepherd.engine.base import Mask, Special, Vocabulary
-from shepherd.engine.constraint import Constrainer
+from shepherd.engine.grammar.mask import Constrainer
 
 BYTES = 256
 

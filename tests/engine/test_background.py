@@ -12,9 +12,9 @@ import pytest
 from shepherd.core import RateLimited
 from shepherd.engine.base import Admitted, Done, Job, Memory
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
-from shepherd.engine.pool import Tiers
+from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.work import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Work
 
 END = 0
 N_CTX = 64

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.core import ConfigError
-from shepherd.engine import catalog
+from shepherd.models import catalog
 
 DIGEST = "ab" * 32
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shepherd.engine import child
+from shepherd.engine.llamacpp import child
 
 LASTING = "import shepherd.engine.child as c, sys, threading; c.end_with_parent(); print('on', flush=True)"
 WAITING = f"{LASTING}; threading.Event().wait()"

@@ -20,7 +20,7 @@ from tests.sampling import examples
 
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
-from shepherd.engine.constraint import KEPT, Constrainer, GrammarMask, check_schema, told
+from shepherd.engine.grammar.mask import KEPT, Constrainer, GrammarMask, check_schema, told
 from shepherd.engine.engine import Engine
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -304,7 +304,7 @@ def test_many_threads_may_check_and_mask_at_once() -> None:
 
 
 def test_a_panic_fails_the_request_only() -> None:
-    from shepherd.engine.constraint import _guarded
+    from shepherd.engine.grammar.mask import _guarded
 
     class PanicException(BaseException):
         pass

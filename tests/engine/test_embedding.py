@@ -16,7 +16,7 @@ import pytest
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.llamacpp import Weights
 from shepherd.engine.llamacpp.embedding import EmbeddingModel, Pooling
-from shepherd.memory.rows import Embedder
+from shepherd.memory.records import Embedder
 
 pytestmark = pytest.mark.model
 

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from shepherd.engine.base import Memory
-from shepherd.engine.gate import PLAIN_ROPE, RULES, Facts, is_shift_fatal, memory
+from shepherd.engine.kv.capabilities import PLAIN_ROPE, RULES, Facts, is_shift_fatal, memory
 
 PLAIN = Facts("llama", n_ctx_train=4096)
 

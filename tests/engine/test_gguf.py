@@ -18,8 +18,8 @@ import pytest
 from gguf import GGUFReader, GGUFWriter, LlamaFileType
 
 from shepherd.core import ConfigError
-from shepherd.engine import catalog, gguf
-from shepherd.engine.sizing import context_size
+from shepherd.models import catalog, gguf
+from shepherd.models.sizing import context_size
 
 LAMB = catalog.embedded()
 OTHERS = sorted(Path("/work/shared/models/arch").glob("*.gguf"))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
-from shepherd.engine import lark
-from shepherd.engine.lark import Unfit
+from shepherd.engine.grammar import lark
+from shepherd.engine.grammar.lark import Unfit
 
 
 def of_schema(schema: object) -> str:

@@ -12,7 +12,7 @@ from tests.sampling import examples
 
 from shepherd.engine.base import Chunk, Op, Span
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
-from shepherd.engine.ledger import SINK, Leaving, Ledger, LedgerError, NoRoom, Resident, choose, common_prefix
+from shepherd.engine.kv.ledger import SINK, Leaving, Ledger, LedgerError, NoRoom, Resident, choose, common_prefix
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 

@@ -25,11 +25,11 @@ from tests.sampling import amount
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
-from shepherd.engine.plan import Tail
-from shepherd.engine.pool import Pool, Refused, Tiers
+from shepherd.engine.kv.plan import Tail
+from shepherd.engine.kv.pool import Pool, Refused, Tiers
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.work import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Work
 
 ATTEMPTS = MAX_REFUSED + 1
 PER_SEQUENCE = 4

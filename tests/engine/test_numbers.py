@@ -14,9 +14,9 @@ from tests.engine.masks import constrainer, reads
 from tests.sampling import examples, sampled
 
 from shepherd.core import InvalidRequest
-from shepherd.engine import numbers
-from shepherd.engine.constraint import check_schema
-from shepherd.engine.lark import Unfit, check
+from shepherd.engine.grammar import numbers
+from shepherd.engine.grammar.mask import check_schema
+from shepherd.engine.grammar.lark import Unfit, check
 
 LOW, HIGH = -(2**63), 2**63 - 1
 MADE = constrainer()

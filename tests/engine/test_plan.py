@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shepherd.core import OnFull, Sampling
 from shepherd.engine.base import Job, Span
 from shepherd.engine.fake import PLAIN, RECURRENT
-from shepherd.engine.ledger import Ledger, NoRoom, Resident
-from shepherd.engine.plan import Limits, Plan, find_tail, kept_tokens, plan, remaining
+from shepherd.engine.kv.ledger import Ledger, NoRoom, Resident
+from shepherd.engine.kv.plan import Limits, Plan, find_tail, kept_tokens, plan, remaining
 
 LIMITS = Limits(n_ctx=100, low_water=0.75, n_positions=0)
 

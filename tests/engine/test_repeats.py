@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.engine.masks import constrainer
 
 from shepherd.core import InvalidRequest
-from shepherd.engine import lark, repeats
+from shepherd.engine.grammar import lark, limits
 from shepherd.engine.base import Mask
-from shepherd.engine.constraint import MAX_STATES, Stuck, check_schema
-from shepherd.engine.gbnf import gbnf_to_lark
-from shepherd.engine.lark import Unfit
+from shepherd.engine.grammar.mask import MAX_STATES, Stuck, check_schema
+from shepherd.engine.grammar.gbnf import gbnf_to_lark
+from shepherd.engine.grammar.lark import Unfit
 
 WAYS = {
     "a": 1,
@@ -48,7 +48,7 @@ WAYS = {
 def test_ways_of_counting_are_told_from_the_pattern(pattern: str, ways: int) -> None:
     if pattern == "([a-z]{1,63},?){1,125}":
         ways = 63 * 125  # what separates may be missing
-    assert repeats.of_regex(pattern).ways == ways
+    assert limits.of_regex(pattern).ways == ways
 
 
 BOMB = "((a{1,100}){1,100}){1,100}"
@@ -124,7 +124,7 @@ def test_whatever_gets_stuck_all_the_same_says_why_and_the_next_answer_begins_an
 
 @given(st.text(alphabet=r"ab()[]{}|*+?,1\.^-: x", max_size=40))
 def test_anything_can_be_measured(pattern: str) -> None:
-    assert repeats.of_regex(pattern).ways >= 1
+    assert limits.of_regex(pattern).ways >= 1
     assert check_text(json.dumps({"pattern": pattern}))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.engine.scheduler import CHUNK, GAP_S, GAP_STEPS, LONGEST_GAP_S, SMALLEST, Demand, Pace, share
+from shepherd.engine.prefill import CHUNK, GAP_S, GAP_STEPS, LONGEST_GAP_S, SMALLEST, Demand, Pace, share
 
 DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(
     lambda todos: [Demand(key, todo) for key, todo in enumerate(todos)]

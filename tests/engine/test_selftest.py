@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.core import EngineError
-from shepherd.engine.selftest import Verdict, build_id, run_child, verdict
+from shepherd.engine.llamacpp.selftest import Verdict, build_id, run_child, verdict
 
 CRASH = [sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})"]
 PASS = [sys.executable, "-c", ""]

@@ -27,10 +27,10 @@ from tests.sampling import amount, examples
 
 from shepherd.engine.base import Memory, Span
 from shepherd.engine.fake import PLAIN, RECURRENT
-from shepherd.engine.ledger import usable
-from shepherd.engine.snapshots import Found, Snapshot, Snapshots, file
-from shepherd.engine.snapshots.shelf import Shelf
-from shepherd.engine.snapshots.snapshot import covers
+from shepherd.engine.kv.ledger import usable
+from shepherd.engine.kv.tiers import Found, Snapshot, Snapshots, file
+from shepherd.engine.kv.tiers.gdsf import Shelf
+from shepherd.engine.kv.tiers.snapshot import covers
 
 MB = 1 << 20
 MANY = 1 << 20

@@ -12,7 +12,7 @@ from tests.engine.tiny_gguf import RECIPES
 from tests.engine.tiny_gguf import write as write_tiny
 
 from shepherd.core import ConfigError
-from shepherd.engine import catalog, gguf, soundness
+from shepherd.models import catalog, gguf, soundness
 
 LAMB = catalog.embedded()
 OTHERS = sorted(Path("/work/shared/models").rglob("*.gguf"))

@@ -17,10 +17,10 @@ from shepherd.core import EngineDown
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
 from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.fake import BYTES, FakeRuntime, Faults
-from shepherd.engine.pool import Tiers
+from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
-from shepherd.engine.work import EngineOptions
+from shepherd.engine.scheduler import EngineOptions
 
 END = BYTES + 1
 STALL_S = 0.2

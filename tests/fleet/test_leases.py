@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.core import EngineDown, EngineError
-from shepherd.engine.sizing import Holding, to_unload
-from shepherd.fleet.leases import Abandoned, Fleet, Terms
+from shepherd.models.sizing import Holding, to_unload
+from shepherd.app.model_pool import Abandoned, Fleet, Terms
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ import pytest
 
 from shepherd import config as configuration
 from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
-from shepherd.fleet.outfit import Advisors, Outfit
-from shepherd.tools.box import Box
+from shepherd.app.toolset import Advisors, Outfit
+from shepherd.tools.toolbox import Box
 
 
 async def silent(request: Request) -> AsyncGenerator[Event, None]:

@@ -11,7 +11,7 @@ import pytest
 from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.agent.turn import Returned
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.core import (
     ConfigError,
     EngineError,
@@ -24,7 +24,7 @@ from shepherd.core import (
     UnknownModel,
     fold,
 )
-from shepherd.memory.scope import LOCAL
+from shepherd.memory.users import LOCAL
 
 pytestmark = pytest.mark.model
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from shepherd.core import ShepherdError
-from shepherd.engine import trial
-from shepherd.engine.trial import _limit
+from shepherd.engine.llamacpp import trial
+from shepherd.engine.llamacpp.trial import _limit
 
 _limit(0)
 for line in sys.stdin:

@@ -18,11 +18,11 @@ import unicodedata
 import apsw
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.archive import archive
-from shepherd.memory.retrieval.query import Filters
-from shepherd.memory.retrieval.ranking import rank
-from shepherd.memory.retrieval.search import as_text, search
-from shepherd.memory.rows import Entry
+from shepherd.memory.archive.history import archive
+from shepherd.memory.search.query import Filters
+from shepherd.memory.search.ranking import rank
+from shepherd.memory.search.search import as_text, search
+from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 
 PIECES = (

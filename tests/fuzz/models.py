@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.engine import tiny_gguf
 from tests.engine.tiny_gguf import N_EMBD, N_FF, RECIPES, Recipe, Shapes, Vocabulary
 
-from shepherd.engine import catalog
+from shepherd.models import catalog
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 LETTERS = [chr(code) for code in range(ord("!"), ord("~") + 1)]

@@ -21,8 +21,8 @@ from tests.fuzz.models import Damaged, Sound
 from tests.sampling import amount
 
 from shepherd.core import ConfigError
-from shepherd.engine import gguf, soundness
-from shepherd.engine.sizing import context_size
+from shepherd.models import gguf, soundness
+from shepherd.models.sizing import context_size
 
 SEEDS = range(1, amount(2, 2, 6))
 N_FILES = amount(250, 2000)

@@ -33,11 +33,11 @@ from tests.sampling import LEVEL, amount
 from shepherd.core import Text, ToolCall
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.base import Tool, ToolContext, ToolError
-from shepherd.tools.box import Box
+from shepherd.tools.toolbox import Box
 from shepherd.tools.permission import Permission
-from shepherd.tools.reach import Reach
+from shepherd.tools.sandbox.network import Reach
 from shepherd.tools.registry import Registry
-from shepherd.tools.roots import Roots
+from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
 
 N_CALLS = amount(1_000, 10_000)

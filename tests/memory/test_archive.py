@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import Role
-from shepherd.memory import forget, reading
-from shepherd.memory.alignment import aligned
-from shepherd.memory.archive import archive, headline
-from shepherd.memory.naming import RECENT, Named, Recent
-from shepherd.memory.rows import Call, Entry, Stored
+from shepherd.memory.archive import forget, queries
+from shepherd.memory.archive.alignment import aligned
+from shepherd.memory.archive.history import archive, headline
+from shepherd.memory.archive.names import RECENT, Named, Recent
+from shepherd.memory.records import Call, Entry, Stored
 from shepherd.memory.schema import open_file
 from shepherd.memory.store import MemoryStore
 
@@ -45,11 +45,11 @@ def count(connection: apsw.Connection, table: str = "message") -> int:
 
 
 def bodies(connection: apsw.Connection, ids: Sequence[int]) -> list[str]:
-    return [message.body for message in reading.stored(connection, ids)]
+    return [message.body for message in queries.stored(connection, ids)]
 
 
 def messages(connection: apsw.Connection) -> list[Stored]:
-    return reading.stored(connection, [id for (id,) in connection.execute("SELECT id FROM message ORDER BY id")])
+    return queries.stored(connection, [id for (id,) in connection.execute("SELECT id FROM message ORDER BY id")])
 
 
 def test_a_history_that_grows_is_stored_once(file: apsw.Connection) -> None:
@@ -80,9 +80,9 @@ def test_an_edited_message_makes_a_branch_that_shares_what_is_before_it(
     )
     assert edited[:2] == ids[:2]
     assert count(file) == 6
-    newest, oldest = reading.conversations(file)
+    newest, oldest = queries.conversations(file)
     assert (newest.parent, newest.parent_seq, newest.n_messages) == (oldest.id, 1, 2)
-    line = reading.messages(file, newest.id, shared=True)
+    line = queries.messages(file, newest.id, shared=True)
     assert [(message.id, message.seq) for message in line] == list(zip(edited, range(4), strict=True))
     assert [message.turn for message in line] == [1, 1, 2, 2]
 
@@ -93,7 +93,7 @@ def test_going_back_to_the_older_branch_goes_on_there(file: apsw.Connection) -> 
     archive(file, second, session="s")
     ids = archive(file, [*first, Entry("user", "on with it")], session="s")
     assert count(file, "conversation") == 2
-    assert reading.stored(file, ids[-1:])[0].conversation == reading.stored(file, ids[:1])[0].conversation
+    assert queries.stored(file, ids[-1:])[0].conversation == queries.stored(file, ids[:1])[0].conversation
 
 
 def test_what_two_sessions_say_alike_belongs_to_both(file: apsw.Connection) -> None:
@@ -175,14 +175,14 @@ def test_the_title_is_the_first_line_that_the_user_says(file: apsw.Connection) -
     archive(file, [Entry("system", "be brief")], session="s")
     archive(file, [Entry("user", "\n  what   is\tthis?\nsecond line")], session="t")
     archive(file, [Entry("user", LONG[3])], session="u", title="given")
-    assert [conversation.title for conversation in reading.conversations(file)] == ["given", "what is this?", ""]
+    assert [conversation.title for conversation in queries.conversations(file)] == ["given", "what is this?", ""]
     assert len(headline("word " * 40)) == 80
 
 
 def test_calls_results_and_trust_come_back(file: apsw.Connection) -> None:
     call = Call("c1", "search", '{"q": "naïve\\u0000"}')
     ids = archive(file, [Entry("assistant", "", calls=(call,)), Entry("tool", "found", tool="search", call_id="c1")])
-    asked, told = reading.stored(file, ids)
+    asked, told = queries.stored(file, ids)
     assert asked.calls == (call,)
     assert (told.meta, told.trust.name) == ('{"tool":"search","call_id":"c1"}', "UNTRUSTED")
 
@@ -192,8 +192,8 @@ def test_text_that_sqlite_cannot_hold_is_made_fit(file: apsw.Connection) -> None
     assert bodies(file, ids) == ["nul \ufffd and half ? of a pair, 设备"]
     assert archive(file, [Entry("user", "nul \0 and half \ud83d of a pair, 设备")]) == ids
     archive(file, say("x"), session="s \0 \ud83d", model="m \ud83d", title="t \ud83d")
-    assert reading.newest_turn(file, "s \0 \ud83d") == [2]
-    assert reading.conversation(file, "\ud83d") is None
+    assert queries.newest_turn(file, "s \0 \ud83d") == [2]
+    assert queries.conversation(file, "\ud83d") is None
 
 
 def test_what_came_out_of_the_memory_is_not_stored_again(file: apsw.Connection) -> None:
@@ -311,7 +311,7 @@ def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
             history = changed(history, change, text, at)
             recent = Recent() if change == "restart" else recent
             ids = archive(connection, history, session=session, recent=recent)
-            stored = {message.id: message for message in reading.stored(connection, ids)}
+            stored = {message.id: message for message in queries.stored(connection, ids)}
             for id, entry in zip(ids, history, strict=True):
                 assert stored[id].role == entry.role
                 assert stored[id].body == entry.body or entry.body in cleared

@@ -8,8 +8,9 @@ from typing import Any
 import apsw
 import pytest
 
-from shepherd.memory import archive, check, facts, forget, lanes, retention, schema
-from shepherd.memory.rows import Entry
+from shepherd.memory.archive import history, check, facts, forget, index, retention
+from shepherd.memory import schema
+from shepherd.memory.records import Entry
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def db(path: Path) -> Iterator[apsw.Connection]:
     connection = schema.open_file(path)
     with connection:
         for n in range(20):
-            archive.archive(
+            history.archive(
                 connection,
                 [
                     Entry("system", "Be kind."),
@@ -118,7 +119,7 @@ def test_lanes_that_were_made_anew_find_the_same(db: apsw.Connection) -> None:
         queries = ["question", '"茶"', "answer OR thanks", "word", "kind"]
         return [
             sorted(db.execute(f"SELECT rowid FROM {lane} WHERE {lane} MATCH ?", (query,)))
-            for lane in dict.fromkeys(lanes.LANES.values())
+            for lane in dict.fromkeys(index.LANES.values())
             for query in queries
         ]
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.quality import datasets, evaluation
-from shepherd.memory.quality.datasets import Case, Question, Said
-from shepherd.memory.quality.evaluation import Outcome, Retrieve
-from shepherd.memory.rows import Entry
+from shepherd.tune import memory_datasets, memory_quality
+from shepherd.tune.memory_datasets import Case, Question, Said
+from shepherd.tune.memory_quality import Outcome, Retrieve
+from shepherd.memory.records import Entry
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -130,7 +130,7 @@ def days(case: Case) -> list[list[int | None]]:
 
 
 def test_locomo_names_its_speakers_and_its_pictures_and_repairs_its_evidence(tmp_path: Path) -> None:
-    (case,) = datasets.load(written(tmp_path / "locomo10.json", [LOCOMO]))
+    (case,) = memory_datasets.load(written(tmp_path / "locomo10.json", [LOCOMO]))
     assert case.name == "talk-1"
     assert texts(case) == [
         [
@@ -165,7 +165,7 @@ BARE = [[turn for turns in batch["turns"] for turn in turns] for batch in CHAT]
 def test_a_chat_of_beam_is_a_session_for_each_batch_with_its_day(chat: Any, tmp_path: Path) -> None:
     written(tmp_path / "100K" / "1" / "chat.json", chat)
     written(tmp_path / "100K" / "1" / "probing_questions" / "probing_questions.json", PROBES)
-    (case,) = datasets.load(tmp_path / "100K")
+    (case,) = memory_datasets.load(tmp_path / "100K")
     assert case.name == "1"
     assert texts(case) == [
         [("0", "user", "The port is 8443."), ("1", "assistant", "Noted."), ("2", "user", "Always use tabs.")],
@@ -184,7 +184,7 @@ def test_a_folder_of_beam_is_taken_by_number_cut_chats_first_and_chats_without_q
     for number in ("10", "9"):
         written(tmp_path / "chats" / "100K" / number / "probing_questions" / "probing_questions.json", PROBES)
     written(tmp_path / "chats" / "100K" / "9" / "chat_trunecated.json", CHAT[:1])
-    cases = list(datasets.load(tmp_path))
+    cases = list(memory_datasets.load(tmp_path))
     assert [case.name for case in cases] == ["chats/100K/9", "chats/100K/10"]
     assert [len(case.sessions) for case in cases] == [1, 2]
     assert cases[0].questions[0].evidence == ("0",)  # what was cut away cannot be found
@@ -194,14 +194,14 @@ def test_cases_are_found_wherever_a_file_holds_them(tmp_path: Path) -> None:
     chat = [[{key: value for key, value in turn.items() if key != "id"} for turn in batch] for batch in BARE]
     row = {"chat": chat, "probing_questions": PROBES}  # messages are numbered as they come
     path = written(tmp_path / "all.json", {"split": {"rows": [{"row": row}, {"row": LOCOMO}]}})
-    first, second = datasets.load(path)
+    first, second = memory_datasets.load(path)
     assert (first.questions, second.name) == (BEAM_QUESTIONS, "talk-1")
 
 
 @pytest.mark.parametrize("probes", [PROBES, repr(PROBES)], ids=["as JSON", "as a string"])
 def test_rows_of_beam_in_one_file_are_cases(probes: Any, tmp_path: Path) -> None:
     row = {"conversation_id": "7", "chat": BARE, "probing_questions": probes}
-    (case,) = datasets.load(written(tmp_path / "rows.json", [row]))
+    (case,) = memory_datasets.load(written(tmp_path / "rows.json", [row]))
     assert (case.name, case.questions) == ("7", BEAM_QUESTIONS)
 
 
@@ -222,19 +222,19 @@ def test_rows_of_beam_in_one_file_are_cases(probes: Any, tmp_path: Path) -> None
 )
 def test_only_the_factual_abilities_of_beam_count_in_the_headline(ability: str, counts: bool, tmp_path: Path) -> None:
     probes = {ability: [{"question": "Which port?", "source_chat_ids": [0]}]}
-    (case,) = datasets.load(written(tmp_path / "rows.json", [{"chat": BARE, "probing_questions": probes}]))
+    (case,) = memory_datasets.load(written(tmp_path / "rows.json", [{"chat": BARE, "probing_questions": probes}]))
     assert case.questions == (Question("Which port?", ("0",), ability, headline=counts),)
 
 
 def test_a_chat_of_beam_may_be_named_by_its_file(tmp_path: Path) -> None:
     chat = written(tmp_path / "1" / "chat.json", CHAT)
     written(tmp_path / "1" / "probing_questions.json", PROBES)
-    (case,) = datasets.load(chat)
+    (case,) = memory_datasets.load(chat)
     assert case.name == "1"
 
 
 def test_longmemeval_is_a_case_for_each_question_in_the_order_of_time(tmp_path: Path) -> None:
-    (case,) = datasets.load(written(tmp_path / "longmemeval_s.json", [LONG]))
+    (case,) = memory_datasets.load(written(tmp_path / "longmemeval_s.json", [LONG]))
     assert case.name == "q7"
     assert texts(case) == [
         [("1:0", "user", "I like red.")],
@@ -252,7 +252,7 @@ def test_longmemeval_without_labels_has_the_sessions_of_the_answer_and_an_absten
     ]
     path = tmp_path / "longmemeval.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    evidence = [case.questions[0].evidence for case in datasets.load(path)]
+    evidence = [case.questions[0].evidence for case in memory_datasets.load(path)]
     assert evidence == [("0:0", "0:1"), ()]
 
 
@@ -264,7 +264,7 @@ def test_a_file_is_read_whole_whatever_the_size_of_its_rows(
     path = tmp_path_factory.mktemp("rows") / "rows.json"
     rows = [{**LONG, "question_id": str(n), "padding": "é[,]{" * (size // 5)} for n, size in enumerate(sizes)]
     path.write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows, indent=1))
-    assert [case.name for case in datasets.load(path)] == [str(n) for n in range(len(sizes))]
+    assert [case.name for case in memory_datasets.load(path)] == [str(n) for n in range(len(sizes))]
 
 
 @pytest.mark.parametrize(
@@ -286,14 +286,14 @@ def test_a_file_that_is_none_of_them_is_refused_in_one_sentence(content: str, sa
     path = tmp_path / "file.json"
     path.write_text(content)
     with pytest.raises(InvalidRequest, match=says) as error:
-        evaluation.run(path)
+        memory_quality.run(path)
     assert error.value.field == "file"
     assert "\n" not in error.value.message
 
 
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no file or folder"):
-        datasets.load(tmp_path / "nowhere.json")
+        memory_datasets.load(tmp_path / "nowhere.json")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def small_case() -> Case:
     return Case("small", sessions, questions)
 
 
-def finding(order: str) -> evaluation.Open:
+def finding(order: str) -> memory_quality.Open:
     """A search that always finds these messages, told by their names, in this order."""
 
     def opened(connection: apsw.Connection) -> Retrieve:
@@ -340,28 +340,28 @@ def finding(order: str) -> evaluation.Open:
 
 
 def test_figures_are_means_over_the_questions_with_evidence_and_kinds_apart_do_not_count() -> None:
-    report = evaluation.score([small_case()], finding("bccad"))
+    report = memory_quality.score([small_case()], finding("bccad"))
     # without its double: b c a d; the sessions are found in the order 1, 2
     said = report.as_json()
-    assert {name: said[name] for name in (*evaluation.MEASURES, "n")} == {
+    assert {name: said[name] for name in (*memory_quality.MEASURES, "n")} == {
         "R@1": 0.0, "R@5": 1.0, "R@10": 1.0, "hit@5": 1.0, "MRR": round((1 / 3 + 1 / 2) / 2, 4),
         "session R@5": 1.0, "n": 2,
     }  # fmt: skip
     assert list(said["kinds"]) == ["plain"]
     assert said["apart"]["odd"]["R@1"] == 1.0
     assert (said["conversations"], said["messages"], said["without_evidence"]) == (1, 4, 1)
-    assert evaluation.score([small_case()], finding("bccad"), limit=2)["R@10"] == 0.25
+    assert memory_quality.score([small_case()], finding("bccad"), limit=2)["R@10"] == 0.25
 
 
 def test_the_four_figures_are_the_first_keys() -> None:
-    keys = list(evaluation.score([], finding("")).as_json())
+    keys = list(memory_quality.score([], finding("")).as_json())
     assert [key for key in keys if "@" in key or key == "MRR"][:3] == ["R@1", "R@5", "R@10"]
     assert "MRR" in keys
 
 
 def test_progress_is_told_after_each_case() -> None:
     told: list[tuple[int, int]] = []
-    evaluation.score([small_case(), small_case()], finding("abcd"), on_progress=lambda *done: told.append(done))
+    memory_quality.score([small_case(), small_case()], finding("abcd"), on_progress=lambda *done: told.append(done))
     assert told == [(1, 3), (2, 6)]
 
 
@@ -383,8 +383,8 @@ def test_an_embedder_makes_the_search_hybrid() -> None:
     texts = ("I went to town.", "I loathe coriander.", "The train was late.")
     said = tuple(Said(str(n), Entry("user", text)) for n, text in enumerate(texts))
     case = Case("moods", (said,), (Question("Which herbs do you dislike?", ("1",), "reworded"),))
-    assert evaluation.score([case], evaluation.ranked())["R@1"] == 0.0
-    assert evaluation.score([case], evaluation.ranked(Moods()))["R@1"] == 1.0
+    assert memory_quality.score([case], memory_quality.ranked())["R@1"] == 0.0
+    assert memory_quality.score([case], memory_quality.ranked(Moods()))["R@1"] == 1.0
 
 
 def test_the_generated_evaluation_follows_from_its_seed_and_names_what_is_there() -> None:
@@ -410,6 +410,6 @@ def plain(connection: apsw.Connection) -> Retrieve:
 
 def test_facts_told_once_among_hundreds_of_turns_are_found() -> None:
     cases = bench("memory_text").cases(2, seed=20)
-    assert evaluation.score(cases, plain)["R@5"] < 0.2
-    report = evaluation.score(cases, evaluation.ranked())
+    assert memory_quality.score(cases, plain)["R@5"] < 0.2
+    report = memory_quality.score(cases, memory_quality.ranked())
     assert report["R@5"] >= 0.95, report.as_json()

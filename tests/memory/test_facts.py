@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import archive, facts, schema
-from shepherd.memory.rows import Entry, Fact, Trust
+from shepherd.memory.archive import history, facts
+from shepherd.memory import schema
+from shepherd.memory.records import Entry, Fact, Trust
 
 
 @pytest.fixture
@@ -125,8 +126,8 @@ def test_a_key_or_value_out_of_bounds_is_refused_by_name(
 
 
 def said(db: apsw.Connection, entry: Entry) -> int:
-    conversation = archive.add_conversation(db)
-    (id,) = archive.add_messages(db, conversation, [archive.New(entry, 0, 0, conversation.to_bytes(16, "big"))])
+    conversation = history.add_conversation(db)
+    (id,) = history.add_messages(db, conversation, [history.New(entry, 0, 0, conversation.to_bytes(16, "big"))])
     return id
 
 

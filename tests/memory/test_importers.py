@@ -17,10 +17,10 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.files import importers
-from shepherd.memory.files.shapes import Problem, Record, Talk
-from shepherd.memory.files.transfer import import_file, import_stream
-from shepherd.memory.rows import Call, State, Stored, Trust
+from shepherd.memory.transfer import readers
+from shepherd.memory.transfer.formats import Problem, Record, Talk
+from shepherd.memory.transfer.export import import_file, import_stream
+from shepherd.memory.records import Call, State, Stored, Trust
 
 PARIS = "What is the capital of France?"
 
@@ -411,7 +411,7 @@ def read(raw: bytes, chunk: int = 1 << 20) -> list[Talk | Record | Problem]:
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(chunk, size or chunk) if size and size > 0 else chunk)
 
-    return list(importers.read(Slow(raw)))
+    return list(readers.read(Slow(raw)))
 
 
 @settings(deadline=None)

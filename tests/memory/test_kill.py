@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.sampling import amount
 
-from shepherd.memory import reading
-from shepherd.memory.archive import archive
-from shepherd.memory.rows import Entry
+from shepherd.memory.archive import queries
+from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 
 N_KILLS = amount(3, 10, 1_000)
@@ -81,7 +81,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
         for last in [*range(A_SESSION - 1, n + 1, A_SESSION), n]:
             session, history = history_at(last)
             ids = archive(connection, history, session=session)
-            assert [message.body for message in reading.stored(connection, ids)] == [entry.body for entry in history]
+            assert [message.body for message in queries.stored(connection, ids)] == [entry.body for entry in history]
         connection.execute("COMMIT")
         assert connection.execute("SELECT count(*) FROM message").get == before
     finally:

@@ -14,9 +14,9 @@ from tests.memory.disk import Disk, disk
 from tests.sampling import amount
 
 from shepherd.core import MemoryFailure
-from shepherd.memory import reading
-from shepherd.memory.archive import archive
-from shepherd.memory.rows import Entry
+from shepherd.memory.archive import queries
+from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 from shepherd.memory.writer import Writer
 
@@ -66,7 +66,7 @@ def lost(files: dict[str, bytes], folder: Path, history: list[Entry], n_acknowle
         stored = [body for (body,) in connection.execute("SELECT body FROM message ORDER BY seq")]
         assert stored == [entry.body for entry in history[: len(stored)]]
         ids = archive(connection, history, session="s")
-        assert [message.body for message in reading.stored(connection, ids)] == [entry.body for entry in history]
+        assert [message.body for message in queries.stored(connection, ids)] == [entry.body for entry in history]
         assert connection.execute("SELECT count(*) FROM message").get == len(history)
         for lane in ("fts_user", "fts_other"):
             connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.sampling import amount
 
-from shepherd.memory import reading
-from shepherd.memory.rows import Entry
+from shepherd.memory.archive import queries
+from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 
 N_PROCESSES, N_TURNS = amount(3, 4, 8), amount(15, 25, 2_000)
@@ -81,4 +81,4 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
             thread.join()
         assert failed == []
         assert store.stats().messages == 8 * 20
-        assert store.read(reading.conversations)[0].n_messages == 20
+        assert store.read(queries.conversations)[0].n_messages == 20

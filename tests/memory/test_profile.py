@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.memory.injection.profile import CLOSING, MAX_CANDIDATES, MAX_CHARS, OPENING, Candidate, candidates, render
-from shepherd.memory.rows import Fact, FactKind
+from shepherd.memory.recall.profile import CLOSING, MAX_CANDIDATES, MAX_CHARS, OPENING, Candidate, candidates, render
+from shepherd.memory.records import Fact, FactKind
 
 WISHES: list[tuple[FactKind, str, str]] = [
     ("instruction", "Always answer in metric units.", "Always answer in metric units"),

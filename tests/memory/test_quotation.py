@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.memory.injection.quotation import MIN_CHARS, fitting, tidy, unframed
-from shepherd.memory.retrieval.excerpt import Place
+from shepherd.memory.recall.quotation import MIN_CHARS, fitting, tidy, unframed
+from shepherd.memory.search.excerpt import Place
 
 
 @settings(deadline=None)

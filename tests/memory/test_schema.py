@@ -12,7 +12,7 @@ import pytest
 
 from shepherd.core import ConfigError, MemoryFailure
 from shepherd.memory import schema
-from shepherd.memory.rows import Entry
+from shepherd.memory.records import Entry
 from shepherd.memory.schema import APPLICATION_ID, VERSION, open_file
 from shepherd.memory.store import MemoryStore
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shepherd.core import ConfigError, MemoryFailure
-from shepherd.memory import scope
-from shepherd.memory.rows import Entry
-from shepherd.memory.scope import LOCAL, DefaultStore, Shelf, default_path
+from shepherd.memory import users as scope
+from shepherd.memory.records import Entry
+from shepherd.memory.users import LOCAL, DefaultStore, Shelf, default_path
 from shepherd.memory.store import MemoryStore
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.archive import archive
-from shepherd.memory.retrieval import tokenizer
-from shepherd.memory.retrieval.excerpt import around, is_alike, places, shortened
-from shepherd.memory.retrieval.query import Filters, terms_of
-from shepherd.memory.retrieval.search import MOST_RESULTS, as_text, search
-from shepherd.memory.rows import Entry, Hit
+from shepherd.memory.archive.history import archive
+from shepherd.memory.search import tokenizer
+from shepherd.memory.search.excerpt import around, is_alike, places, shortened
+from shepherd.memory.search.query import Filters, terms_of
+from shepherd.memory.search.search import MOST_RESULTS, as_text, search
+from shepherd.memory.records import Entry, Hit
 from shepherd.memory.schema import open_file
 
 NOW = 1_772_409_600_000

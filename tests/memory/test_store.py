@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from shepherd.core import InvalidRequest, MemoryFailure
-from shepherd.memory.rows import Entry, State, Trust
+from shepherd.memory.records import Entry, State, Trust
 from shepherd.memory.schema import open_file
 from shepherd.memory.store import READERS, MemoryStore
 from shepherd.memory.writer import GROUP, Writer

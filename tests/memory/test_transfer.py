@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory import Entry, MemoryStore, facts, forget
-from shepherd.memory.files.transfer import PAGE, import_stream, lines
-from shepherd.memory.rows import Call, State, Stored, Trust
+from shepherd.memory import Entry, MemoryStore
+from shepherd.memory.archive import facts, forget
+from shepherd.memory.transfer.export import PAGE, import_stream, lines
+from shepherd.memory.records import Call, State, Stored, Trust
 
 PARIS = "What is the capital of France?"
 

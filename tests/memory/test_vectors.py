@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.memory import archive, schema
-from shepherd.memory.lanes import SHORT_CHARS
-from shepherd.memory.retrieval import vectors
-from shepherd.memory.retrieval.vectors import Passage, VectorIndex, backfill, missing, n_missing, register
-from shepherd.memory.rows import Embedder, Entry
+from shepherd.memory.archive import history
+from shepherd.memory import schema
+from shepherd.memory.archive.index import SHORT_CHARS
+from shepherd.memory.search import vectors
+from shepherd.memory.search.vectors import Passage, VectorIndex, backfill, missing, n_missing, register
+from shepherd.memory.records import Embedder, Entry
 
 Values = npt.NDArray[np.float32]
 T = TypeVar("T")
@@ -69,15 +70,15 @@ class Archive:
 
     def __init__(self, path: Path | str = ":memory:") -> None:
         self.connection = schema.open_file(path)
-        self._conversation = archive.add_conversation(self.connection)
+        self._conversation = history.add_conversation(self.connection)
         self._said: list[tuple[int, str]] = []
 
     def say(self, *said: tuple[str, str]) -> list[int]:
         """Add messages (role, body); their ids."""
         for role, body in said:
             n, (ids, texts) = len(self._said), list(zip(*self._said, strict=True)) or ((), ())
-            new = archive.New(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
-            (id,) = archive.add_messages(self.connection, self._conversation, [new])
+            new = history.New(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
+            (id,) = history.add_messages(self.connection, self._conversation, [new])
             self._said.append((id, body))
         return [id for id, _ in self._said[-len(said) :]]
 

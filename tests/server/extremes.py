@@ -21,7 +21,7 @@ import httpx2
 from tests.sampling import sampled
 
 import shepherd.config as configuration
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.server.app import create_app
 
 NUMBERS = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.types import Message, Receive
 
 from shepherd.core import InvalidRequest
-from shepherd.server.body import BodyTooLarge, ClientGone, read_body
+from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body
 
 
 def coming(*chunks: bytes, after_s: float = 0.0, ends: bool = True) -> Receive:

@@ -14,7 +14,7 @@ from shepherd.backends.base import CacheUsage, Health
 from shepherd.core import EngineDown
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.server.app import Service, create_app
-from shepherd.server.caches import decode_caches, decode_server, encode_caches
+from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
 from shepherd.server.fake import ScriptedService, saying
 
 NUMBERS = st.floats(-1e18, 1e18)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shepherd.core import Completion, Message, Request, ToolSpec
-from shepherd.server.caller import as_from, is_side_task, named_session, named_user
+from shepherd.server.http.caller import as_from, is_side_task, named_session, named_user
 from shepherd.wire.base import Decoded
 
 

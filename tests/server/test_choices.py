@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from shepherd.core import EngineError, Event, Finished, Progress, Started, TextDelta
-from shepherd.server.choices import together
+from shepherd.server.http.choices import together
 
 
 class Played:

@@ -14,7 +14,7 @@ from tests.engine.tiny_gguf import RECIPES, write
 from tests.fuzz.models import VOCABULARIES
 
 from shepherd import config as configuration
-from shepherd.app import App
+from shepherd.app.app import App
 from shepherd.server.app import create_app
 
 pytestmark = pytest.mark.model

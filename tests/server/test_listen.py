@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from shepherd.core import ConfigError
 from shepherd.server.app import create_app, serve
 from shepherd.server.fake import ScriptedService, saying
-from shepherd.server.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
+from shepherd.server.http.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -24,8 +24,8 @@ from tests.proven import proven
 from tests.server.conftest import Listening
 
 from shepherd import config as configuration
-from shepherd.app import App
-from shepherd.server.mcp import make_server
+from shepherd.app.app import App
+from shepherd.server.endpoints.mcp import make_server
 
 Start = Callable[..., AbstractContextManager[str]]
 MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}

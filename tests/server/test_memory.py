@@ -20,13 +20,13 @@ from tests.sampling import examples
 
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
-from shepherd.memory.files import transfer
-from shepherd.memory.rows import Call
-from shepherd.memory.scope import LOCAL, Shelf
+from shepherd.memory.transfer import export
+from shepherd.memory.records import Call
+from shepherd.memory.users import LOCAL, Shelf
 from shepherd.server.app import Limits, create_app
 from shepherd.server.fake import ScriptedService, saying
-from shepherd.server.inquiry import Row
-from shepherd.server.memory import ROWS
+from shepherd.server.endpoints.memory_request import Row
+from shepherd.server.endpoints.memory import ROWS
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
@@ -465,9 +465,9 @@ async def test_the_export_is_lines_that_another_memory_takes(
     file = tmp_path / "export.jsonl"
     file.write_text(answer.text)
     with MemoryStore(tmp_path / "other.db") as other:
-        transfer.import_file(other, file)
+        export.import_file(other, file)
         assert [each.uuid for each in other.conversations()] == [each.uuid for each in store.conversations()]
-        assert "".join(transfer.lines(other)) == answer.text
+        assert "".join(export.lines(other)) == answer.text
 
 
 async def test_one_conversation_is_exported_alone(client: httpx2.AsyncClient, store: MemoryStore) -> None:
@@ -480,7 +480,7 @@ async def test_an_export_of_many_pages_comes_whole_and_holds_up_nobody(
     service: ScriptedService, store: MemoryStore, listening: Listening
 ) -> None:
     store.archive([Entry("user", f"{number} {'word ' * 100}") for number in range(3000)])
-    wanted = "".join(transfer.lines(store))
+    wanted = "".join(export.lines(store))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
         for _ in range(12):  # more than there are threads, none of them read to its end
             async with client.stream("GET", f"{M}/export") as answer:

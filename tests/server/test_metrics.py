@@ -27,8 +27,8 @@ from shepherd.core import (
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
-from shepherd.server.record import Record
+from shepherd.server.observe.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
+from shepherd.server.observe.record import Record
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}

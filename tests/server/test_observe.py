@@ -12,8 +12,8 @@ from starlette.types import Scope
 from shepherd.core import ContextFull, Event, Finished, Started, TextDelta, Usage
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.observe import Observer
-from shepherd.server.record import Record
+from shepherd.server.observe.observer import Observer
+from shepherd.server.observe.record import Record
 from shepherd.wire.base import Decoded
 
 CHAT = "/v1/chat/completions"

@@ -39,9 +39,9 @@ from shepherd.core import (
     UnknownModel,
     Usage,
 )
-from shepherd.server.exchange import Limits
+from shepherd.server.endpoints.generate import Limits
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.ollama import VERSION
+from shepherd.server.endpoints.ollama import VERSION
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

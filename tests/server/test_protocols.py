@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shepherd.backends.local import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolSpec
 from shepherd.dialects import Template, detect, parse
 from shepherd.engine.engine import Engine

@@ -15,8 +15,8 @@ import pytest
 
 from shepherd.core import ConfigError, ContextFull, Usage
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.record import Record
-from shepherd.server.recorder import Recorder, Recording, read, written
+from shepherd.server.observe.record import Record
+from shepherd.server.observe.recordings import Recorder, Recording, read, written
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 KEY = "sk-test-0123456789abcdef"

@@ -34,9 +34,9 @@ from shepherd.core import (
     ToolResult,
     Usage,
 )
-from shepherd.server.exchange import Limits
+from shepherd.server.endpoints.generate import Limits
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.kept import KeptResponses
+from shepherd.server.response_store import KeptResponses
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

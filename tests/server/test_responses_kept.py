@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shepherd.core import ConfigError, Finished, InvalidRequest, Message, Started, TextDelta
-from shepherd.server.kept import KeptResponses
+from shepherd.server.response_store import KeptResponses
 from shepherd.wire.base import Json
-from shepherd.wire.responses import codec as responses
-from shepherd.wire.responses.codec import N_KEPT, UnknownResponse
+from shepherd.wire.openai.responses import codec as responses
+from shepherd.wire.openai.responses.codec import N_KEPT, UnknownResponse
 
 
 def answer(kept: KeptResponses, id: str, said: str, **fields: Any) -> Json:

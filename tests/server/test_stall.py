@@ -16,7 +16,7 @@ import pytest
 from tests.server.conftest import Listening
 
 import shepherd.config as configuration
-from shepherd.app import App
+from shepherd.app.app import App
 
 pytestmark = pytest.mark.model
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from shepherd.core import ContextFull, EngineError, Event, Evicted, Finished, Started, TextDelta, Usage
 from shepherd.server.app import create_app
 from shepherd.server.fake import Script, ScriptedService, playing
-from shepherd.server.telemetry import Tracing, configured
+from shepherd.server.observe.telemetry import Tracing, configured
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "prompt-text"}]}

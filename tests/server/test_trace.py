@@ -31,7 +31,7 @@ from shepherd.core import (
 )
 from shepherd.server.app import Limits, create_app
 from shepherd.server.fake import Script, ScriptedService, playing
-from shepherd.server.trace import FILES, Folders, _Taken
+from shepherd.server.observe.debug_files import FILES, Folders, _Taken
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0.5}
@@ -319,7 +319,7 @@ def test_two_requests_in_the_same_microsecond_have_folders_of_their_own(tmp_path
 
 @given(st.text(max_size=100))
 def test_a_folder_is_called_after_its_cache_whatever_that_is_called(name: str) -> None:
-    from shepherd.server.trace import _OURS, _plain_name
+    from shepherd.server.observe.debug_files import _OURS, _plain_name
 
     assert _OURS.fullmatch(f"20260101_000000_000000_{_plain_name(name)}")
     assert ".." not in _plain_name(name)[:2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.tools.apart import apart
+from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.base import ToolError
 
 

@@ -16,12 +16,12 @@ from tests.in_time import in_time
 
 from shepherd.core import Image, InvalidRequest, MemoryFailure, Text, ToolCall
 from shepherd.tools.base import Question, Ran, Result, Tool, ToolContext, ToolError, Verdict
-from shepherd.tools.box import Box, room_for_results
-from shepherd.tools.choice import DISABLED, NO_ROOM, NOT_ENABLED
-from shepherd.tools.files import read_file
+from shepherd.tools.toolbox import Box, room_for_results
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED
+from shepherd.tools.builtin.files import read_file
 from shepherd.tools.permission import Nobody, Permission
-from shepherd.tools.roots import Roots
-from shepherd.tools.shell import execute_command
+from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.builtin.shell import execute_command
 from shepherd.tools.signature import tool
 
 

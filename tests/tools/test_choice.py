@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from shepherd.tools.base import Result, Tool, ToolContext
-from shepherd.tools.choice import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, meets, rank, unknown, why_off
+from shepherd.tools.selection import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, meets, rank, unknown, why_off
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, object]) -> Result:

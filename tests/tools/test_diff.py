@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools import diff
-from shepherd.tools.diff import unified
+from shepherd.tools.builtin import diff
+from shepherd.tools.builtin.diff import unified
 
 
 def apply(change: str, old: str) -> str:

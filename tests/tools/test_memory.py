@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import ShepherdError
-from shepherd.memory.rows import Entry
+from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.tools import memory
+from shepherd.tools.builtin import memory
 from shepherd.tools.arguments import read_arguments
 from shepherd.tools.base import Tool, ToolContext, ToolError
-from shepherd.tools.forms import things_in
+from shepherd.tools.user_tools import things_in
 
 TOOLS = {tool.name: tool for tool in things_in(memory) if isinstance(tool, Tool)}
 NAMES = ["search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"]

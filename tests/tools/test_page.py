@@ -2,7 +2,7 @@
 
 import pytest
 
-from shepherd.tools.page import as_text
+from shepherd.tools.builtin.page import as_text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Form, Question, Result, Tool, ToolContext, ToolError, Verdict
 from shepherd.tools.permission import Answers, Nobody, Permission, Rule, about
-from shepherd.tools.roots import Roots
+from shepherd.tools.sandbox.roots import Roots
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, Any]) -> Result:

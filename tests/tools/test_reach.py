@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.reach import Reach, Target, place_of
+from shepherd.tools.sandbox.network import Reach, Target, place_of
 
 PLACES = {
     "world": [

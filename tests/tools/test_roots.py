@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.folder import Folder, NotAFile, kind_of
-from shepherd.tools.roots import LONGEST_PATH, Missing, NotAFolder, Outside, Roots, is_below, printable
+from shepherd.tools.sandbox.folder import Folder, NotAFile, kind_of
+from shepherd.tools.sandbox.roots import LONGEST_PATH, Missing, NotAFolder, Outside, Roots, is_below, printable
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools.shorten import MOST_CHARS_PER_TOKEN, boundary, fits, shorten
+from shepherd.tools.results import MOST_CHARS_PER_TOKEN, boundary, fits, shorten
 
 NOTICE = re.compile(r"\[Cut here: ([\d,]+) of ([\d,]+) characters are left out\.\]")
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shepherd.tools.arguments import fit
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.structured import json_format, json_parse, json_path, json_validate, read, write
+from shepherd.tools.builtin.json_tools import json_format, json_parse, json_path, json_validate, read, write
 
 
 async def call(tool: Tool, **arguments: Any) -> Result:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.folder import Folder
-from shepherd.tools.tree import DEEPEST, MOST_RULES, alternatives, takes, walk
+from shepherd.tools.sandbox.folder import Folder
+from shepherd.tools.sandbox.tree import DEEPEST, MOST_RULES, alternatives, takes, walk
 
 
 def means(glob: str, path: str) -> bool:

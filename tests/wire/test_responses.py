@@ -47,10 +47,10 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.responses import codec as responses
-from shepherd.wire.responses.codec import UnknownResponse, decode_request, encode_error
-from shepherd.wire.responses.items import decode_items
-from shepherd.wire.responses.parts import seal, unseal
+from shepherd.wire.openai.responses import codec as responses
+from shepherd.wire.openai.responses.codec import UnknownResponse, decode_request, encode_error
+from shepherd.wire.openai.responses.items import decode_items
+from shepherd.wire.openai.responses.parts import seal, unseal
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 USAGE = Usage(input=10, cache_read=30, cache_write=2, output=8, reasoning=3)

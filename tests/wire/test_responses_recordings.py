@@ -26,10 +26,10 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.responses import codec as responses
-from shepherd.wire.responses.codec import decode_request
-from shepherd.wire.responses.items import decode_items
-from shepherd.wire.responses.tools import decode_tools
+from shepherd.wire.openai.responses import codec as responses
+from shepherd.wire.openai.responses.codec import decode_request
+from shepherd.wire.openai.responses.items import decode_items
+from shepherd.wire.openai.responses.tools import decode_tools
 
 
 def read(path: Path) -> Json:

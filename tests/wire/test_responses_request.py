@@ -24,7 +24,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json
 from shepherd.wire.openai import chat as openai_chat
-from shepherd.wire.responses.codec import N_KEPT, decode_hybrid, decode_request
+from shepherd.wire.openai.responses.codec import N_KEPT, decode_hybrid, decode_request
 
 BIG = '{"n": 12345678901234567890}'
 LOOK: Json = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}}

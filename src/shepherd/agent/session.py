@@ -23,11 +23,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from shepherd.agent.saved import Quoted, Saved, title_of
+from shepherd.agent.storage import Quoted, Saved, title_of
 from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Happening, Returned, Working, turn, unanswered
 from shepherd.backends.base import Backend
-from shepherd.backends.turns import is_input
-from shepherd.backends.window import Holding, Window
+from shepherd.backends.local.turns import is_input
+from shepherd.backends.local.window import Holding, Window
 from shepherd.core import (
     CallDelta,
     Evicted,

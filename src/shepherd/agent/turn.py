@@ -8,7 +8,7 @@ Whatever ends a turn, a failure or whoever stops reading, the messages it leaves
 is kept, and every call of it has its result, which is what the call really did where it had an end.
 
 Not here: who says what next and what is remembered of it (`session.py`), and what stands between a call and its tool
-(`tools/box.py`).
+(`tools/toolbox.py`).
 """
 
 from __future__ import annotations

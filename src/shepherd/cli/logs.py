@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shepherd.cli.screen import Screen
+    from shepherd.cli.terminal.screen import Screen
 
 _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
@@ -25,7 +25,7 @@ class _Format(logging.Formatter):
 
 
 class _JsonFormat(logging.Formatter):
-    """For programs: what is said of a request comes as fields (`server/record.py`)."""
+    """For programs: what is said of a request comes as fields (`server/observe/record.py`)."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = {"time": round(record.created, 3), "level": _level(record).lower(), "logger": record.name}

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from shepherd.cli import memory_options
+from shepherd.cli.command import memory_options
 from shepherd.cli.options import SECTIONS, SHARED, Context, Model, said, write_options
 
 _BARE = "shepherd.bare"
@@ -192,18 +192,18 @@ def chat(ctx: click.Context, /, model_word: str | None, prompt: str | None, as_j
 def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_json: bool) -> None:
     options = _options(ctx, model_word)
     if options.get("list_tools"):
-        from shepherd.cli import tools
+        from shepherd.cli.command import tools
 
         tools.show_list(options, as_json=as_json)
         return
-    from shepherd.cli import chat as conversation
-    from shepherd.cli import start
+    from shepherd.cli.chat import run as conversation
+    from shepherd.cli import configure
 
-    config = start.load_config(options)
+    config = configure.load_config(options)
     asked_to_chat = prompt is not None or as_json or _resumed(ctx) is not None or not ctx.meta.get(_BARE)
     if options.get("server") or (config.serve and not asked_to_chat):
         from shepherd.cli import logs
-        from shepherd.cli import serve as server
+        from shepherd.cli.command import serve as server
 
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         server.run(config)
@@ -228,10 +228,10 @@ def _resumed(ctx: click.Context) -> str | None:
 @click.pass_context
 def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None:
     """Serve models over HTTP, in the protocols of OpenAI, Anthropic and Ollama."""
-    from shepherd.cli import serve as server
-    from shepherd.cli import start
+    from shepherd.cli.command import serve as server
+    from shepherd.cli import configure
 
-    server.run(start.load_config({**_options(ctx, model_word), "server": True}))
+    server.run(configure.load_config({**_options(ctx, model_word), "server": True}))
 
 
 @cli.group(invoke_without_command=True, params=[_JSON])
@@ -239,16 +239,16 @@ def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None
 def models(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
     """Show the configured models and what memory they take, find others on this machine, and look into them."""
     if ctx.invoked_subcommand is None:
-        from shepherd.cli import models as shelf
-        from shepherd.cli import start
+        from shepherd.cli.command import models as shelf
+        from shepherd.cli import configure
 
-        shelf.show_configured(start.load_config(_options(ctx, None)), as_json=as_json)
+        shelf.show_configured(configure.load_config(_options(ctx, None)), as_json=as_json)
 
 
 @models.command("list", params=[_JSON])
 def models_list(as_json: bool, **_shared: Any) -> None:
     """List the models that can be used without a download."""
-    from shepherd.cli import models as shelf
+    from shepherd.cli.command import models as shelf
 
     shelf.show_list(as_json=as_json)
 
@@ -256,7 +256,7 @@ def models_list(as_json: bool, **_shared: Any) -> None:
 @models.command("info", params=[click.Argument(["model_word"], metavar="MODEL", type=Model()), _JSON])
 def models_info(model_word: str, as_json: bool, **_shared: Any) -> None:
     """Show what a model is, and how much memory it needs."""
-    from shepherd.cli import models as shelf
+    from shepherd.cli.command import models as shelf
 
     shelf.show_one(model_word, as_json=as_json)
 
@@ -290,7 +290,7 @@ def _memory_command(row: memory_options.Row) -> Callable[..., None]:
             return
         import importlib
 
-        from shepherd.cli.memory import Ask
+        from shepherd.cli.command.memory import Ask
 
         outer = ctx.parent.params if ctx.parent else {}
         user = said["user"] if said["user"] is not None else outer.get("user")
@@ -310,7 +310,7 @@ _add_memory_commands()
 def tools_group(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
     """Show the tools that the model may use, look at one, and carry one out."""
     if ctx.invoked_subcommand is None:
-        from shepherd.cli import tools
+        from shepherd.cli.command import tools
 
         tools.show_list(_options(ctx, None), as_json=as_json)
 
@@ -322,7 +322,7 @@ def tools_list(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
 
     MCP servers are started for it, and stopped again.
     """
-    from shepherd.cli import tools
+    from shepherd.cli.command import tools
 
     tools.show_list(_options(ctx, None), as_json=as_json)
 
@@ -331,7 +331,7 @@ def tools_list(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
 @click.pass_context
 def tools_show(ctx: click.Context, /, name: str, as_json: bool, **_shared: Any) -> None:
     """Show what a tool does and which arguments it takes."""
-    from shepherd.cli import tools
+    from shepherd.cli.command import tools
 
     tools.show_one(_options(ctx, None), name, as_json=as_json)
 
@@ -348,7 +348,7 @@ def tools_run(ctx: click.Context, /, name: str, arguments: tuple[str, ...], as_j
     ARGUMENTS are one JSON object, or NAME=VALUE for each, or - for JSON from standard input:
     'shepherd tools run read_file path=notes.txt'. The exit status is 1 when the call fails.
     """
-    from shepherd.cli import tools
+    from shepherd.cli.command import tools
 
     sys.exit(tools.run(_options(ctx, None), name, arguments, as_json=as_json))
 
@@ -358,7 +358,7 @@ def tools_run(ctx: click.Context, /, name: str, arguments: tuple[str, ...], as_j
 def mcp_group(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
     """Show the MCP servers whose tools the model may use, add, remove and test them."""
     if ctx.invoked_subcommand is None:
-        from shepherd.cli import mcp
+        from shepherd.cli.command import mcp
 
         mcp.show_list(_options(ctx, None), as_json=as_json)
 
@@ -367,7 +367,7 @@ def mcp_group(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
 @click.pass_context
 def mcp_list(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
     """List the configured servers."""
-    from shepherd.cli import mcp
+    from shepherd.cli.command import mcp
 
     mcp.show_list(_options(ctx, None), as_json=as_json)
 
@@ -379,7 +379,7 @@ def mcp_test(ctx: click.Context, /, names: tuple[str, ...], as_json: bool, **_sh
 
     The exit status is 1 when one of them fails.
     """
-    from shepherd.cli import mcp
+    from shepherd.cli.command import mcp
 
     sys.exit(mcp.test(_options(ctx, None), names=names, as_json=as_json))
 
@@ -406,7 +406,7 @@ def mcp_add(ctx: click.Context, /, name: str, command: tuple[str, ...], **asked:
 
     The command follows two dashes: 'shepherd mcp add files -- npx -y @modelcontextprotocol/server-filesystem .'
     """
-    from shepherd.cli import mcp_file
+    from shepherd.cli.command import mcp_file
 
     own = {key: asked[key] for key in ("url", "env", "headers", "cwd", "timeout", "project")}
     mcp_file.add(_options(ctx, None), name=name, command=command, **own)
@@ -416,7 +416,7 @@ def mcp_add(ctx: click.Context, /, name: str, command: tuple[str, ...], **asked:
 @click.pass_context
 def mcp_remove(ctx: click.Context, /, name: str, project: bool, **_shared: Any) -> None:
     """Remove a server from your configuration."""
-    from shepherd.cli import mcp_file
+    from shepherd.cli.command import mcp_file
 
     mcp_file.remove(_options(ctx, None), name=name, project=project)
 
@@ -428,9 +428,10 @@ def mcp_serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> 
 
     Everything that is enabled is carried out unasked: it is for the agent to ask its user.
     """
-    from shepherd.cli import offer, start
+    from shepherd.cli.command import mcp_serve as offer
+    from shepherd.cli import configure
 
-    sys.exit(offer.run(start.load_config({**_options(ctx, model_word), "server": True})))
+    sys.exit(offer.run(configure.load_config({**_options(ctx, model_word), "server": True})))
 
 
 cli.add_command(ShepherdCommand("mcp-serve", callback=mcp_serve.callback, params=[_model_argument()], hidden=True))
@@ -441,27 +442,27 @@ cli.add_command(ShepherdCommand("mcp-serve", callback=mcp_serve.callback, params
 def config_group(ctx: click.Context, /, **_shared: Any) -> None:
     """Show the configuration and where it comes from."""
     if ctx.invoked_subcommand is None:
-        from shepherd.cli import start
+        from shepherd.cli import configure
 
-        start.show_config(_options(ctx, None))
+        configure.show_config(_options(ctx, None))
 
 
 @config_group.command("show")
 @click.pass_context
 def config_show(ctx: click.Context, /, **_shared: Any) -> None:
     """Print the whole configuration as TOML, as it would be used."""
-    from shepherd.cli import start
+    from shepherd.cli import configure
 
-    start.show_config(_options(ctx, None))
+    configure.show_config(_options(ctx, None))
 
 
 @config_group.command("path")
 @click.pass_context
 def config_path(ctx: click.Context, /, **_shared: Any) -> None:
     """Print where configuration files are looked for."""
-    from shepherd.cli import start
+    from shepherd.cli import configure
 
-    start.show_paths(_options(ctx, None))
+    configure.show_paths(_options(ctx, None))
 
 
 @cli.command(
@@ -477,7 +478,7 @@ def top(ctx: click.Context, /, url: str | None, once: bool, as_json: bool, **_sh
 
     A server that asks for a key gets the one of --api-key. The key q leaves.
     """
-    from shepherd.cli import top as watching
+    from shepherd.cli.command import top as watching
 
     sys.exit(watching.run(_options(ctx, None), address=url, once=once, as_json=as_json))
 
@@ -499,7 +500,7 @@ def launch(ctx: click.Context, /, client: str, said: tuple[str, ...], url: str |
     The server is started if none runs, and stopped afterwards. The client's own options follow two dashes:
     'shepherd launch claude -- --continue'. Its own configuration is not changed.
     """
-    from shepherd.cli import launch as launching
+    from shepherd.cli.command import launch as launching
 
     sys.exit(
         launching.run(
@@ -533,7 +534,7 @@ def replay(
     """
     from pathlib import Path
 
-    from shepherd.cli import replay as replaying
+    from shepherd.cli.command import replay as replaying
 
     sys.exit(replaying.run(_options(ctx, None), [Path(path) for path in paths], url=url, speed=speed, as_json=as_json))
 
@@ -545,7 +546,7 @@ def doctor(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
 
     The exit status is 1 when something is broken.
     """
-    from shepherd.cli import doctor as clinic
+    from shepherd.cli.command import doctor as clinic
 
     sys.exit(clinic.run(_options(ctx, None), as_json=as_json))
 
@@ -566,7 +567,7 @@ def completion(shell: str, **_shared: Any) -> None:
 @cli.command(hidden=True)
 def build(**_shared: Any) -> None:
     """Test the native library that was built when Shepherd was installed."""
-    from shepherd.cli import doctor as clinic
+    from shepherd.cli.command import doctor as clinic
 
     sys.exit(clinic.show_build())
 

@@ -76,7 +76,7 @@ def _model_names(start: str) -> list[str]:
     import os
     from pathlib import Path
 
-    from shepherd.engine import catalog
+    from shepherd.models import catalog
 
     found = catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())
     return sorted({model.name for model in found if model.name.startswith(start)})

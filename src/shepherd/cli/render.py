@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import click
 
 from shepherd.agent.turn import Happening
-from shepherd.cli.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
-from shepherd.cli.screen import Screen
+from shepherd.cli.terminal.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
+from shepherd.cli.terminal.screen import Screen
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -36,7 +36,7 @@ from shepherd.core import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shepherd.app import Facts, Loading
+    from shepherd.app.app import Facts, Loading
     from shepherd.tools.base import Form, Person, Question, Verdict
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
@@ -101,7 +101,7 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> Answer:
-        from shepherd.cli.live import MarkdownAnswer
+        from shepherd.cli.terminal.live import MarkdownAnswer
 
         assert self.screen is not None
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
@@ -119,7 +119,7 @@ class _LatePerson:
 
     @cached_property
     def _person(self) -> Person:
-        from shepherd.cli.consent import TerminalPerson
+        from shepherd.cli.terminal.consent import TerminalPerson
 
         assert self._view.screen is not None
         return TerminalPerson(self._view.screen)

@@ -3,15 +3,15 @@
     user file < project file (or --config) < environment < flags          a later layer wins, key by key
     layer ─▶ read by the schema ─▶ {path: value, who said it} ─▶ shorthands ─▶ references checked ─▶ Config
 
-Not here: what a value does (the part that gets it knows), where model files are (`engine/catalog.py`), any default that
+Not here: what a value does (the part that gets it knows), where model files are (`models/catalog.py`), any default that
 depends on the machine. `None` = not said.
 Every error names the file or variable, the key, what was found, and what would be accepted. Users: `docs/config.md`.
 """
 
-from shepherd.config.kind import SAMPLING, Kind, Table, is_spec
-from shepherd.config.layer import search_paths
-from shepherd.config.meaning import model_name
-from shepherd.config.reading import load
+from shepherd.config.types import SAMPLING, Kind, Table, is_spec
+from shepherd.config.layers import search_paths
+from shepherd.config.resolve import model_name
+from shepherd.config.load import load
 from shepherd.config.schema import (
     BACKENDS,
     ENVIRONMENT,

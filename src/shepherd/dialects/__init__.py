@@ -5,9 +5,9 @@ become control tokens; a dialect, chosen by the template (`detect`), turns the m
 """
 
 from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Stretch
-from shepherd.dialects.detection import detect, get, names, parse
-from shepherd.dialects.prompt import render
-from shepherd.dialects.template import Template
+from shepherd.dialects.parse.detect import detect, get, names, parse
+from shepherd.dialects.render.prompt import render
+from shepherd.dialects.render.template import Template
 
 __all__ = [
     "TOOLS",

@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, ShepherdError
-from shepherd.engine import inquiry, precedence, reasons
+from shepherd.engine.kv import lookup
+from shepherd.engine import priority, decision_log
 from shepherd.engine.base import Done
-from shepherd.engine.ledger import Match, NoRoom, Resident
-from shepherd.engine.plan import Limits, Plan, plan
-from shepherd.engine.pool import Pool, Refused
-from shepherd.engine.snapshots import Found
+from shepherd.engine.kv.ledger import Match, NoRoom, Resident
+from shepherd.engine.kv.plan import Limits, Plan, plan
+from shepherd.engine.kv.pool import Pool, Refused
+from shepherd.engine.kv.tiers import Found
 from shepherd.engine.task import Task
 
 WORTH_LOADING = 32
@@ -71,13 +72,13 @@ class Admission:
         """Start a job if it can be. "no room" and "held up" only while others run or a snapshot is being read."""
         job = task.job
         reserve = max(1, min(job.reserve, task.n_left))
-        promised = precedence.promised(running)
+        promised = priority.promised(running)
         refused: list[Resident] = []
         for n_refused in range(MAX_REFUSED + 1):
             is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.reads
             match, found = (None, None) if is_last else self._sources(task, refused)
             saved = match.saved if match else 0
-            if any(precedence.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
+            if any(priority.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
                 return "held up"  # most of this prompt is being computed by another one right now
             if found is not None and not found.in_ram:
                 if self._fetch(task, found.key):
@@ -107,7 +108,7 @@ class Admission:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            reasons.tell_match(self._name, task.tokens, job, source, planned, show=self._show)
+            decision_log.tell_match(self._name, task.tokens, job, source, planned, show=self._show)
             return Begun(resident, planned, time.perf_counter() - begun)
         return EngineError(f"cache {self._name!r} could not make a sequence for a job")
 
@@ -118,7 +119,7 @@ class Admission:
         if job.background or task.n_loads == MAX_LOADS:
             return match, None  # to bring one back for a side task could cost others their cells
         found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.unfit)
-        gain = inquiry.spared(found, holes=holes) - inquiry.spared(match, holes=holes)
+        gain = lookup.spared(found, holes=holes) - lookup.spared(match, holes=holes)
         return match, found if gain > WORTH_LOADING else None
 
     def _plan(self, task: Task, source: Match | None, reserve: int) -> Plan | NoRoom:
@@ -147,4 +148,4 @@ class Admission:
             return "no room"
         if task.admitted:
             return Done("length")  # what it has said stands
-        return precedence.refusal(self._name, needed=needed, free=self._ledger.free)
+        return priority.refusal(self._name, needed=needed, free=self._ledger.free)

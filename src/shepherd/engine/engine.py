@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
-from shepherd.engine import inquiry
+from shepherd.engine.kv import lookup
 from shepherd.engine.base import Held, Job, Runtime, Span
-from shepherd.engine.constraint import Constrainer
-from shepherd.engine.plan import kept_tokens
+from shepherd.engine.grammar.mask import Constrainer
+from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import STEP_S, Watchdog, where
-from shepherd.engine.work import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Work
 
 logger = logging.getLogger(__name__)
 
@@ -199,11 +199,11 @@ class Engine:
 
     async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
         """What a request with this prompt would find; see `inquiry.held`. Raises: `EngineDown`."""
-        return await self._ask(lambda: inquiry.held(self._work.pool, tokens, spans, holes=holes))
+        return await self._ask(lambda: lookup.held(self._work.pool, tokens, spans, holes=holes))
 
     async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
         """The tokens of every conversation that begins with these and goes on. Raises: `EngineDown`."""
-        return await self._ask(lambda: inquiry.beginning_with(self._work.pool, tokens))
+        return await self._ask(lambda: lookup.beginning_with(self._work.pool, tokens))
 
     async def _ask(self, work: Callable[[], T]) -> T:
         """What `work` returns, which the thread does between two decodes."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.engine.base import Job, Read, Runtime, Scored, TokenSampler
-from shepherd.engine.ledger import Resident
-from shepherd.engine.plan import Tail
+from shepherd.engine.kv.ledger import Resident
+from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
 from shepherd.engine.ticket import Ticket
 

@@ -16,8 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shepherd.memory.rows import Entry, Fact, Hit
-    from shepherd.memory.scope import rag_manager
+    from shepherd.memory.records import Entry, Fact, Hit
+    from shepherd.memory.users import rag_manager
     from shepherd.memory.store import MemoryStore
 
 __all__ = ["Entry", "Fact", "Hit", "MemoryStore", "rag_manager"]

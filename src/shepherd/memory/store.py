@@ -18,33 +18,21 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
-from shepherd.memory import archive, check, facts, forget, notes, reading
-from shepherd.memory.check import Problem
+from shepherd.memory.archive import history as archive, check, facts, forget, notes, queries
+from shepherd.memory.archive.check import Problem
 from shepherd.memory.failure import failure
-from shepherd.memory.files import transfer
-from shepherd.memory.files.merge import Imported
-from shepherd.memory.forget import Removed
-from shepherd.memory.naming import Recent
-from shepherd.memory.retention import Pruned
-from shepherd.memory.retrieval import ranking, search, vectors
-from shepherd.memory.retrieval.query import Filters
-from shepherd.memory.retrieval.ranking import ANYWHERE
-from shepherd.memory.rows import (
-    Conversation,
-    Embedder,
-    Entry,
-    Fact,
-    FactKind,
-    FactStatus,
-    Hit,
-    Ranked,
-    State,
-    Stats,
-    Stored,
-)
+from shepherd.memory.transfer import export as transfer
+from shepherd.memory.transfer.merge import Imported
+from shepherd.memory.archive.forget import Removed
+from shepherd.memory.archive.names import Recent
+from shepherd.memory.archive.retention import Pruned
+from shepherd.memory.search import ranking, search, vectors
+from shepherd.memory.search.query import Filters
+from shepherd.memory.search.ranking import ANYWHERE
+from shepherd.memory.records import Conversation, Embedder, Entry, Fact, FactKind, FactStatus, Hit, Ranked, State, Stats, Stored
 from shepherd.memory.schema import open_file
-from shepherd.memory.scope import default_path
-from shepherd.memory.upkeep import Upkeep
+from shepherd.memory.users import default_path
+from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -155,19 +143,19 @@ class MemoryStore:
 
     def states(self, ids: Collection[int]) -> dict[int, State]:
         """Where these messages are; one that is not stored has none."""
-        return self.read(partial(reading.states, ids=ids))
+        return self.read(partial(queries.states, ids=ids))
 
     def stored(self, ids: Collection[int]) -> list[Stored]:
         """These messages, in the order of `ids`; one that is not stored is left out."""
-        return self.read(partial(reading.stored, ids=ids))
+        return self.read(partial(queries.stored, ids=ids))
 
     def conversations(self, limit: int | None = None, before: int | None = None) -> list[Conversation]:
         """The conversations, newest first; `before`: older than the one with this id."""
-        return self.read(partial(reading.conversations, limit=limit, before=before))
+        return self.read(partial(queries.conversations, limit=limit, before=before))
 
     def conversation(self, uuid: str) -> Conversation | None:
         """The conversation with this uuid, or the only one whose uuid begins so."""
-        return self.read(partial(reading.conversation, uuid=uuid))
+        return self.read(partial(queries.conversation, uuid=uuid))
 
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
@@ -179,24 +167,24 @@ class MemoryStore:
         found = self.conversation(uuid)
         if found is None:
             return []
-        job = partial(reading.messages, conversation=found.id, after_seq=after_seq, limit=limit, shared=shared)
+        job = partial(queries.messages, conversation=found.id, after_seq=after_seq, limit=limit, shared=shared)
         return self.read(job)
 
     def conversation_with(self, id: int) -> Conversation:
         """The conversation that a stored message names."""
-        return self.read(partial(reading.conversation_with, id=id))
+        return self.read(partial(queries.conversation_with, id=id))
 
     def newest_message(self) -> int:
         """The id of the message that was stored last; 0 = there is none."""
-        return self.read(reading.newest_message)
+        return self.read(queries.newest_message)
 
     def newest_turn(self, session: str) -> list[int]:
         """The messages of the turn that a session is in: the question, and what was said to it so far."""
-        return self.read(partial(reading.newest_turn, session=session))
+        return self.read(partial(queries.newest_turn, session=session))
 
     def live(self, session: str) -> set[int]:
         """The messages of a session that are in its context, as far as is known."""
-        return self.read(partial(reading.live, session=session))
+        return self.read(partial(queries.live, session=session))
 
     def set_title(self, uuid: str, title: str) -> None:
         """Raises: `InvalidRequest` when there is no such conversation."""
@@ -346,7 +334,7 @@ class MemoryStore:
 
     def stats(self) -> Stats:
         """What it holds, and what room it takes."""
-        return self.read(partial(reading.stats, path=self.path, limit_bytes=self.max_size_bytes))
+        return self.read(partial(queries.stats, path=self.path, limit_bytes=self.max_size_bytes))
 
     def check(self, *, deep: bool = False) -> list[Problem]:
         """What is wrong with the file, worst first; empty = nothing."""

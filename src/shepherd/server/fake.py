@@ -15,8 +15,8 @@ from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
-    from shepherd.memory.forget import Removed
-    from shepherd.memory.scope import Shelf
+    from shepherd.memory.archive.forget import Removed
+    from shepherd.memory.users import Shelf
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 

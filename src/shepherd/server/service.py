@@ -11,8 +11,8 @@ from typing import Protocol
 from shepherd.backends.base import Embeddings, Health, ModelCard
 from shepherd.core import Request
 from shepherd.engine.stats import CacheStats
-from shepherd.server.exchange import Answers
-from shepherd.server.inquiry import Remembers
+from shepherd.server.endpoints.generate import Answers
+from shepherd.server.endpoints.memory_request import Remembers
 
 
 class Service(Answers, Remembers, Protocol):

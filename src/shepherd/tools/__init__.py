@@ -9,7 +9,7 @@ inherits from `Tool` is one, too (`forms.py`).
 """
 
 from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.forms import CustomTool as Tool
+from shepherd.tools.user_tools import CustomTool as Tool
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.signature import tool
 

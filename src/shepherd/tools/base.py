@@ -18,12 +18,12 @@ from shepherd.core import ToolResult as CallResult
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.consult import Models
+    from shepherd.tools.builtin.ask_model import Models
     from shepherd.tools.kept import KeptResults
     from shepherd.tools.mcp.servers import Servers
-    from shepherd.tools.reach import Reach
-    from shepherd.tools.roots import Roots
-    from shepherd.tools.shell import Commands
+    from shepherd.tools.sandbox.network import Reach
+    from shepherd.tools.sandbox.roots import Roots
+    from shepherd.tools.builtin.shell import Commands
 
 Effect = Literal["read", "write", "run", "net"]
 """The worst that a call may do: look at things here, change them, run programs, talk to other machines."""

@@ -11,7 +11,7 @@ import re
 import threading
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.shorten import sound
+from shepherd.tools.results import sound
 
 MOST_CHARS = 32_000_000
 """Of all results together; each takes at most a quarter of it."""

@@ -29,9 +29,9 @@ from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Form, Person, Question, Tool, ToolError, Verdict
-from shepherd.tools.choice import words_of
-from shepherd.tools.reach import Target
-from shepherd.tools.roots import home
+from shepherd.tools.selection import words_of
+from shepherd.tools.sandbox.network import Target
+from shepherd.tools.sandbox.roots import home
 
 logger = logging.getLogger(__name__)
 

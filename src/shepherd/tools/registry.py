@@ -29,9 +29,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from shepherd.tools import choice
+from shepherd.tools import selection
 from shepherd.tools.base import Tool, ToolError
-from shepherd.tools.forms import made_of, origin_of, things_in
+from shepherd.tools.user_tools import made_of, origin_of, things_in
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -99,7 +99,7 @@ class Registry:
 
     def tools(self) -> Sequence[Tool]:
         """The most useful first; of equal ones those that were there first."""
-        return sorted((entry.tool for entry in self._entries.values()), key=choice.rank)
+        return sorted((entry.tool for entry in self._entries.values()), key=selection.rank)
 
     def find(self, name: str) -> Tool | None:
         return find(name, self.tools())
@@ -219,7 +219,7 @@ ToolRegistry = Registry
 
 def sanitised(name: str) -> str:
     """The name as every provider takes it."""
-    return choice.plain(name)[:MOST_CHARS]
+    return selection.plain(name)[:MOST_CHARS]
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import uvicorn
 from tests.tools.mcp.scene import Nod, Stage
 
 from shepherd.tools.base import ToolContext, ToolError
-from shepherd.tools.mcp.offer import ServerOptions
+from shepherd.tools.mcp.values import ServerOptions
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 

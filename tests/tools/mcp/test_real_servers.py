@@ -11,7 +11,7 @@ import pytest
 from tests.tools.mcp.scene import Nod, Stage
 
 from shepherd.tools.base import ToolContext
-from shepherd.tools.mcp.offer import ServerOptions
+from shepherd.tools.mcp.values import ServerOptions
 
 pytestmark = [
     pytest.mark.clients,

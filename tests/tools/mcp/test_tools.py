@@ -7,7 +7,7 @@ import pytest
 from tests.tools.mcp.scene import Stage, scripted
 
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.mcp import tools
+from shepherd.tools.builtin import mcp
 from shepherd.tools.mcp.servers import Servers
 
 
@@ -17,9 +17,9 @@ async def run(tool: Tool, servers: Servers | None, /, **arguments: Any) -> Resul
 
 async def test_without_servers_they_say_so() -> None:
     for tool, arguments in [
-        (tools.list_resources, {}),
-        (tools.read_resource, {"uri": "a://b"}),
-        (tools.call_mcp_tool, {"server": "s", "tool": "t"}),
+        (mcp.list_resources, {}),
+        (mcp.read_resource, {"uri": "a://b"}),
+        (mcp.call_mcp_tool, {"server": "s", "tool": "t"}),
     ]:
         for servers in (None, Servers([], env={})):
             with pytest.raises(ToolError, match="no MCP server is configured"):
@@ -28,29 +28,29 @@ async def test_without_servers_they_say_so() -> None:
 
 async def test_resources_are_listed_and_read() -> None:
     async with Stage(scripted("one"), scripted("two")) as servers:
-        listed = json.loads((await run(tools.list_resources, servers)).content)
+        listed = json.loads((await run(mcp.list_resources, servers)).content)
         assert [(each["server"], each.get("uri")) for each in listed][:2] == [("one", "note://1"), ("one", "note://2")]
         assert listed[2] == {"server": "one", "uriTemplate": "city://{name}/weather", "name": "weather"}
         assert len(listed) == 6
-        only = json.loads((await run(tools.list_resources, servers, server="two")).content)
+        only = json.loads((await run(mcp.list_resources, servers, server="two")).content)
         assert {each["server"] for each in only} == {"two"}
-        assert (await run(tools.read_resource, servers, uri="note://1")).content == "the text of note://1"
-        assert (await run(tools.read_resource, servers, uri="x://y", server="two")).content == "the text of x://y"
+        assert (await run(mcp.read_resource, servers, uri="note://1")).content == "the text of note://1"
+        assert (await run(mcp.read_resource, servers, uri="x://y", server="two")).content == "the text of x://y"
         with pytest.raises(ToolError, match="no MCP server lists 'x://y'; name the server: one, two"):
-            await run(tools.read_resource, servers, uri="x://y")
+            await run(mcp.read_resource, servers, uri="x://y")
         with pytest.raises(ToolError, match="there is no MCP server 'three'; there are: one, two"):
-            await run(tools.list_resources, servers, server="three")
+            await run(mcp.list_resources, servers, server="three")
 
 
 async def test_any_tool_can_be_called_by_its_server_and_name() -> None:
     async with Stage(scripted("one")) as servers:
         arguments = {"at": {"x": 1.5}, "path": [{"x": 2}]}
-        result = await run(tools.call_mcp_tool, servers, server="one", tool="echo", arguments=arguments)
+        result = await run(mcp.call_mcp_tool, servers, server="one", tool="echo", arguments=arguments)
         assert json.loads(result.content) == arguments
-        assert (await run(tools.call_mcp_tool, servers, server="one", tool="old")).content == "{}"
+        assert (await run(mcp.call_mcp_tool, servers, server="one", tool="old")).content == "{}"
 
 
 def test_their_schemas_are_short() -> None:
-    assert tools.call_mcp_tool.parameters["required"] == ["server", "tool"]
-    assert tools.read_resource.parameters["required"] == ["uri"]
-    assert sum(len(json.dumps(each.parameters)) for each in (tools.list_resources, tools.read_resource)) < 500
+    assert mcp.call_mcp_tool.parameters["required"] == ["server", "tool"]
+    assert mcp.read_resource.parameters["required"] == ["uri"]
+    assert sum(len(json.dumps(each.parameters)) for each in (mcp.list_resources, mcp.read_resource)) < 500

@@ -25,7 +25,7 @@ from shepherd.dialects.families import (
     solar,
 )
 from shepherd.dialects.families.plain import PLAIN
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.tags import TagDialect
 
 DIALECTS: tuple[TagDialect, ...] = (
     *cohere.DIALECTS,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families import deepseek, generic, kimi, lists, llama, minimax, mistral
-from shepherd.dialects.markup import Block, Markup
-from shepherd.dialects.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Markup
+from shepherd.dialects.parse.tags import TagDialect
 
 FAMILIES = (*llama.DIALECTS, *mistral.DIALECTS, *minimax.DIALECTS, *lists.DIALECTS, *kimi.DIALECTS, *deepseek.DIALECTS)
 COMMON = {block.opener for block in (*generic.TAGGED, *lists.COMMAND_R.markup.blocks)}  # "Action:" is a word of many

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine import gate
+from shepherd.engine.kv import capabilities
 from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
@@ -108,7 +108,7 @@ class LlamaRuntime:
             swa_full=options.swa_full,
             can_shift=bool(C.llama_memory_can_shift(self._kv)),
         )
-        self.memory: Memory = gate.memory(self._facts)
+        self.memory: Memory = capabilities.memory(self._facts)
         # Without flash attention, everything up to the highest cell in use is multiplied first and masked then.
         self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
@@ -273,7 +273,7 @@ class LlamaRuntime:
 
     def _shift(self, seq: int, start: int, delta: int) -> bool:
         self._check(seq)
-        possible = self.memory.shift and not gate.is_shift_fatal(self._facts)
+        possible = self.memory.shift and not capabilities.is_shift_fatal(self._facts)
         if not possible or self._shared[seq] or delta >= 0 or start + delta < 0:
             return False
         QUICK.seq_add(self._kv, seq, start, -1, delta)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shepherd.core import EngineError
-from shepherd.engine import gate, gguf
+from shepherd.engine.kv import capabilities
+from shepherd.models import gguf
 from shepherd.engine.base import Special
 from shepherd.engine.llamacpp.library import C, because, started
 
@@ -21,7 +22,7 @@ _SAMPLE, _SAMPLES = 4096, 256
 """Bytes of one sample behind that, and how many: a fine-tuned or requantised copy differs in nearly all of them."""
 
 _NO_TEXT = "{} has no vocabulary of texts, only numbered tokens"
-_ROPES: dict[int, gate.Rope] = {-1: "none", 0: "norm", 2: "neox"}
+_ROPES: dict[int, capabilities.Rope] = {-1: "none", 0: "norm", 2: "neox"}
 """llama.cpp's rope types; the others are kinds of M-RoPE."""
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
 
@@ -118,12 +119,12 @@ class Weights:
         C.llama_model_meta_val_str(self.handle, name, buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace")
 
-    def facts(self, *, type_k: str, swa_full: bool, can_shift: bool) -> gate.Facts:
+    def facts(self, *, type_k: str, swa_full: bool, can_shift: bool) -> capabilities.Facts:
         """What the gate wants to know, of the file and of a context that was made with these options."""
         architecture = self.metadata("general.architecture") or ""
         heads = C.llama_model_n_head(self.handle)
         key_length = self.metadata(f"{architecture}.attention.key_length")
-        return gate.Facts(
+        return capabilities.Facts(
             architecture=architecture,
             rope=_ROPES.get(C.llama_model_rope_type(self.handle), "mrope"),
             scaling=self.metadata(f"{architecture}.rope.scaling.type") or "none",

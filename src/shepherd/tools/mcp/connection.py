@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.guardian import Guardian
-from shepherd.tools.mcp.offer import Answer, Prompt, Resource, ServerOptions, State, ToolOffer
+from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, State, ToolOffer
 
 if TYPE_CHECKING:
     from shepherd.tools.mcp.session import Kind, Line, Session
@@ -191,7 +191,7 @@ class Connection:
             self.over.set()
 
     def _line(self, session: Any, options: ServerOptions) -> Line:
-        from shepherd.tools.mcp.asking import Asked  # noqa: PLC0415 - imports the SDK
+        from shepherd.tools.mcp.server_requests import Asked  # noqa: PLC0415 - imports the SDK
         from shepherd.tools.mcp.process import Log  # noqa: PLC0415
 
         made: Line = session.Line(

@@ -12,7 +12,7 @@ import mcp_types as types
 
 from shepherd.core import Image, Message, Text
 from shepherd.tools.base import Result
-from shepherd.tools.mcp.offer import Prompt, PromptArgument, Resource, ToolOffer
+from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ToolOffer
 
 DESCRIPTION_CHARS = 1024
 """Of a tool: what OpenAI's API takes. Some servers write whole manuals there."""

@@ -22,7 +22,7 @@ from shepherd.core import Message
 from shepherd.tools.base import Person, Result, Tool, ToolContext, ToolError
 from shepherd.tools.mcp.connection import Connection
 from shepherd.tools.mcp.guardian import Guardian
-from shepherd.tools.mcp.offer import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
 
 logger = logging.getLogger(__name__)
 

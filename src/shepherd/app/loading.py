@@ -1,0 +1,268 @@
+"""One model is loaded: its weights once, and over them a context, an engine and a back end for each of its caches.
+
+    Entry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
+                             └─▶ EmbeddingModel                                         for a model that makes vectors
+
+Not here: when (`leases.py`), and how large (`roster.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from shepherd.agent.with_memory import Remembering
+from shepherd.backends.local.constrain import Constraints
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
+from shepherd.backends.local.chat_template import Sources, Speech, find_speech
+from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.dialects.render.prompt import end_of_answer
+from shepherd.models import gguf
+from shepherd.engine.llamacpp import selftest, trial
+from shepherd.engine.llamacpp.child import Unwanted
+from shepherd.engine.engine import Engine
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.scheduler import EngineOptions
+from shepherd.app.model_pool import Abandoned
+from shepherd.app.model_registry import Berth, Entry
+from shepherd.memory.users import Shelf
+
+if TYPE_CHECKING:
+    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.embedding import EmbeddingModel
+
+logger = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0002
+
+IDLE_SEQUENCES = 28
+"""Conversations that a cache can hold besides those that are computed, where one more costs nothing."""
+IDLE_STATES = 2
+"""The same where each one costs the memory of a whole state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far a start has come."""
+
+    stage: Literal["selftest", "trial", "weights", "context"]
+    name: str
+    fraction: float
+    """0.0 to 1.0."""
+
+
+Progress = Callable[[Loading], None]
+
+
+@dataclass(slots=True, eq=False)
+class Opened:
+    """A model in memory. `close` once, when nobody uses it any more."""
+
+    name: str
+    weights: Weights
+    backends: dict[str, LocalBackend] = field(default_factory=dict)
+    """By cache."""
+    answering: dict[str, Remembering] = field(default_factory=dict)
+    """By cache, its back end with the memory beside it."""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    """By cache: whose conversations on disk are its own."""
+    embedder: EmbeddingModel | None = None
+
+    async def forget(self) -> None:
+        """Drop all that was said: what is remembered of answers, and the caches, kept copies included."""
+        for remembering in self.answering.values():
+            remembering.forget()
+        for backend in self.backends.values():
+            backend.forget()
+            await backend.engine.clear()
+
+    def close(self) -> None:
+        """Write what is to survive, stop the engines, free the memory; but not what a thread that stalled may use."""
+        ended: list[bool] = []
+        with contextlib.ExitStack() as stack:  # one that fails must not keep the others in memory
+            stack.callback(lambda: self.weights.close() if all(ended) else None)
+            if self.embedder is not None:
+                stack.callback(self.embedder.close)
+            for backend in self.backends.values():
+                stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
+        self.backends.clear()
+        self.answering.clear()
+
+
+class Opener:
+    """Loads models of one configuration."""
+
+    def __init__(
+        self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
+    ) -> None:
+        """`folder`: where conversations are kept on disk, if they are. `cache_folder`: where verdicts are."""
+        self.config = config
+        self.shelf = shelf
+        self._folder = folder
+        self._cache_folder = cache_folder
+        self._use_extra_bufts = use_extra_bufts
+
+    def open(self, entry: Entry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True) -> Opened:
+        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `Abandoned`."""
+        from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
+
+        assert entry.header is not None
+        self._try(entry, entry.header.path, on_progress, is_wanted)
+        # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
+        # go of the interpreter: with a small model that is several tokens.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        weights = Weights.load(
+            entry.header.path,
+            gpu_layers=entry.model.gpu_layers,
+            use_extra_bufts=self._use_extra_bufts,
+            progress=lambda fraction: on_progress(Loading("weights", entry.name, fraction)),
+        )
+        opened = Opened(entry.name, weights)
+        try:
+            if entry.makes_vectors:
+                self._open_embedder(entry, opened)
+            else:
+                self._open_caches(entry, opened, entry.header, on_progress)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _try(self, entry: Entry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
+        """Let a child load the model first, unless this build has loaded it before."""
+        on_progress(Loading("trial", entry.name, 0.0))
+        try:
+            trial.prove(
+                path,
+                self._cache_folder,
+                build=selftest.build_id(),
+                makes_vectors=entry.makes_vectors,
+                pooling=entry.model.pooling,
+                is_wanted=is_wanted,
+            )
+        except Unwanted:
+            raise Abandoned from None
+
+    def _open_embedder(self, entry: Entry, opened: Opened) -> None:
+        from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
+
+        opened.embedder = embedder = EmbeddingModel(
+            opened.weights, pooling=entry.model.pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
+        )
+        logger.info(
+            "model %r: %s makes vectors of %d numbers, pooling %s",
+            entry.name, opened.weights.path.name, embedder.dim, embedder.pooling,
+        )  # fmt: skip
+
+    def _open_caches(self, entry: Entry, opened: Opened, header: gguf.Header, on_progress: Progress) -> None:
+        speech = _speech(entry.model, opened.weights, header)
+        # Not every file names the token that its template ends a turn with as an end token.
+        end = end_of_answer(speech.template, speech.dialect)
+        ends = {special.id for special in opened.weights.specials if end and special.text == end}
+        # One for all caches: it holds the whole vocabulary.
+        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, speech.dialect)
+        for berth in entry.berths:
+            on_progress(Loading("context", berth.cache.name, 0.0))
+            self._open_cache(entry.model, berth, opened, speech, constraints)
+            on_progress(Loading("context", berth.cache.name, 1.0))
+
+    def _open_cache(
+        self, model: ModelConfig, berth: Berth, opened: Opened, speech: Speech, constraints: Constraints
+    ) -> None:
+        from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
+
+        cache, weights, kv = berth.cache, opened.weights, self.config.kv
+        # States, and the pools of narrow windows, are made for each sequence there may be.
+        is_dear = weights.is_recurrent or not kv.swa_full
+        options = ContextOptions(
+            n_ctx=berth.n_ctx,
+            n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
+            n_outputs=cache.sequences,
+            swa_full=kv.swa_full,
+            n_batch=model.n_batch,
+            n_ubatch=model.n_ubatch,
+            n_threads=model.n_threads,
+            flash_attention=model.flash_attn,
+            cache_type_k=berth.types[0],
+            cache_type_v=berth.types[1],
+        )
+        runtime = LlamaRuntime(weights, options)
+        engine = Engine(
+            runtime,
+            name=cache.name,
+            show=weights.piece,
+            options=self._engine_options(cache),
+            constrainer=constraints.constrainer,
+        )
+        backend = LocalBackend(
+            engine,
+            weights,
+            template=speech.template,
+            with_tools=speech.with_tools,
+            dialect=speech.dialect,
+            constraints=constraints,
+            model=model.name,
+            options=LocalOptions(
+                sampling=model.sampling,
+                reserve=self.config.reserve,
+                max_tokens=self.config.max_tokens,
+                strict_max_tokens=self.config.strict_max_tokens,
+                thinking=self.config.thinking,
+                on_full=cache.overflow or "error",
+                constrain_calls=model.constrain_calls,
+            ),
+        )
+        opened.backends[cache.name] = backend
+        opened.answering[cache.name] = Remembering(backend, self.shelf)
+        if kv.disk:
+            opened.fingerprints[cache.name] = runtime.fingerprint
+            engine.wait_for_disk()  # the request that it is loaded for wants its conversation back
+        logger.info(
+            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
+        )  # fmt: skip
+
+    def _engine_options(self, cache: CacheConfig) -> EngineOptions:
+        kv = self.config.kv
+        return EngineOptions(
+            sequences=cache.sequences,
+            queue=cache.queue,
+            low_water=kv.low_water,
+            n_positions=kv.n_positions,
+            reuse_tail=kv.reuse_tail,
+            stall_s=kv.stall_s,
+            tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
+        )
+
+
+def in_log(name: str) -> Progress:
+    """Tells the log how far the loading of a model is, a line per quarter."""
+    told = -inf
+
+    def tell(loading: Loading) -> None:
+        nonlocal told
+        if loading.stage == "weights" and (loading.fraction - told >= 0.25 or loading.fraction == 1.0 > told):
+            told = loading.fraction
+            logger.info("loading model %r: %d %%", name, round(100 * loading.fraction))
+
+    return tell
+
+
+def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
+    """How to speak to this model. Raises: `ConfigError` without a usable template."""
+    control = [special.text for special in weights.specials if special.control]
+    sources = Sources(
+        weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
+    )
+    return find_speech(
+        sources,
+        template=Path(model.chat_template) if model.chat_template else None,
+        dialect=model.dialect,
+        key=f"models.{model.name}.chat_template",
+    )

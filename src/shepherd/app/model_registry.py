@@ -1,0 +1,287 @@
+"""Every model of the configuration as it could be loaded: what its header says, and what its caches would take.
+
+    Config ─▶ files ─▶ headers ─▶ contexts within the budget ─▶ entries, a card for each
+
+Headers are read once, before anything is loaded: a wrong path must not cost a minute, and what a model is can be told
+while it is not in memory. Models that are loaded at the start are given their room first, in file order; each of the
+others may have what those leave, since others of its kind can leave for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+import psutil
+
+from shepherd.backends.base import ModelCard
+from shepherd.backends.local.chat_template import FOR_TOOLS, read_text
+from shepherd.config import CacheConfig, Config, ModelConfig, model_name
+from shepherd.core import ConfigError
+from shepherd.dialects import detect, get, names
+from shepherd.models import catalog, gguf, soundness
+from shepherd.models.sizing import budget_bytes, cache_bytes, context_size
+from shepherd.app.model_pool import Terms
+
+logger = logging.getLogger(__name__)
+
+ON_DEMAND_S = 300.0
+"""How long a model that was loaded on demand stays after its last use, unless it is said."""
+VECTORS = " (vectors)"
+"""Behind the name of a model that chats: the same once more, for vectors."""
+_ENCODERS = ("bert", "t5encoder", "gemma-embedding", "llama-embed", "eurobert")
+"""Parts of the names of architectures that do nothing but make vectors."""
+_FIM = tuple(
+    (f"tokenizer.ggml.{new}", f"tokenizer.ggml.{old}")
+    for new, old in (
+        ("fim_pre_token_id", "prefix_token_id"),
+        ("fim_suf_token_id", "suffix_token_id"),
+        ("fim_mid_token_id", "middle_token_id"),
+    )
+)
+_FIM_NAMES = (b"<|fim_middle|>", b"<fim_middle>", b"<fim-middle>", b"<MID>", "<｜fim▁end｜>".encode(), b"[MIDDLE]")
+"""The token before the middle, as the families call it: files name no ids where llama.cpp knows the text."""
+_TOKEN_BYTES = 64
+"""More than the tokens of a vocabulary have on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Berth:
+    """A cache of a model, with its size."""
+
+    cache: CacheConfig
+    n_ctx: int
+    types: tuple[str, str]
+    """Of the cached keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model that can be asked for."""
+
+    name: str
+    model: ModelConfig
+    card: ModelCard
+    terms: Terms
+    header: gguf.Header | None = None
+    """None when the file cannot be used; see `problem`."""
+    berths: tuple[Berth, ...] = ()
+    n_tokens: int | None = None
+    """What is read of a text to make its vector; None = as much as the model was trained for."""
+    problem: str = ""
+
+    @property
+    def makes_vectors(self) -> bool:
+        """And nothing else."""
+        return self.card.kind == "embedding"
+
+
+class Roster:
+    """The entries by name, in the order of the configuration."""
+
+    def __init__(self, config: Config, *, env: Mapping[str, str], budget_bytes: int) -> None:
+        """Read every model's header.
+
+        Raises: `ConfigError` for a model that is to be loaded at the start and cannot be.
+        """
+        self._config = config
+        self._env = env
+        self._left = budget_bytes
+        """Bytes beside the models that stay."""
+        if config.memory.embedding_model is not None:
+            n_bytes = _header(self._path(config.memory.embedding_model)).size_bytes
+            self._left = max(0, self._left - n_bytes)
+        found = {}
+        for model in sorted(config.models, key=lambda model: model.load == "demand"):
+            found[model.name] = self._read(model)
+        self.entries: dict[str, Entry] = {model.name: found[model.name] for model in config.models}
+        self.memory = self._find_memory()
+        """The name of the entry that makes vectors for the memory, if one is configured."""
+        for entry in list(self.entries.values()):
+            self.entries |= self._vectors_of(entry)
+
+    def cards(self) -> Iterator[tuple[str, ModelCard]]:
+        """The cards of all models that clients are told of."""
+        return ((name, entry.card) for name, entry in self.entries.items() if not name.endswith(VECTORS))
+
+    def again(self, name: str) -> Entry:
+        """Read a model's file once more, since it could not be used. Raises: `ConfigError`."""
+        entry = self._planned(self.entries[name].model)
+        # As a whole: another thread may be going through it.
+        self.entries = {**self.entries, name: entry, **self._vectors_of(entry)}
+        return entry
+
+    def _find_memory(self) -> str | None:
+        if (spec := self._config.memory.embedding_model) is None:
+            return None
+        path = self._path(spec)
+        for name, entry in self.entries.items():
+            if entry.makes_vectors and entry.header and entry.header.path == path:
+                return name
+        name = model_name(spec)
+        while name in self.entries:
+            name += "-memory"
+        # One thread: it works in the background for most of the time.
+        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), _header(path))
+        return name
+
+    def _vectors_of(self, entry: Entry) -> dict[str, Entry]:
+        """By its name, what makes vectors with a model that chats; none for others."""
+        if entry.header is None or entry.makes_vectors:
+            return {}
+        made = self._made(replace(entry.model, load="demand"), entry.header)
+        name = entry.name + VECTORS
+        return {name: replace(made, name=name, card=replace(made.card, id=entry.name))}
+
+    def _read(self, model: ModelConfig) -> Entry:
+        try:
+            return self._planned(model)
+        except ConfigError as error:
+            if model.load == "start":
+                raise
+            logger.warning("model %r cannot be loaded now: %s", model.name, error)
+            return Entry(
+                model.name, model, ModelCard(model.name, 0, 0, loaded=False), _terms(model, 0), problem=str(error)
+            )
+
+    def _planned(self, model: ModelConfig) -> Entry:
+        path = self._path(model.path)
+        header = _header(path)
+        if makes_vectors(header) or model.pooling is not None:
+            return self._made(model, header)
+        room = self._left
+        berths: list[Berth] = []
+        for cache in self._config.caches:
+            if cache.model != model.name:
+                continue
+            types = (
+                cache.cache_type_k or model.cache_type_k or "f16",
+                cache.cache_type_v or model.cache_type_v or "f16",
+            )
+            n_ctx = context_size(
+                header, cache=cache.name, asked=cache.n_ctx, types=types, is_loaded=bool(berths), room=room
+            )
+            room -= gguf.kv_bytes(header, n_ctx, *types) + (0 if berths else header.size_bytes)
+            berths.append(Berth(cache, n_ctx, types))
+        entry = self._made(model, header, tuple(berths))
+        if entry.terms.stays:
+            self._left = max(0, self._left - entry.terms.n_bytes)
+        return entry
+
+    def _made(self, model: ModelConfig, header: gguf.Header, berths: tuple[Berth, ...] = ()) -> Entry:
+        """The entry; without a cache it is one that makes vectors."""
+        cells = sum(gguf.kv_bytes(header, berth.n_ctx, *berth.types) for berth in berths)
+        n_tokens = None
+        if not berths:
+            n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
+        # Only roughly known: where there is just room for the rest, it is not the reason to refuse a model.
+        buffers = sum(cache_bytes(header, berth.n_ctx, berth.types) for berth in berths) - cells
+        n_bytes = header.size_bytes + cells
+        n_bytes += min(buffers, max(0, self._left - n_bytes))
+        card = _card(model, header, berths, n_tokens, n_bytes)
+        return Entry(model.name, model, card, _terms(model, n_bytes), header, berths, n_tokens)
+
+    def _path(self, spec: str) -> Path:
+        return catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
+
+
+def _header(path: Path) -> gguf.Header:
+    """Raises: `ConfigError` for a file that the library would not survive."""
+    header = gguf.read_header(path)
+    soundness.check(header)
+    return header
+
+
+def budget_of(config: Config) -> int:
+    """The bytes that all models may take together, of the memory where they will be: of the cards, of the machine, or
+    of both where a part of the layers stays with the CPU."""
+    from shepherd.engine.llamacpp.memory import card_memory  # noqa: PLC0415 - loads the native library
+
+    layers = {model.gpu_layers for model in config.models}
+    cards = card_memory() if layers != {0} else None
+    machine = psutil.virtual_memory()
+    free, total = (cards.free, cards.total) if cards else (0, 0)
+    if cards is None or any(count is not None and count >= 0 for count in layers):
+        free, total = free + machine.available, total + machine.total
+    return budget_bytes(config.memory_budget, free=free, total=total)
+
+
+def makes_vectors(header: gguf.Header) -> bool:
+    """Whether a model is made for vectors of texts: its architecture can do nothing else, or it says how to pool."""
+    architecture = header.architecture
+    pooling = header.metadata.get(f"{architecture}.pooling_type", 0)
+    return any(name in architecture for name in _ENCODERS) or (isinstance(pooling, int) and pooling > 0)
+
+
+def _terms(model: ModelConfig, n_bytes: int) -> Terms:
+    at_start = model.load == "start"
+    said = model.keep_alive
+    keep_alive_s = (inf if at_start else ON_DEMAND_S) if said is None else inf if said < 0 else said
+    return Terms(n_bytes, keep_alive_s, stays=at_start and keep_alive_s == inf)
+
+
+def _card(
+    model: ModelConfig, header: gguf.Header, berths: tuple[Berth, ...], n_tokens: int | None, n_bytes: int
+) -> ModelCard:
+    template = _template(model, header)
+    parameters = _count(header.n_params)
+    is_chat = bool(berths)
+    trained = header.n_ctx_train or 512
+    return ModelCard(
+        model.name,
+        berths[0].n_ctx if is_chat else min(n_tokens or trained, trained),
+        int(header.path.stat().st_mtime),
+        " ".join(filter(None, (header.architecture, parameters, header.file_type))),
+        kind="chat" if is_chat else "embedding",
+        n_bytes=sum(file.stat().st_size for file in header.files),
+        architecture=header.architecture,
+        parameters=parameters,
+        quantization=header.file_type or "",
+        capabilities=tuple(_capabilities(model, header, template)) if is_chat else ("embedding",),
+        template=template,
+        loaded=False,
+        memory_bytes=n_bytes,
+    )
+
+
+def _template(model: ModelConfig, header: gguf.Header) -> str:
+    if model.chat_template:
+        return read_text(Path(model.chat_template), f"models.{model.name}.chat_template")
+    return header.chat_template or ""
+
+
+def _capabilities(model: ModelConfig, header: gguf.Header, template: str) -> Iterator[str]:
+    yield "completion"
+    signs = template if model.chat_template else header.chat_templates.get(FOR_TOOLS, template)
+    if signs:
+        dialect = get(model.dialect) if model.dialect in names() else detect(signs)
+        if "tools" in signs:
+            yield "tools"
+        if dialect.thinks:
+            yield "thinking"
+    if _fills_in(header):
+        yield "insert"
+
+
+def _fills_in(header: gguf.Header) -> bool:
+    """Whether the vocabulary has the three tokens for a gap."""
+    if all(any(key in header.metadata for key in keys) for keys in _FIM):
+        return True
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, gguf.Array):
+        return False
+    with tokens.path.open("rb") as file:
+        file.seek(tokens.offset)
+        text = file.read(tokens.length * _TOKEN_BYTES)
+    return any(len(name).to_bytes(8, "little") + name in text for name in _FIM_NAMES)
+
+
+def _count(number: int) -> str:
+    """How many, for a person: `8.2B`."""
+    for unit, factor in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if number >= factor:
+            return f"{number / factor:.1f}{unit}" if number < 100 * factor else f"{number // factor}{unit}"
+    return str(number)

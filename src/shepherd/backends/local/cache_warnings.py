@@ -1,0 +1,91 @@
+"""What the log says when a conversation loses its cache by what its client does, or a model cannot see what it is sent.
+
+A prompt begins with the system prompt and the tools: a change there makes all of it new. Each conversation that has a
+name is compared with itself, side tasks apart; requests without a name are all one, for nothing tells them apart. Two
+clients that take turns are so told of, once per change, and that is right: they do cost each other the cache, unless
+they say who they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from itertools import takewhile
+from typing import NamedTuple
+
+from shepherd.backends.local.history import Recent, canonical, stages
+from shepherd.core import Image, Message, Request, ToolResult
+
+logger = logging.getLogger(__name__)
+
+
+class Fingerprint(NamedTuple):
+    """What all turns of a conversation begin with, in hashes."""
+
+    system: bytes
+    tools: bytes
+
+
+def fingerprint(request: Request) -> Fingerprint:
+    """Of the system messages before all others, and of the tools that are offered."""
+    leading = takewhile(lambda message: message.role == "system", request.messages)
+    tools = () if request.tool_choice == "none" else request.tools
+    return Fingerprint(
+        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(canonical, tools))
+    )
+
+
+def hashed(*parts: bytes) -> bytes:
+    whole = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        whole.update(len(part).to_bytes(8) + part)
+    return whole.digest()
+
+
+CHANGED = {
+    (True, True): "the words of the system prompt and the tools",
+    (True, False): "the words of the system prompt",
+    (False, True): "the tools",
+}
+"""By whether the system prompt and the tools have changed."""
+
+
+class Watch:
+    """Looks at every request of one cache. Safe from several threads; remembers hashes only."""
+
+    def __init__(self, cache: str, *, limit: int = 10_000) -> None:
+        self._cache = cache
+        self._last = Recent[Fingerprint](limit)
+        self._unseeing = Recent[bool](limit)
+
+    def notice(self, request: Request) -> None:
+        """Warn of what the request changes: once for each change, never at the first request nor at a repetition."""
+        now = fingerprint(request)
+        before = self._last.keep((request.session, bool(request.background)), now)
+        if before not in {None, now}:
+            logger.warning(
+                "%s on cache %r are not those of the last request%s: a potential cache miss, "
+                "for what was computed behind the old ones does not serve the new ones",
+                CHANGED[before.system != now.system, before.tools != now.tools],
+                self._cache,
+                " of this conversation" if request.session else "",
+            )
+        if any(map(has_image, request.messages)) and not self._unseeing.keep(conversation(request), True):
+            logger.warning(
+                "the model of cache %r cannot see images: notes stand in their places, and the model is told",
+                self._cache,
+            )
+
+
+def conversation(request: Request) -> object:
+    """The session, or how the conversation began: up to the first thing that is not the system's."""
+    n_leading = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
+    return request.session or stages(request.messages[: n_leading + 1])[-1]
+
+
+def has_image(message: Message) -> bool:
+    return any(
+        isinstance(part, Image)
+        or (isinstance(part, ToolResult) and any(isinstance(inner, Image) for inner in part.parts))
+        for part in message.parts
+    )

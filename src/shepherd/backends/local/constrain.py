@@ -1,0 +1,260 @@
+"""What a request wants of the form of its answer, as a grammar to be kept to; refused where that cannot be done.
+
+    Request ─ tools, tool_choice, schema, grammar ─ dialects.grammar ─▶ Lark ─ Constrainer.check ─▶ Job.grammar
+
+Arguments of calls are held to their schema even where calls are free to come or not. There nothing may fail for it: of
+a schema that llguidance does not know wholly, what it knows is kept to, and if it knows nothing, any JSON will do. Only
+what a client insists on, a form of the answer or a strict tool, is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
+from shepherd.dialects import Dialect
+from shepherd.dialects.grammar.call_grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
+from shepherd.dialects.parse.markup import Markup, no_blocks
+from shepherd.dialects.parse.tags import TagDialect
+from shepherd.engine.base import Vocabulary
+from shepherd.engine.grammar.mask import MAX_PROBES, Constrainer, Probes, at, blamed, check_schema, fault_of, replaced
+from shepherd.engine.grammar.gbnf import gbnf_to_lark
+from shepherd.engine.grammar.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
+
+logger = logging.getLogger(__name__)
+
+KEPT = 32
+"""Grammars that are kept as text, by what was asked: an agent asks the same in every turn."""
+CONVERTERS: Mapping[str, Callable[..., str]] = {"gbnf": gbnf_to_lark, "regex": regex_to_lark, "lark": lark_to_rules}
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What one answer is held to."""
+
+    lark: str | None = None
+    """`None`: nothing."""
+    written: str = ""
+    """What the prompt has begun of it."""
+
+
+def markup_of(dialect: Dialect) -> Markup:
+    """What a dialect writes; nothing for one that is no tag dialect."""
+    return dialect.markup if isinstance(dialect, TagDialect) else Markup()
+
+
+class Constraints:
+    """For one model. Safe from any thread."""
+
+    def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], dialect: Dialect) -> None:
+        """Nothing is built yet. `end_tokens` are all tokens that end an answer."""
+        known = literals(markup_of(dialect))
+        # What a family never writes stays a control token, which no answer can hold.
+        spelled = [special.text for special in vocabulary.specials if special.text and special.text in known]
+        self.constrainer = Constrainer(vocabulary, end_tokens, spelled)
+        """For the engine of the same model."""
+        self._dialect = dialect
+        self._thoughts = written_out(markup_of(dialect))
+        self._ends = [special.text for special in vocabulary.specials if special.id in end_tokens]
+        self._lock = threading.Lock()
+        self._known: OrderedDict[bytes, str | None] = OrderedDict()
+
+    def has_some(self, request: Request, *, calls: bool = True) -> bool:
+        """Whether the answer is to be held to anything. `calls`: to the schemas of its calls, if nobody asks for it."""
+        if request.schema is not None or request.grammar is not None:
+            return True
+        if request.tool_choice == "none" or not request.tools:
+            return False
+        insists = request.tool_choice != "auto" or request.parallel_calls is False
+        return insists or calls or any(tool.strict for tool in request.tools)
+
+    def find(self, request: Request, opened: str, *, thinks: bool = True) -> Constraint:
+        """What the answer to `request`, which has some, is held to; its prompt has written `opened` of it already.
+
+        `thinks`: thoughts may come before what has a form, if the prompt has not begun one anyway. Compiles grammars:
+        milliseconds, for what is new. Raises: `InvalidRequest` that names the field.
+        """
+        begun = [opened[at:] for thought in self._thoughts if (at := opened.find(thought.opener)) >= 0]
+        lark = self._lark(request, bool(begun) or thinks)
+        if lark is None or not opened:
+            return Constraint(lark)
+        has_said = self._says(opened)
+        # A header may stand before a thought that the prompt has opened: no part of the answer.
+        for written in (opened,) if has_said else (*begun, opened):
+            if self.constrainer.accepts(lark, written):
+                return Constraint(lark, written)
+        # The prompt has begun otherwise, with a prefill of the client's, say: what comes behind it is held to.
+        return Constraint(self._lark(request, thinks=False, has_begun=True) if has_said else lark)
+
+    def reader(self, request: Request) -> Dialect:
+        """The dialect to read the answer with: an answer with a form, and no tools to call, holds no calls.
+
+        What looks like markup stands inside of its strings then.
+        """
+        markup = markup_of(self._dialect)
+        has_form = request.schema is not None or request.grammar is not None
+        if not has_form or (request.tools and request.tool_choice != "none") or markup.headed or markup.spelled:
+            return self._dialect
+        assert isinstance(self._dialect, TagDialect)
+        skips = tuple(mark for mark in markup.skips if mark in "".join(markup.answer))
+        return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
+
+    def _says(self, opened: str) -> bool:
+        """Whether something of the visible answer stands in what the prompt has opened."""
+        events = self._dialect.parser().feed(opened)
+        return any(isinstance(event, TextDelta) and event.text.strip() for event in events)
+
+    def _lark(self, request: Request, thinks: bool, *, has_begun: bool = False) -> str | None:
+        """The grammar; if it `has_begun`, of what comes behind the beginning of an answer."""
+        key = key_of(request, thinks, has_begun)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        lark = self._made(request, thinks, has_begun)
+        with self._lock:
+            self._known[key] = lark
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return lark
+
+    def _made(self, request: Request, thinks: bool, has_begun: bool) -> str | None:
+        """A grammar that the constrainer takes. Raises: `InvalidRequest`."""
+        answer = self._answer(request)
+        for number, tool in enumerate(request.tools):
+            if tool.strict:
+                check_schema(tool.parameters, f"tools[{number}].function.parameters")
+        markup = markup_of(self._dialect) if request.completion is None else Markup()  # a bare prompt has none
+        if has_begun:
+            markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
+        is_forced = request.tool_choice not in ("auto", "none")
+        fault = ""
+        for fit in (lenient, loosely(Probes(MAX_LOOSENED * MAX_PROBES))):
+            try:
+                lark = grammar(
+                    markup,
+                    request.tools,
+                    choice=request.tool_choice,
+                    parallel=request.parallel_calls is not False,
+                    answer=answer,
+                    thinks=thinks,
+                    ends=self._ends,
+                    fit=fit,
+                )
+                if lark is None and is_forced:
+                    raise InvalidRequest(
+                        "this model's chat template shows no way to write calls, so none can be asked for",
+                        field="tool_choice",
+                    )
+                if lark is not None:
+                    self.constrainer.check(lark)
+            except MALFORMED as error:
+                fault = f"{type(error).__name__}: {error}"
+            except (InvalidRequest, EngineError) as error:
+                if isinstance(error, InvalidRequest) and error.field:
+                    raise
+                fault = error.message
+            else:
+                return lark
+        if answer is not None:
+            field, fault = field_of(request), fault.removeprefix("the grammar")
+            beside = ", beside the tools" if allowed(request.tools, request.tool_choice) else ""
+            raise InvalidRequest(f"{field} cannot be kept to{beside}{fault}; make it simpler", field=field)
+        if is_forced:
+            raise InvalidRequest(f"the tools cannot be offered in this way: {fault}", field="tools")
+        logger.warning("calls are not held to the schemas of their tools: %s", fault)
+        return None
+
+    def _answer(self, request: Request) -> str | None:
+        """The form of the answer as rules, tried out by itself so that what is wrong with it can be told."""
+        field = field_of(request)
+        if request.schema is not None:
+            schema = {key: value for key, value in request.schema.items() if key != "x-guidance"}  # not for clients
+            check_schema(schema, field)
+            return json_answer(schema)
+        if request.grammar is None:
+            return None
+        convert = CONVERTERS[request.grammar.kind]
+        self.constrainer.check(convert(request.grammar.text, field=field), field=field)
+        return convert(request.grammar.text, root="answer", field=field)
+
+
+def field_of(request: Request) -> str:
+    """The field that says what the answer must look like."""
+    return str(request.extra.get("constrained_by") or ("response_format" if request.grammar is None else "grammar"))
+
+
+MALFORMED = (RecursionError, TypeError, ValueError, KeyError, AttributeError, IndexError)
+"""What those who spell calls may stumble over in the schema of a tool."""
+MAX_LOOSENED = 20
+"""Parts of one schema that are given up, before the rest is, too."""
+
+
+def lenient(tool: ToolSpec, schema: Schema) -> Schema:
+    """The schema, without what llguidance does not know; all of it for a strict tool."""
+    return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
+
+
+def loosely(probes: Probes) -> Fit:
+    """`loose` for all the tools of one request."""
+    return lambda tool, schema: loose(tool, schema, probes)
+
+
+def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schema:
+    """The schema without what is wrong with it, too; any value of its kind if too much is, or `probes` are used up."""
+    if tool.strict:
+        return schema
+    probes = probes or Probes(MAX_LOOSENED * MAX_PROBES)
+    left: Any = lenient(tool, schema)
+    for _ in range(MAX_LOOSENED):
+        if not probes.take(left):
+            break
+        path = find_fault(left, probes)
+        if path is None:
+            return left  # type: ignore[no-any-return]  # nothing but parts of it have been replaced
+        if not path:
+            break
+        logger.warning("the schema of tool %r is not kept to at %s", tool.name, ".".join(map(str, path)))
+        left = without(left, path)
+    return {"type": "object"} if schema.get("type") == "object" else {}
+
+
+def find_fault(schema: Schema, probes: Probes | None = None) -> Path | None:
+    """Where something is wrong with a schema, as small a part of it as can be told; `None` if nothing is."""
+    try:
+        check_document(schema)
+        fault = fault_of(schema)
+        return blamed(schema, fault, probes) if fault else None
+    except Unfit as error:
+        return error.path
+
+
+def without(schema: Schema, path: Path) -> Any:
+    """A schema without one keyword, or with a part of it that allows anything."""
+    *parents, last = path
+    parent = at(schema, parents)
+    if isinstance(parent, Mapping) and (not parents or parents[-1] not in MEMBERS):
+        return replaced(schema, tuple(parents), {key: value for key, value in parent.items() if key != last})
+    return replaced(schema, path, True)
+
+
+MEMBERS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Keywords whose members are named by whoever writes the schema."""
+
+
+def key_of(request: Request, thinks: bool, has_begun: bool) -> bytes:
+    """A hash of everything that a grammar depends on."""
+    tools = [(tool.name, tool.strict, tool.parameters) for tool in request.tools]
+    asked = (
+        request.tool_choice, request.parallel_calls, tools, request.schema, thinks, has_begun,
+        request.completion is None,
+        request.grammar and (request.grammar.kind, request.grammar.text), request.extra.get("constrained_by"),
+    )  # fmt: skip
+    return hashlib.blake2b(json.dumps(asked, default=repr).encode("utf-8", "replace"), digest_size=16).digest()

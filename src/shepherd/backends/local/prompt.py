@@ -1,0 +1,208 @@
+"""Prompts to tokens: the template's own markup may become control tokens, nothing else ever does.
+
+A rendered prompt is cut at the protocol's tokens that stand in the *markup*; everything between two cuts is one chunk
+and is tokenised whole, as the model saw it in training. Text of users, tools and memory is only ever inside a chunk,
+and chunks are tokenised without control tokens: nobody can forge a turn from inside a message.
+
+    <|im_start|> [user\\n + what the user wrote] <|im_end|> [\\n] <|im_start|> [assistant\\n]
+    token        chunk                           token       chunk token       chunk
+
+Chunks are remembered. What the model generated is remembered under the text that it spells, so a history that comes
+back is turned into the very tokens that are in the KV cache, not into the tokeniser's own spelling of the same text
+(K7).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.local.history import Recent
+from shepherd.dialects import Piece
+from shepherd.dialects.render.replay import OWN, joined
+from shepherd.engine.base import Special, Vocabulary
+
+CHUNK_BYTES = 150
+"""What a remembered chunk takes besides its text and its tokens: its links, and what is noted with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt in tokens."""
+
+    tokens: array[int]
+    edges: Sequence[int]
+    """For each cut that was asked for, the index of the first token behind it. A cut within a token snaps to its end;
+    the BOS token is before every cut."""
+    tail: str
+    """The text behind the last control token: the chunk that generation continues."""
+
+
+class Encoder:
+    """Tokenises prompts of one model. Safe from several threads."""
+
+    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_bytes: int = 8_000_000) -> None:
+        """`markup` is the chat template's source and all that the model's dialect knows: a user-defined token that
+        stands in it belongs to the protocol.
+
+        `remember_bytes` bounds the memory for remembered chunks: ten conversations of 100,000 tokens. One that is
+        forgotten is tokenised again, which takes tenths of a second.
+        """
+        self._vocabulary = vocabulary
+        # Runs of blanks are user-defined tokens in some vocabularies, and stand in many a template: they forge nothing.
+        protocol = [
+            s for s in vocabulary.specials if s.text and (s.control or (len(s.text.strip()) > 1 and s.text in markup))
+        ]
+        self._by_text = {special.text: special for special in protocol}
+        self.protocol_ids = frozenset(special.id for special in protocol)
+        """Tokens that mean something to this model's protocol, whatever they spell."""
+        longest_first = sorted(self._by_text, key=len, reverse=True)
+        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
+        matching = [s.text for s in protocol if not s.control]
+        self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
+        self._chunks: Recent[array[int]] = Recent(remember_bytes)
+
+    def find_token(self, text: str) -> int | None:
+        """The protocol's token of this text; None when this vocabulary spells it in several."""
+        special = self._by_text.get(text)
+        return special.id if special else None
+
+    def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = ()) -> Encoded:
+        """The prompt's tokens, with the BOS token that this vocabulary wants, once.
+
+        `cuts` are characters of the prompt, ascending, at which the caller wants to cut the tokens.
+        """
+        tokens = array("i")
+        edges: list[int] = []
+        bos = self._vocabulary.bos
+        if bos is not None:
+            tokens.append(bos)
+        tail = ""
+        for part, start, stop in self._cut(pieces):
+            while len(edges) < len(cuts) and cuts[len(edges)] <= start:
+                edges.append(len(tokens))
+            if isinstance(part, str):
+                chunk = self._chunk(part)
+                end = bisect_left(cuts, stop, lo=len(edges))
+                if end > len(edges):
+                    inner = [cut - start for cut in cuts[len(edges) : end]]
+                    edges += [len(tokens) + edge for edge in self._edges(part, chunk, inner)]
+                tokens.extend(chunk)
+                tail = part
+            else:
+                if not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
+                    tokens.append(part.id)
+                tail = ""
+        edges += [len(tokens)] * (len(cuts) - len(edges))
+        return Encoded(tokens, edges, tail)
+
+    def remember(self, tail: str, generated: Iterable[int]) -> None:
+        """Record what was generated behind a prompt that ended in `tail`."""
+        text, tokens = tail, array("i", self._chunk(tail))
+        raw = b""
+        for token in generated:
+            if token in self.protocol_ids:
+                self._keep(text, raw, tokens)
+                text, raw, tokens = "", b"", array("i")
+            else:
+                raw += self._vocabulary.piece(token)
+                tokens.append(token)
+        self._keep(text, raw, tokens)
+
+    def spell(self, generated: Iterable[int]) -> tuple[Piece, ...] | None:
+        """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`.
+
+        None when it ends inside of a character.
+        """
+        pieces: list[Piece] = []
+        raw = b""
+        try:
+            for token in generated:
+                piece = self._vocabulary.piece(token)
+                if token in self.protocol_ids:
+                    pieces += (Piece(raw.decode("utf-8"), OWN), Piece(piece.decode("utf-8"), None))
+                    raw = b""
+                else:
+                    raw += piece
+            return joined((), *pieces, Piece(raw.decode("utf-8"), OWN))
+        except UnicodeDecodeError:
+            return None
+
+    def _keep(self, text: str, raw: bytes, tokens: array[int]) -> None:
+        try:
+            whole = text + raw.decode("utf-8")
+        except UnicodeDecodeError:  # a cut-off character: no history will ever spell it
+            return
+        if raw and not self._forgeable.search(whole):
+            self._chunks.keep(whole, tokens, _weight(whole, tokens))
+
+    def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
+        """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
+
+        Counted from the end: a tokeniser may put a blank before the first word, and most cuts are near the end.
+        """
+        piece = self._vocabulary.piece
+        edges: list[int] = []
+        n_bytes = 0
+        """From the edge at `at` to the end."""
+        at, stop, behind = len(tokens), len(text), 0
+        for cut in reversed(cuts):
+            behind += len(text[cut:stop].encode("utf-8", "replace"))
+            stop = min(cut, stop)
+            while at and n_bytes + (size := len(piece(tokens[at - 1]))) <= behind:
+                n_bytes += size
+                at -= 1
+            edges.append(at)
+        return edges[::-1]
+
+    def _cut(self, pieces: Sequence[Piece]) -> Iterator[tuple[str | Special, int, int]]:
+        """The chunks and the protocol's tokens, each with the characters `[start, stop)` that it stands for."""
+        chunk: list[str] = []
+        start = end = 0
+        for piece in pieces:
+            offset, end = end, end + len(piece.text)
+            if piece.origin is not None:
+                chunk.append(piece.text)
+                continue
+            position = 0
+            for match in self._markers.finditer(piece.text):
+                special = self._by_text[match.group()]
+                chunk.append(piece.text[position : match.start()])
+                position = match.end()
+                text = "".join(chunk)
+                if special.strip_left:
+                    text = text.rstrip()
+                if text:
+                    yield text, start, offset + match.start()
+                if special.strip_right:
+                    position += len(piece.text[position:]) - len(piece.text[position:].lstrip())
+                start = offset + position
+                yield special, offset + match.start(), start
+                chunk = []
+            chunk.append(piece.text[position:])
+        if text := "".join(chunk):
+            yield text, start, end
+
+    def _chunk(self, text: str) -> array[int]:
+        known = self._chunks.find(text)
+        if known is None:
+            known = array("i")
+            start = 0
+            while match := self._forgeable.search(text, start):
+                # Split inside the marker's text: neither half can match it. Another may begin in the second half.
+                middle = match.start() + 1
+                known.extend(self._vocabulary.tokenize(text[start:middle]))
+                start = middle
+            known.extend(self._vocabulary.tokenize(text[start:]))
+            self._chunks.keep(text, known, _weight(text, known))
+        return known
+
+
+def _weight(text: str, tokens: array[int]) -> int:
+    """Bytes of memory that a remembered chunk takes, about."""
+    return CHUNK_BYTES + sys.getsizeof(text) + sys.getsizeof(tokens)

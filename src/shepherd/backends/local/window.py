@@ -1,0 +1,129 @@
+"""What of a conversation is in the model's context, and where: for a person who wants to see it. Pure.
+
+system │ tools │ turn 1  │ turn 2  │ turn 3
+kept   │ kept  │ evicted │ cached  │ kept, new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Literal, Protocol, runtime_checkable
+
+from shepherd.backends.local.turns import is_input, leading_systems, parts_pairs, turn_starts
+from shepherd.core import Evicted, Message, Request, Role, Text
+from shepherd.engine.base import Held, Span
+from shepherd.engine.decision_log import TRAILER
+
+RowState = Literal["cached", "new", "evicted", "partly"]
+"""`new`: the next request has to compute it; `partly`: some of it is cached, and some has left or is new."""
+EXCERPT_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One part of a conversation."""
+
+    kind: Literal["system", "tools", "turn"]
+    index: int
+    """Of a turn, from 1; of others 0."""
+    roles: tuple[Role, ...]
+    """Of its messages, in order."""
+    excerpt: str
+    """The beginning of what the user said in it; one line."""
+    n_tokens: int
+    n_held: int
+    """Of those, the ones that are cached. The markup behind an answer is computed with the next message only."""
+    state: RowState
+    kept: bool
+    """It never leaves: the system prompt, the tools, the turn that is going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A conversation, as the model's context has it."""
+
+    n_ctx: int
+    """Tokens that fit."""
+    n_held: int
+    """Tokens of this conversation that are cached now."""
+    rows: tuple[Row, ...] = ()
+    """From the oldest to the newest."""
+    tier: Literal["cells", "memory", "disk", ""] = ""
+    """Where they are: in the model's cells, or saved in memory or on disk, from where they come back without being
+    computed; empty when there are none."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Of the whole conversation, what has left included."""
+        return sum(row.n_tokens for row in self.rows)
+
+    @property
+    def n_evicted(self) -> int:
+        """Turns of which nothing is left."""
+        return sum(row.state == "evicted" for row in self.rows)
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A back end that knows what it holds of a conversation: a cache of our own."""
+
+    async def window(self, request: Request) -> Window:
+        """What of the request's messages is in the cache now."""
+        ...
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        """Let the oldest turns leave now, as far as they may; what has left, which may be nothing."""
+        ...
+
+    async def recognise(self, request: Request, began: datetime | None = None) -> None:
+        """Take the messages for a conversation that was had here, so that what is saved of it is found."""
+        ...
+
+
+def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0) -> tuple[Row, ...]:
+    """The parts of a conversation, of whose prompt `spans` are the messages.
+
+    `n_tools`: tokens among those of the system prompt that describe tools, or of the first turn in templates that
+    write them there.
+    """
+    n_leading = leading_systems(messages)
+    starts = [*turn_starts(messages, n_leading, [*parts_pairs(messages), False]), len(messages)]
+    made: list[Row] = []
+    begin = 0
+    for index, (first, end) in enumerate([(0, n_leading), *pairwise(starts)]):
+        own = [span for span in spans if first <= span.message < end]
+        # What stands between two messages is the markup of the one behind it.
+        stop = max(begin, max((span.stop for span in own), default=0 if index else n_tools))
+        cut = stop if index else max(begin, stop - n_tools)
+        said = messages[first:end]
+        if said:
+            kept = end == len(messages) or all(span.keep for span in own)
+            roles = tuple(message.role for message in said)
+            kind: Literal["system", "turn"] = "turn" if index else "system"
+            made.append(Row(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
+        if cut < stop:
+            made.append(Row("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
+        begin = stop
+    return tuple(made)
+
+
+def _found(held: Held, start: int, stop: int) -> tuple[int, RowState]:
+    n = held.count(start, stop)
+    if n == stop - start - max(0, stop - held.length) and stop - held.length <= (TRAILER if n else 0):
+        return n, "cached"
+    if n:
+        return n, "partly"
+    return 0, "evicted" if held.length >= stop else "new"
+
+
+def excerpt(messages: Sequence[Message]) -> str:
+    """The beginning of what is said first by whoever asks, or at all; one line."""
+    asked = next((message for message in messages if is_input(message)), messages[0] if messages else None)
+    words = (
+        "" if asked is None else "".join(part.text for part in asked.parts if isinstance(part, Text) and not part.aside)
+    )
+    line = " ".join(words[: 4 * EXCERPT_CHARS].split())
+    return line if len(line) <= EXCERPT_CHARS else f"{line[: EXCERPT_CHARS - 1]}…"

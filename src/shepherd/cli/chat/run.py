@@ -1,0 +1,154 @@
+"""`shepherd` and `shepherd chat`: load the model, then answer one prompt or hold a conversation.
+
+With `-p`, with `--json`, and for `shepherd chat` with a pipe, that is one answer. `shepherd` alone with a pipe plays
+one turn per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import aclosing
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from shepherd.cli import logs, render, signals
+from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.core import ShepherdError, Text
+
+if TYPE_CHECKING:
+    from shepherd.app.app import App
+    from shepherd.config import Config
+    from shepherd.tools.base import Person
+
+
+def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume: str | None = None) -> int:
+    """Chat as the command line says; the exit status. `resume`: the saved conversation to go on with, `sessions.NEWEST`
+    for the newest; None = a new one.
+
+    Raises: `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered.
+    """
+    piped = not sys.stdin.isatty()
+    one_shot = prompt is not None or as_json or (piped and not bare)
+    typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
+    try:
+        if one_shot:
+            return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
+        return signals.run(_converse(config, resume))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
+    """`-p`, and what the pipe holds; either may be missing."""
+    typed = "" if prompt is None else _readable(prompt)
+    text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
+    if not typed.strip() and not text.strip():
+        raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
+    return typed, text
+
+
+def _readable(argument: str) -> str:
+    """An argument of the command line without the marks that Python puts for bytes that are no UTF-8."""
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
+    from shepherd.app.app import App
+    from shepherd.cli.chat import attach, saved_commands
+    from shepherd.memory.users import LOCAL
+
+    on_terminal = render.is_terminal(sys.stdout) and not as_json
+    view: render.View = (
+        render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView(as_json=as_json)
+    )
+    app = App(config)
+    try:
+        saves = None if resume is None else app.saves()
+        found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
+        with handling(signal.SIGINT, _leave_at_once):
+            await load(app, view, patient=True)
+        # A script's prompt gets the same answer whatever was said before, unless it asks for more.
+        is_new = found is None
+        recall = config.memory.recall is True if is_new else None
+        session = app.session(user=LOCAL, recall=recall, tools=not is_new)
+        if found is not None:
+            session.restore(found[1])
+        *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
+        assert isinstance(words, Text)
+        # The prompt, an empty line, then what the pipe holds: no `@` in that was typed by anybody.
+        whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
+        answer = view.answer()
+        try:
+            async with aclosing(session.chat((*files, whole))) as events:
+                async for event in events:
+                    answer.feed(event)
+        finally:
+            answer.close()
+            if found is not None and saves is not None:
+                await asyncio.to_thread(saves.save, session.to_saved(), found[0])
+    except ShepherdError as error:
+        if as_json:
+            render.write_error_event(error)
+        raise
+    finally:
+        await app.aclose()
+    return 0
+
+
+async def _converse(config: Config, resume: str | None) -> int:
+    import shepherd
+    from shepherd.app.app import App
+    from shepherd.cli.terminal import reader
+    from shepherd.cli.chat import repl, saved_commands
+    from shepherd.memory.users import LOCAL
+
+    on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
+    view: render.View = render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView()
+    app, person = App(config), view.person()
+    try:
+        saves = app.saves()
+        # Before the model is loaded: a wrong name must not cost a minute.
+        is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
+        found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
+        with handling(signal.SIGINT, _leave_at_once):
+            # Servers of tools are told at their start whether there is somebody whom they may ask.
+            await load(app, view, person=person, patient=person is None)
+        facts = app.facts()
+        session = app.session(user=LOCAL, person=person)
+        for line in render.banner(facts, shepherd.__version__, len(session.tools)):
+            view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
+        lines: reader.Reader = reader.TerminalReader() if on_terminal else reader.PipeReader()
+        conversation = repl.Repl(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        if found is not None:
+            saved_commands.take_up(conversation, *found)
+        elif is_first:
+            view.say("No conversation is saved yet; this is the first one.", style="dim")
+        return await conversation.run()
+    finally:
+        await app.aclose()
+
+
+async def load(app: App, view: render.View, *, person: Person | None = None, patient: bool = False) -> None:
+    """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
+
+    Raises: as `App.load`.
+    """
+    handler = logs.current()
+    handler.screen = view.screen
+    try:
+        await app.load(view.load, person=person, patient=patient)
+    finally:
+        view.loaded()
+        handler.screen = None
+
+
+def _leave_at_once(_number: int, _frame: FrameType | None) -> None:
+    # The native library cannot be stopped while it reads weights, and an orderly exit would wait for its thread.
+    sys.stderr.write("\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,145 @@
+"""A conversation as a file: Markdown and HTML to read, JSON and JSON lines for programs.
+
+    FORMS: suffix ─▶ (messages, system, model) ─▶ text
+
+Not here: the file that a conversation is gone on with (`agent/storage.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
+
+Form = Callable[[Sequence[Message], str | None, str], str]
+
+
+def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
+    """Write a new file and return its path; `form`, else the end of `name`, chooses what it looks like.
+
+    Raises: `InvalidRequest` for a form that is none, and when it cannot be written; nothing is ever overwritten.
+    """
+    path = Path(name).expanduser()
+    suffix = form or path.suffix.lower().removeprefix(".") or "md"
+    if suffix not in FORMS:
+        raise InvalidRequest(f"{suffix!r} is no form of a transcript; there are {', '.join(FORMS)}", field="form")
+    text = FORMS[suffix](messages, system, model)
+    try:
+        # Conversations are private: only their owner may read them.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidRequest(f"{name} cannot be written: {reason or error}", field="file") from error
+    return path
+
+
+def to_json(messages: Sequence[Message], system: str | None, model: str) -> str:
+    """`{"model", "system", "messages": [{"role", "parts": [{"type", ...}]}]}`."""
+    told = [_told(message) for message in messages]
+    return json.dumps({"model": model, "system": system, "messages": told}, ensure_ascii=False, indent=2) + "\n"
+
+
+def to_json_lines(messages: Sequence[Message], system: str | None, model: str) -> str:
+    """One message per line, the system prompt first; the parts as in `to_json`."""
+    all_of_them = [*([Message.system(system)] if system else []), *messages]
+    return "".join(json.dumps(_told(message), ensure_ascii=False) + "\n" for message in all_of_them)
+
+
+def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> str:
+    """One heading per message; reasoning as a quotation."""
+    pieces = [f"# Conversation with {model}"]
+    for heading, blocks in _sections(messages, system):
+        pieces += [f"## {heading}", *blocks]
+    return "\n\n".join(piece.strip("\n") for piece in pieces) + "\n"
+
+
+def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
+    """One page that needs nothing else, runs nothing and fetches nothing."""
+    from markdown_it import MarkdownIt
+
+    # What a model wrote may name pictures elsewhere: who opens the page would tell them so.
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["strikethrough", "table"])
+    markdown.disable("image")
+    title = html.escape(f"Conversation with {model}")
+    sections = "".join(
+        f"<section class={heading.lower()}>\n<h2>{heading}</h2>\n{''.join(map(markdown.render, blocks))}</section>\n"
+        for heading, blocks in _sections(messages, system)
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f"<style>\n{_STYLE}</style>\n<h1>{title}</h1>\n{sections}</html>\n"
+    )
+
+
+FORMS: Mapping[str, Form] = {"md": to_markdown, "json": to_json, "jsonl": to_json_lines, "html": to_html}
+
+_STYLE = """\
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46em; margin: 2em auto; padding: 0 1em }
+h2 { font-size: 1em; margin: 2em 0 .5em; opacity: .6 }
+.user { border-left: 3px solid #4a8; padding-left: 1em }
+blockquote { opacity: .7; font-style: italic; margin: 0; padding-left: 1em; border-left: 3px solid #8888 }
+pre { overflow-x: auto; padding: .7em; background: #8882 }
+table { border-collapse: collapse } td, th { border: 1px solid #8888; padding: .2em .6em }
+"""
+
+
+def _sections(messages: Sequence[Message], system: str | None) -> Iterator[tuple[str, list[str]]]:
+    """Heading and blocks of Markdown, the system prompt first."""
+    if system:
+        yield "System", [system]
+    for message in messages:
+        yield message.role.capitalize(), [block for part in message.parts for block in _blocks(part)]
+
+
+def _blocks(part: Part) -> Iterator[str]:
+    match part:
+        case Text(text=text):
+            yield text
+        case Reasoning(text=text):
+            yield "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+        case ToolCall(name=name, arguments=arguments):
+            yield _fenced(f'{json.dumps({"call": name})[:-1]}, "arguments": {arguments}}}', "json")
+        case ToolResult(parts=parts):
+            for piece in parts:
+                yield _fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
+        case Image():
+            yield _picture(part)
+        case BadCall(raw=raw):
+            yield _fenced(raw)
+
+
+def _picture(image: Image) -> str:
+    return f"![image]({image.url})" if image.url else f"[{image.media_type or 'image'}, {len(image.data or b'')} bytes]"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _told(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    """A part with its type; bytes as base64."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode("ascii")
+        if isinstance(value, Mapping):
+            return {name: plain(each) for name, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+    return {"type": type(part).__name__, **plain(asdict(part))}

@@ -1,0 +1,138 @@
+"""`shepherd mcp`: the servers of the Model Context Protocol that are configured: list them, try them, add, remove.
+
+Not here: how their entries are written into files (`mcp_file.py`), and what servers are (`shepherd.tools.mcp`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from shepherd.cli import render, configure
+from shepherd.cli.terminal.answer import clean
+from shepherd.core import InvalidRequest
+from shepherd.tools.base import ToolError
+from shepherd.tools.mcp.values import ServerOptions, Status
+
+if TYPE_CHECKING:
+    from shepherd.config import Config, McpServerConfig
+
+COLOURS = {"ready": "green", "failed": "red", "off": None}
+LOG_LINES = 5
+"""Of what a server wrote, shown when it has failed."""
+DESCRIPTION_CHARS = 80
+
+
+def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what is configured; nothing is started."""
+    config = configure.load_config(options)
+    if as_json:
+        render.show_json([entry(each) for each in config.mcp_servers])
+    elif config.mcp_servers:
+        rows = [(each.name, where(each), "" if each.enabled else "off") for each in config.mcp_servers]
+        render.show_table(("NAME", "SERVER", ""), rows)
+    else:
+        render.show("No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one.")
+
+
+def where(server: McpServerConfig) -> str:
+    return server.url or " ".join((server.command or "", *server.args))
+
+
+def entry(server: McpServerConfig) -> dict[str, Any]:
+    """For programs; of variables and headers only the names, since their values are secrets more often than not."""
+    shown = asdict(server)
+    return {**shown, "args": list(server.args), "env": sorted(server.env), "headers": sorted(server.headers)}
+
+
+# -- try --------------------------------------------------------------------------------------------------------------
+
+
+def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> int:
+    """Start servers, print what they offer, stop them again. The exit status: 1 when one of them fails."""
+    config = configure.load_config(options)
+    chosen = [chosen_server(config, name) for name in names] or [each for each in config.mcp_servers if each.enabled]
+    if not chosen:
+        raise InvalidRequest("no MCP server is switched on; 'shepherd mcp list' shows what is configured")
+    tried = asyncio.run(_try([ServerOptions.of(each) for each in chosen]))
+    if as_json:
+        render.show_json([report for _, report in tried])
+    else:
+        for status, report in tried:
+            _show(status, report)
+    return int(any(status.state != "ready" for status, _ in tried))
+
+
+def chosen_server(config: Config, name: str) -> McpServerConfig:
+    """The server of this name, also one that is switched off. Raises: `InvalidRequest` naming those that there are."""
+    from dataclasses import replace
+
+    found = next((each for each in config.mcp_servers if each.name == name), None)
+    if found is None:
+        known = ", ".join(each.name for each in config.mcp_servers) or "none is configured"
+        raise InvalidRequest(f"there is no MCP server {name!r}; there are: {known}", field="name")
+    return replace(found, enabled=True)
+
+
+async def _try(options: Sequence[ServerOptions]) -> list[tuple[Status, dict[str, Any]]]:
+    from shepherd.tools.mcp.servers import Servers
+
+    began = time.monotonic()
+    async with Servers(options, env=os.environ, warn=lambda text: None) as servers:
+        await servers.ready(None)
+        seconds = time.monotonic() - began
+        tools = {tool.name: tool for tool in servers.tools()}
+        tried = []
+        for status in servers.statuses():
+            report = {
+                "name": status.name,
+                "state": status.state,
+                "detail": status.detail,
+                "protocol": status.protocol,
+                "seconds": round(seconds, 2),
+                "tools": [
+                    {"name": name, "effect": tools[name].effect_of({}), "description": tools[name].description}
+                    for name in status.tools
+                ],
+                "skipped": list(status.skipped),
+                "resources": [],
+                "prompts": [],
+                "log": list(status.log),
+            }
+            if status.state == "ready":
+                connection = servers.connections[status.name]
+                try:
+                    report["resources"] = [each.uri for each in await connection.resources()]
+                    report["prompts"] = [each.name for each in await connection.prompts()]
+                except ToolError as error:
+                    report["problem"] = error.message
+            tried.append((status, report))
+    return tried
+
+
+def _show(status: Status, report: Mapping[str, Any]) -> None:
+    detail = ", ".join(filter(None, (status.detail, status.protocol and f"MCP {status.protocol}")))
+    render.show(f"{clean(status.name)}: {status.state}, {clean(detail)}", colour=COLOURS.get(status.state), bold=True)
+    if status.state != "ready":
+        for line in status.log[-LOG_LINES:]:
+            render.show(f"  | {clean(line)}")
+        return
+    rows = [
+        (each["name"], each["effect"], clean(each["description"]).partition("\n")[0][:DESCRIPTION_CHARS])
+        for each in report["tools"]
+    ]
+    if rows:
+        render.show_table(("TOOL", "MAY", ""), rows)
+    told = (
+        f"{len(report[what])} {what}: {', '.join(map(clean, report[what]))}" if report[what] else f"no {what}"
+        for what in ("resources", "prompts")
+    )
+    render.show("; ".join(told))
+    if report["skipped"]:
+        render.show(f"Not offered, since they are deprecated: {', '.join(map(clean, report['skipped']))}")
+    if "problem" in report:
+        render.show_warning(report["problem"])

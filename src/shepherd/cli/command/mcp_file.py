@@ -1,0 +1,189 @@
+"""`shepherd mcp add` and `remove`: entries of `mcp_servers` in a configuration file, whose other lines stay.
+
+A TOML file is changed as text: an entry is appended, or its lines are cut out. What comes out is read again and
+compared before it is written, so that a file of an unusual form is refused and never spoilt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from shepherd.cli import render, configure
+from shepherd.core import ConfigError, InvalidRequest
+
+KEY = "mcp_servers"
+HEADER = re.compile(r"^[ \t]*\[\[[ \t]*(?:mcp_servers|\"mcp_servers\"|'mcp_servers')[ \t]*\]\][ \t]*(?:#.*)?$")
+OTHER_HEADER = re.compile(r"^[ \t]*\[")
+SECRET = re.compile(r"key|token|secret|password|auth", re.IGNORECASE)
+
+
+def add(
+    options: Mapping[str, Any],
+    *,
+    name: str,
+    command: Sequence[str],
+    url: str | None,
+    env: Sequence[str],
+    headers: Sequence[str],
+    cwd: str | None,
+    timeout: float | None,
+    project: bool,
+) -> None:
+    """Write an entry. Raises: `InvalidRequest`, `ConfigError`."""
+    if not name.strip():
+        raise InvalidRequest("the server needs a name", field="name")
+    if bool(command) == (url is not None):
+        raise InvalidRequest("give either a command, after two dashes, or --url", field="command")
+    if url is not None and (env or cwd):
+        raise InvalidRequest("--env and --cwd belong to a command; a server with --url has --header", field="url")
+    if url is None and headers:
+        raise InvalidRequest("--header belongs to --url; a command has --env", field="header")
+    said: dict[str, Any] = {"name": name}
+    said |= {"url": url} if url is not None else {"command": command[0], "args": list(command[1:])}
+    said |= {
+        "env": dict(pair(each, "=", "--env NAME=VALUE") for each in env),
+        "headers": dict(pair(each, ":", "--header 'Name: value'") for each in headers),
+        "cwd": cwd,
+        "timeout": timeout,
+    }
+    said = {key: value for key, value in said.items() if value not in (None, [], {})}
+    file = target(options, project=project)
+    before = read(file)
+    if any(each.get("name") == name for each in before.get(KEY, ())):
+        raise InvalidRequest(f"{file} has an MCP server {name!r} already; remove it first", field="name")
+    after = {**before, KEY: [*before.get(KEY, ()), said]}
+    if file.suffix == ".json":
+        text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
+    else:
+        old = text_of(file)
+        text = old + ("" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n") + block(said)
+    write(file, text, after, f"add this to it by hand:\n{block(said)}")
+    render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tries it.")
+    for word, value in (*said.get("env", {}).items(), *said.get("headers", {}).items()):
+        if SECRET.search(word) and "${" not in value:
+            variable = re.sub(r"\W", "_", word).upper()
+            render.show_warning(
+                f"the value of {word} is in the file now; '${{{variable}}}' takes it from the environment"
+            )
+
+
+def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
+    """Take an entry out. Raises: `InvalidRequest`, `ConfigError`."""
+    file = target(options, project=project)
+    before = read(file)
+    entries = list(before.get(KEY, ()))
+    index = next((index for index, each in enumerate(entries) if each.get("name") == name), None)
+    if index is None:
+        known = ", ".join(str(each.get("name")) for each in entries) or "none"
+        other = "" if project else "; --project looks into the project's file"
+        raise InvalidRequest(f"{file} has no MCP server {name!r}; it has: {known}{other}", field="name")
+    rest = entries[:index] + entries[index + 1 :]
+    after = {key: value for key, value in before.items() if key != KEY} | ({KEY: rest} if rest else {})
+    if file.suffix == ".json":
+        text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
+    else:
+        text = without_entry(text_of(file), index)
+    write(file, text, after, f"take the entry with name = {json.dumps(name)} out by hand")
+    render.show(f"Removed {name} from {file}.")
+
+
+def pair(text: str, mark: str, form: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name.strip():
+        raise InvalidRequest(f"{text!r} is not of the form {form}", field=form.split(maxsplit=1)[0].lstrip("-"))
+    return name.strip(), value.strip() if mark == ":" else value
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def target(options: Mapping[str, Any], *, project: bool) -> Path:
+    """The file to change: the one that would be read, else the one to be made."""
+    from shepherd.config import search_paths
+
+    if options.get("config"):
+        return Path(options["config"]).expanduser()
+    folder = Path.cwd() if project else configure.user_dir()
+    paths = [path for path in search_paths(Path.cwd(), configure.user_dir()) if path.parent == folder]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def read(file: Path) -> dict[str, Any]:
+    """What a file says; nothing, if there is none. Raises: `ConfigError`."""
+    from shepherd.config.layers import read_file
+
+    if not file.exists():
+        return {}
+    said = read_file(file)
+    entries = said.get(KEY, []) if isinstance(said, Mapping) else None
+    if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
+        raise ConfigError("expected a list of tables", key=KEY, file=str(file))
+    return dict(said)
+
+
+def text_of(file: Path) -> str:
+    return file.read_bytes().decode("utf-8-sig") if file.exists() else ""
+
+
+def block(said: Mapping[str, Any]) -> str:
+    """An entry as TOML."""
+    return "\n".join((f"[[{KEY}]]", *(f"{key} = {toml(value)}" for key, value in said.items()), ""))
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        named = ((key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key), each) for key, each in value.items())
+        return f"{{ {', '.join(f'{key} = {toml(each)}' for key, each in named)} }}"
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def without_entry(text: str, index: int) -> str:
+    """The text without the lines of its entry number `index`: from its header to the next one.
+
+    Comments right above the next header belong to that, and stay.
+    """
+    lines = text.splitlines(keepends=True)
+    headers = [number for number, line in enumerate(lines) if HEADER.match(line.rstrip("\r\n"))]
+    if index >= len(headers):
+        return text
+    first = headers[index]
+    last = next((n for n in range(first + 1, len(lines)) if OTHER_HEADER.match(lines[n])), len(lines))
+    while last < len(lines) and lines[last].lstrip().startswith(f"[{KEY}."):  # a table of the same entry
+        last = next((n for n in range(last + 1, len(lines)) if OTHER_HEADER.match(lines[n])), len(lines))
+    while last > first + 1 and last < len(lines) and lines[last - 1].lstrip().startswith("#"):
+        last -= 1
+    return "".join((*lines[:first], *lines[last:]))
+
+
+def write(file: Path, text: str, expected: Mapping[str, Any], otherwise: str) -> None:
+    """Write the file at once or not at all, if it says what it is to say. A new one is for the user alone."""
+    try:
+        said = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except ValueError:
+        said = None
+    if said != expected:
+        raise ConfigError(f"its form is not one that can be changed here; {otherwise}", key=KEY, file=str(file))
+    real = file.resolve()  # a link to a file elsewhere stays a link
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
+        handle, made = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
+                out.write(text)
+            Path(made).chmod(mode)
+            Path(made).replace(real)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(made).unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

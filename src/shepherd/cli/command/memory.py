@@ -1,0 +1,373 @@
+"""`shepherd memory`: what was said, and what is known of the user. Searched, shown, set and cleared.
+
+Every command opens the memory, does one thing and prints it: for people on a terminal, plainly in a pipe, as one JSON
+document with `--json`. Not here: which commands there are (`memory_options.py`), those that care for the file
+(`memory_file.py`), and what is found (`shepherd.memory`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from shepherd.cli import render, configure
+from shepherd.cli.terminal.answer import clean
+from shepherd.core import InvalidRequest
+from shepherd.memory import MemoryStore
+from shepherd.memory.transfer import as_json as told
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.users import LOCAL, Shelf, shelf_of
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+    from shepherd.memory.records import Embedder
+
+SHOWN_CHARS = 600
+"""Of a message among results; `show` has all of it."""
+NAME_CHARS = 8
+"""Of a conversation's name: enough to find it again."""
+STYLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "system": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What every command is told."""
+
+    options: Mapping[str, Any]
+    """The shared ones of the command line."""
+    config: Config
+    user: str | None
+    """None = the owner."""
+    as_json: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> Ask:
+        """Raises: `ConfigError`."""
+        # A model on the command line is one for `embed`, not for a conversation.
+        config = configure.load_config({name: value for name, value in options.items() if name != "model"})
+        return cls(options, config, user, as_json)
+
+    @contextmanager
+    def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
+        """The memory that is meant. Raises: `ConfigError`, `MemoryFailure`."""
+        with self.shelf(embedder) as shelf:
+            yield self.memory(shelf)
+
+    def shelf(self, embedder: Embedder | None = None) -> Shelf:
+        """The memories of all."""
+        return shelf_of(self.config.memory, os.environ, embedder)
+
+    def memory(self, shelf: Shelf) -> MemoryStore:
+        store = shelf.of(LOCAL if self.user is None else self.user)
+        if store is None:
+            raise InvalidRequest("--user: the name is blank; leave --user out for your own memory", field="user")
+        return store
+
+    def tell(self, document: Any, people: Callable[[], None]) -> None:
+        """The result: JSON for programs, else what `people` prints."""
+        if self.as_json:
+            render.show_json(document)
+        else:
+            people()
+
+
+@contextmanager
+def embedding(model: str | None) -> Iterator[Embedder | None]:
+    """The embedding model of this name or file, loaded; None for none."""
+    if model is None:
+        yield None
+        return
+    import platformdirs
+
+    from shepherd.models import catalog
+    from shepherd.engine.llamacpp import selftest, trial
+    from shepherd.engine.llamacpp.embedding import EmbeddingModel
+
+    path = catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    trial.prove(path, Path(platformdirs.user_cache_dir("shepherd")), build=selftest.build_id(), makes_vectors=True)
+    with EmbeddingModel.load(path) as embedder:
+        yield embedder
+
+
+# -- search and show --------------------------------------------------------------------------------------------------
+
+
+def search(
+    ask: Ask,
+    *,
+    words: Sequence[str],
+    limit: int,
+    conversation: str | None,
+    roles: Sequence[Any],
+    after: str | None,
+    before: str | None,
+    phrase: str | None,
+    prefix: str | None,
+) -> None:
+    """Find what was said, best first; nothing found is said, and is no error."""
+    from shepherd.memory.search.query import Filters
+
+    query = " ".join(words)
+    with embedding(ask.config.memory.embedding_model) as embedder, ask.store(embedder) as store:
+        filters = Filters(
+            conversation=conversation_called(store, conversation).uuid if conversation else None,
+            roles=tuple(roles),
+            after_ms=moment("--after", after),
+            before_ms=moment("--before", before),
+            phrase=phrase,
+            prefix=prefix,
+        )
+        hits = store.search(query, limit, filters=filters)
+        mark = _marker(store, f"{query} {phrase or ''} {prefix or ''}")
+        ask.tell({"query": query, "results": [told.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark))
+
+
+def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> None:
+    if not hits:
+        render.show(
+            f"No archived conversations found matching: {clean(query)}" if query else "Nothing is archived yet."
+        )
+        return
+    console = render.result_console()
+    console.print(f"Found {len(hits)} archived conversation(s):", style="bold")
+    for number, hit in enumerate(hits, 1):
+        where = [day(hit.timestamp), hit.title, hit.conversation[:NAME_CHARS], f"message {hit.message_id}"]
+        head = Text(f"\nResult {number} [Relevance: {hit.score:.2f}]", style="bold")
+        head.append(f" {' · '.join(one_line(part) for part in where if part)}", style="not bold dim")
+        console.print(head, soft_wrap=True)
+        for name, role, text in (
+            ("User", "user", hit.user_message),
+            ("Assistant", "assistant", hit.assistant_response),
+        ):
+            if text:
+                console.print(Text.assemble((f"{name}: ", STYLES[role]), mark(_shortened(text))), soft_wrap=True)
+        if hit.role not in {"user", "assistant"}:
+            about = f"{hit.role.capitalize()}{' (untrusted)' if hit.untrusted else ''}: "
+            console.print(Text.assemble((about, STYLES[hit.role]), mark(hit.snippet)), soft_wrap=True)
+
+
+def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
+    """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
+    if not render.colours_wanted():
+        return lambda text: Text(clean(text))
+    from shepherd.memory.search.excerpt import places
+    from shepherd.memory.search.query import terms_of
+    from shepherd.memory.search.tokenizer import places as locating
+
+    terms = terms_of(query)
+
+    def mark(text: str) -> Text:
+        shown = clean(text)
+        marked = Text(shown)
+        for place in store.read(lambda connection: places(shown, terms, locating(connection))):
+            marked.stylize("bold reverse", place.start, place.stop)
+        return marked
+
+    return mark
+
+
+def show(ask: Ask, *, name: str | None, limit: int) -> None:
+    """The newest conversations; or all of one; or one message with the turn that it is in."""
+    with ask.store() as store:
+        if name is None:
+            _show_conversations(ask, store, limit)
+            return
+        found = _message(store, name)
+        if found is not None:
+            its = store.conversation_with(found.conversation)
+            messages = [each for each in store.messages(its.uuid, shared=True) if each.turn == found.turn]
+        else:
+            its = conversation_called(store, name)
+            messages = store.messages(its.uuid, shared=True)
+        document = {"conversation": told.conversation(its), "messages": [told.message(each) for each in messages]}
+        ask.tell(document, lambda: _show_messages(its, messages))
+
+
+def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
+    found = store.conversations(limit=limit + 1 if limit else None)
+    shown = found[:limit] if limit else found
+
+    def people() -> None:
+        if not shown:
+            render.show("Nothing is archived yet.")
+            return
+        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
+        if len(found) > len(shown):
+            render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
+
+    ask.tell({"conversations": [told.conversation(each) for each in shown]}, people)
+
+
+def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
+    console = render.result_console()
+    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
+    console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
+    for message in messages:
+        notes = [f"message {message.id}", day(message.time)]
+        notes += ["pinned"] * message.pinned + ["untrusted"] * (message.trust is Trust.UNTRUSTED)
+        notes += ["shortened to make room"] * (message.state is State.PRUNED)
+        console.print()
+        console.print(Text.assemble((message.role, STYLES[message.role]), (f"  {' · '.join(notes)}", "dim")))
+        if message.body:
+            console.print(Text(clean(message.body)), soft_wrap=True)
+        for call in message.calls:
+            console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
+
+
+def _message(store: MemoryStore, name: str) -> Stored | None:
+    """The message with this number, if that is what `name` is."""
+    digits = name.removeprefix("#")
+    if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
+        return None
+    found = store.stored([int(digits)])
+    if not found and (name.startswith("#") or store.conversation(name) is None):
+        raise InvalidRequest(f"there is no message {digits}, and no conversation whose name begins so", field="name")
+    return found[0] if found else None
+
+
+def conversation_called(store: MemoryStore, name: str) -> Conversation:
+    found = store.conversation(name)
+    if found is None:
+        raise InvalidRequest(
+            f"no conversation is called {name!r:.80}; 'shepherd memory show' lists them", field="conversation"
+        )
+    return found
+
+
+# -- facts and profile ------------------------------------------------------------------------------------------------
+
+
+def list_facts(ask: Ask) -> None:
+    with ask.store() as store:
+        facts = store.facts(kind="fact")
+        ask.tell({"facts": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is known yet."))
+
+
+def _show_facts(facts: Sequence[Fact], none: str) -> None:
+    if not facts:
+        render.show(none)
+        return
+    rows = [(one_line(fact.key), one_line(fact.value), day(fact.time), one_line(fact.status)) for fact in facts]
+    render.show_table(("KEY", "VALUE", "SINCE", "STATUS"), rows)
+
+
+def set_fact(ask: Ask, *, key: str, words: Sequence[str]) -> None:
+    with ask.store() as store:
+        fact = store.set_fact(key, " ".join(words))
+        ask.tell(
+            {"success": True, **told.fact(fact)}, lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}")
+        )
+
+
+def get_fact(ask: Ask, *, key: str) -> int:
+    """The value and nothing else; 1 when there is none."""
+    with ask.store() as store:
+        fact = store.get_fact(key)
+        found = {"found": True, **told.fact(fact)} if fact else {"found": False, "key": key, "value": None}
+        if fact is None and not ask.as_json:
+            render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
+        else:
+            ask.tell(found, lambda: render.show(clean(fact.value if fact else "")))
+        return 0 if fact else 1
+
+
+def clear_fact(ask: Ask, *, key: str) -> int:
+    with ask.store() as store:
+        cleared = store.clear_fact(key)
+        says = "Cleared, with all it was before." if cleared else f"No fact is called {key!r:.80}."
+        ask.tell({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
+        return 0 if cleared else 1
+
+
+def fact_history(ask: Ask, *, key: str) -> None:
+    with ask.store() as store:
+        facts = store.history(key)
+        none = f"No fact is called {clean(key)!r:.80}."
+        ask.tell({"key": key, "history": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, none))
+
+
+def list_profile(ask: Ask) -> None:
+    with ask.store() as store:
+        wishes, candidates = store.profile(), store.facts(status="candidate")
+
+        def people() -> None:
+            if not wishes and not candidates:
+                render.show("The profile is empty.")
+                return
+            rows = [(str(fact.id), fact.kind, fact.status, one_line(fact.value)) for fact in (*wishes, *candidates)]
+            render.show_table(("ID", "KIND", "STATUS", "TEXT"), rows)
+            if candidates:
+                render.show("A candidate counts once it is confirmed: shepherd memory profile confirm ID")
+
+        document = {"profile": [told.fact(each) for each in wishes]}
+        ask.tell({**document, "candidates": [told.fact(each) for each in candidates]}, people)
+
+
+def add_to_profile(ask: Ask, *, words: Sequence[str], kind: FactKind) -> None:
+    with ask.store() as store:
+        fact = store.adopt(" ".join(words), kind)
+        ask.tell(
+            {"success": True, **told.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
+        )
+
+
+def confirm(ask: Ask, *, id: int) -> None:
+    with ask.store() as store:
+        fact = store.confirm(id)
+        ask.tell({"success": True, **told.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}"))
+
+
+def reject(ask: Ask, *, id: int) -> None:
+    with ask.store() as store:
+        store.reject(id)
+        says = "It is gone, and will not be proposed again."
+        ask.tell({"success": True, "id": id}, lambda: render.show(says))
+
+
+# -- words and times --------------------------------------------------------------------------------------------------
+
+
+_AGE = re.compile(r"(\d{1,5})\s*([hdwmy])", re.IGNORECASE)
+_HOURS = {"h": 1, "d": 24, "w": 24 * 7, "m": 24 * 30, "y": 24 * 365}
+
+
+def moment(option: str, text: str | None) -> int | None:
+    """A day or a time as people here write it, or an age such as 7d; in milliseconds."""
+    if text is None:
+        return None
+    try:
+        if age := _AGE.fullmatch(text.strip()):
+            found = datetime.now().astimezone() - timedelta(hours=int(age[1]) * _HOURS[age[2].lower()])
+        else:
+            found = datetime.fromisoformat(text.strip()).astimezone()
+        return int(found.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise click.UsageError(
+            f"{option}: {text!r:.80} is no time; write 2026-03-02, 2026-03-02T14:00 or an age such as 7d."
+        ) from None
+
+
+def day(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def one_line(text: str) -> str:
+    """A text as one line."""
+    return clean(" ".join(text.split()))
+
+
+def _shortened(text: str) -> str:
+    from shepherd.memory.search.excerpt import shortened
+
+    return shortened(text.strip(), SHOWN_CHARS)

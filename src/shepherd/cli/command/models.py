@@ -1,0 +1,192 @@
+"""`shepherd models`: those of the configuration, what can be used on this machine without a download, and what one is.
+
+Reads headers only; no model is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shepherd.cli import render
+from shepherd.core import ShepherdError
+from shepherd.models import catalog, gguf
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+
+CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
+"""For which `models info` says what they cost, as far as the model was trained for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """One row of the list."""
+
+    name: str
+    source: str
+    size_bytes: int
+    path: Path
+    header: gguf.Header | None
+    """None when the file cannot be read."""
+    problem: str = ""
+
+
+def scan() -> Iterator[Shelved]:
+    """Every model that the catalogue finds, with its header."""
+    for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
+        header, problem = None, ""
+        try:
+            header = gguf.read_header(found.path)
+        except ShepherdError as error:
+            problem = error.message
+        yield Shelved(found.name, found.source, found.size_bytes, found.path, header, problem)
+
+
+def show_list(*, as_json: bool) -> None:
+    """Print all models."""
+    shelf = list(scan())
+    if as_json:
+        render.show_json([_row(model) for model in shelf])
+        return
+    rows = [
+        (
+            model.name,
+            model.source,
+            size(model.size_bytes),
+            model.header.file_type or "?" if model.header else "unreadable",
+            str(model.header.n_ctx_train) if model.header else "",
+        )
+        for model in shelf
+    ]
+    render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
+
+
+def show_configured(config: Config, *, as_json: bool) -> None:
+    """Print the models of the configuration with what each takes while it is loaded.
+
+    Raises: `ConfigError` for one that is to be loaded at the start and cannot be.
+    """
+    from shepherd.app.model_registry import Roster, budget_of
+
+    budget = budget_of(config)
+    roster = Roster(config, env=os.environ, budget_bytes=budget)
+    found = [(roster.entries[name], card) for name, card in roster.cards()]
+    if as_json:
+        models = [
+            {
+                "name": card.id,
+                "kind": card.kind,
+                "context": card.n_ctx,
+                "memory_bytes": card.memory_bytes,
+                "load": entry.model.load,
+                "caches": {berth.cache.name: berth.n_ctx for berth in entry.berths},
+                "path": str(entry.header.path) if entry.header else entry.model.path,
+                **({"problem": entry.problem} if entry.problem else {}),
+            }
+            for entry, card in found
+        ]
+        render.show_json({"memory_budget_bytes": budget, "models": models})
+        return
+    rows = [
+        (
+            card.id,
+            card.kind if entry.header else "not usable",
+            ", ".join(f"{berth.cache.name} {berth.n_ctx}" for berth in entry.berths) or str(card.n_ctx or ""),
+            size(card.memory_bytes) if entry.header else "?",
+            entry.model.load,
+            str(entry.header.path) if entry.header else entry.problem,
+        )
+        for entry, card in found
+    ]
+    render.show_table(("NAME", "KIND", "CONTEXT", "MEMORY", "LOAD", "FILE"), rows)
+    render.show(f"Models may take {size(budget)} together. 'shepherd models list' shows what else is on this machine.")
+
+
+def show_one(word: str, *, as_json: bool) -> None:
+    """Print what one model is.
+
+    Raises: `ConfigError`, `EngineError` when it cannot be found or read.
+    """
+    path = catalog.find(word, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    header = gguf.read_header(path)
+    dialect, has_tools = _speech(header)
+    memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
+    if as_json:
+        render.show_json(
+            {
+                **_row(Shelved(header.name or path.stem, "", header.size_bytes, path, header)),
+                "architecture": header.architecture,
+                "layers": header.n_layer,
+                "parameters": header.n_params,
+                "dialect": dialect,
+                "tools": has_tools,
+                "memory_bytes": {str(n_ctx): n_bytes for n_ctx, n_bytes in memory.items()},
+            }
+        )
+        return
+    rows = {
+        "Name": header.name or path.stem,
+        "File": str(path),
+        "Size": size(header.size_bytes),
+        "Architecture": header.architecture,
+        "Parameters": _count(header.n_params),
+        "Layers": str(header.n_layer),
+        "Quantisation": header.file_type,
+        "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "not said",
+        "Chat template": f"yes, {dialect} dialect"
+        if dialect
+        else "none; it cannot chat unless chat_template names one",
+        "Tools": "yes" if has_tools else "no",
+    }
+    for name, value in rows.items():
+        render.show(f"{name + ':':<17} {value}")
+    render.show()
+    render.show("Memory for weights, context (f16 cache) and buffers:")
+    for n_ctx, n_bytes in memory.items():
+        render.show(f"  {n_ctx:>7} tokens  {size(n_bytes):>9}")
+
+
+def _sizes(header: gguf.Header) -> list[int]:
+    trained = header.n_ctx_train or CONTEXT_SIZES[-1]
+    return sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
+
+
+def _speech(header: gguf.Header) -> tuple[str | None, bool]:
+    """The dialect of a model's chat template and whether it knows tools; None without a template."""
+    from shepherd.backends.local.chat_template import FOR_TOOLS
+    from shepherd.dialects import detect
+
+    template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
+    return (None, False) if template is None else (detect(template).name, "tools" in template)
+
+
+def _row(model: Shelved) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
+    if model.source:
+        row["source"] = model.source
+    if model.header is not None:
+        row |= {"quantisation": model.header.file_type, "context": model.header.n_ctx_train}
+    if model.problem:
+        row["problem"] = model.problem
+    return row
+
+
+def size(n_bytes: int) -> str:
+    """A number of bytes for people, in powers of 1024."""
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def _count(number: int) -> str:
+    for unit, factor in (("billion", 10**9), ("million", 10**6)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return str(number)

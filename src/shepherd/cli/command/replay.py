@@ -1,0 +1,403 @@
+"""`shepherd replay`: what was sent once is sent again, to a running server or to the configured model in process.
+
+    recording, folder of recordings, folder of debug files ─▶ Recording ─ Player ─▶ Answered ─▶ a table, or JSON lines
+
+Two things are read off: what the requests cost, token by token, and what has changed since: the status, the tokens, and
+for debug files, which hold the answer, its words. Not here: how recordings are written (`server/observe/recordings.py`) and debug
+files (`server/observe/debug_files.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx2
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from shepherd.cli import render, configure
+from shepherd.cli.terminal.answer import clean
+from shepherd.cli.command.replies import Heard
+from shepherd.cli.command.server_address import find_address
+from shepherd.core import ConfigError, TimedOut, Unreachable
+from shepherd.server.observe.recordings import SECRET, Recording, read
+
+if TYPE_CHECKING:
+    from shepherd.server.observe.observer import Observe
+    from shepherd.server.service import Service
+
+BODY, REQUEST, OUTPUT, ANSWER = (
+    "1_req_client_raw.json", "2_req_model.json", "3_res_model_raw.txt", "4_res_client_transformed.json",
+)  # fmt: skip
+"""The files of a debug folder."""
+TIMEOUT_S = 600.0
+"""Without a byte: a long prompt on a slow machine."""
+OWN_HEADERS = frozenset(
+    {
+        "host",
+        "content-length",
+        "content-encoding",
+        "transfer-encoding",
+        "connection",
+        "accept-encoding",
+        "te",
+        "upgrade",
+    }
+)
+"""Headers that belong to a connection, not to a request."""
+PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str], ...] = (
+    (lambda body, told: told.get("object") in {"chat.completion", "chat.completion.chunk"}, "/v1/chat/completions"),
+    (lambda body, told: told.get("object") == "text_completion", "/v1/completions"),
+    (lambda body, told: told.get("type") in {"message", "message_start"}, "/v1/messages"),
+    (lambda body, told: told.get("object") == "response" or "response" in str(told.get("type")), "/v1/responses"),
+    (lambda body, told: "done" in told and "message" in told, "/api/chat"),
+    (lambda body, told: "done" in told, "/api/generate"),
+    (lambda body, told: told.get("type") == "error" or "system" in body or "anthropic_version" in body, "/v1/messages"),
+    (lambda body, told: "input" in body and "messages" not in body, "/v1/responses"),
+    (lambda body, told: "prompt" in body, "/v1/completions"),
+)
+"""By the shape of a request's body and of the first event of its answer, where it was sent; else chat completions."""
+
+
+def run(
+    options: Mapping[str, Any], paths: Sequence[Path], *, url: str | None, speed: float | None, as_json: bool
+) -> int:
+    """Play what is in the paths, in order; the exit status is 1 when something is answered in another way than it was.
+
+    Raises: `ShepherdError` when there is nothing to play, or nobody to play it to.
+    """
+    config = configure.load_config(options)
+    recordings = [recording for path in paths for recording in found(path)]
+    if not recordings:
+        raise ConfigError(f"there is no recording in {', '.join(map(str, paths))}")
+
+    async def play() -> list[Answered]:
+        if url is not None:
+            address = find_address(config, url, tuple(options.get("api_keys") or ()))
+            async with Player(address.url, key=address.key) as player:
+                return await all_played(player, recordings, speed=speed, as_json=as_json)
+        from shepherd.app.app import App
+        from shepherd.cli.chat.run import load
+
+        app = App(config)
+        try:
+            await load(app, render.PipeView())
+            async with listening(app) as (own, key), Player(own, key=key) as player:
+                return await all_played(player, recordings, speed=speed, as_json=as_json)
+        finally:
+            await app.aclose()
+
+    answers = asyncio.run(play())
+    if as_json:
+        render.write(json.dumps({"summary": summary(answers)}) + "\n")
+    else:
+        show(answers)
+    return int(any(answer.is_different for answer in answers))
+
+
+# -- what is played ----------------------------------------------------------------------------------------------------
+
+
+def found(path: Path) -> list[Recording]:
+    """The requests in a recording, in a folder of them, in a debug folder, or in a folder of those, in order.
+
+    Raises: `ConfigError`.
+    """
+    if path.is_dir():
+        if (path / BODY).is_file():
+            return [from_debug_files(path)]
+        if folders := sorted(file.parent for file in path.glob(f"*/{BODY}")):
+            return [replace(from_debug_files(folder), n=n) for n, folder in enumerate(folders, 1)]
+    return read(path)
+
+
+def from_debug_files(folder: Path) -> Recording:
+    """The request that left these files, with the words of its answer. Raises: `ConfigError`."""
+    body = in_file(folder / BODY)
+    answer = in_file(folder / ANSWER) if (folder / ANSWER).is_file() else None
+    told = in_file(folder / REQUEST) if (folder / REQUEST).is_file() else None
+    events = answer if isinstance(answer, list) else [answer]
+    heard = Heard()
+    for event in events:
+        heard.take(event)
+    path = told.get("endpoint") if isinstance(told, dict) else None
+    recorded: dict[str, Any] = {"text": heard.text}
+    if heard.prompt is not None:
+        recorded["usage"] = {"prompt": heard.prompt, "cache_read": heard.cached, "output": heard.output}
+    if isinstance(answer, dict) and isinstance(answer.get("status"), int):
+        recorded["status"] = answer["status"]  # nothing was answered
+    elif answer is not None:
+        recorded["failed"] = heard.failed
+    first = next((event for event in events if isinstance(event, dict)), {})
+    return Recording(str(path or path_of(body, first)), body, answer=recorded)
+
+
+def in_file(path: Path) -> Any:
+    """The JSON in a file; its text where it is none. Raises: `ConfigError`."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def path_of(body: Any, told: Mapping[str, Any]) -> str:
+    """Where such a body was sent, by its shape and that of the first event of its answer."""
+    body = body if isinstance(body, dict) else {}
+    return next((path for is_so, path in PATHS if is_so(body, told)), "/v1/chat/completions")
+
+
+# -- playing -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a request."""
+
+    recording: Recording
+    status: int
+    text: str
+    """Thoughts, words and calls, in order; or the error."""
+    failed: bool
+    prompt: int | None
+    """Tokens; None where the answer does not tell."""
+    cached: int | None
+    output: int | None
+    first_ms: float | None
+    """From the request to the first words of a stream."""
+    ms: float
+
+    @property
+    def prefilled(self) -> int | None:
+        """Prompt tokens that had to be computed."""
+        return None if self.prompt is None else self.prompt - (self.cached or 0)
+
+    @property
+    def is_different(self) -> bool:
+        """Whether it ended in another way than it did when it was recorded, or badly if that is not known."""
+        before = self.recording.answer
+        if isinstance(before.get("status"), int) and before["status"]:
+            return bool(before["status"] != self.status)
+        return self.failed != bool(before.get("failed"))
+
+    @property
+    def differences(self) -> list[str]:
+        """What is not as it was recorded, a phrase each."""
+        before = self.recording.answer
+        usage = before.get("usage")
+        usage = usage if isinstance(usage, Mapping) else {}
+        pairs = (
+            ("status", before.get("status"), self.status),
+            ("prompt", usage.get("prompt"), self.prompt),
+            ("cached", usage.get("cache_read"), self.cached),
+            ("out", usage.get("output"), self.output),
+        )
+        told = [f"{name} {old} → {new}" for name, old, new in pairs if None not in (old, new) and old != new]
+        return [*told, "text"] if self.diff else told
+
+    @property
+    def diff(self) -> str:
+        """How the words differ from those that were recorded; empty where they are the same or were not."""
+        old = self.recording.answer.get("text")
+        if not isinstance(old, str) or old == self.text:
+            return ""
+        lines = difflib.unified_diff(old.splitlines(), self.text.splitlines(), "recorded", "now", lineterm="")
+        return "\n".join(lines) or "(the ends of lines differ)"
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "n": self.recording.n,
+            "path": self.recording.path,
+            "status": self.status,
+            "prompt": self.prompt,
+            "cached": self.cached,
+            "prefilled": self.prefilled,
+            "output": self.output,
+            "first_ms": self.first_ms,
+            "ms": self.ms,
+            "differences": self.differences,
+            **({"diff": self.diff} if self.diff else {}),
+            **({"error": self.text} if self.failed else {}),
+        }
+
+
+class Player:
+    """Sends recordings to a server, as they came but for keys and what belongs to a connection."""
+
+    def __init__(self, url: str, *, key: str | None = None) -> None:
+        self.url = url
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def play(self, recording: Recording) -> Answered:
+        """Send one request and read its whole answer. Raises: `Unreachable`, `TimedOut`."""
+        body = recording.body
+        if isinstance(body, dict) and body.get("stream") and recording.path.partition("?")[0].endswith("/completions"):
+            body = {**body, "stream_options": {**(body.get("stream_options") or {}), "include_usage": True}}
+        content = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+        headers = {
+            name: value
+            for name, value in recording.headers.items()
+            if name.lower() not in OWN_HEADERS and not SECRET.search(name)
+        }
+        begun = time.perf_counter()
+        heard, first_ms = Heard(), None
+        try:
+            async with self._client.stream(
+                recording.method,
+                recording.path,
+                content=content.encode("utf-8", "replace") if recording.method != "GET" else None,
+                headers={"content-type": "application/json"} | headers,
+            ) as answer:
+                async for event in events(answer):
+                    heard.take(event)
+                    if heard.text and first_ms is None:
+                        first_ms = (time.perf_counter() - begun) * 1e3
+        except httpx2.TimeoutException as error:
+            raise TimedOut(f"{self.url} has said nothing for {TIMEOUT_S:g} s", backend=self.url) from error
+        except httpx2.TransportError as error:
+            raise Unreachable(
+                f"no server answers at {self.url} ({str(error) or type(error).__name__}); "
+                "leave --url out to play to the configured model",
+                backend=self.url,
+            ) from error
+        ms = round((time.perf_counter() - begun) * 1e3, 1)
+        failed = heard.failed or answer.status_code >= 400
+        return Answered(
+            recording, answer.status_code, heard.text, failed, heard.prompt, heard.cached, heard.output,
+            None if first_ms is None or failed else round(first_ms, 1), ms,
+        )  # fmt: skip
+
+
+async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
+    """The JSON of an answer as it comes: each event of a stream, each line, or the whole body."""
+    kind = answer.headers.get("content-type", "")
+    if kind.startswith(("text/event-stream", "application/x-ndjson")):
+        async for line in answer.aiter_lines():
+            if line.startswith("data:") or (line and kind.startswith("application/x-ndjson")):
+                yield as_value(line.removeprefix("data:"))
+    else:
+        yield as_value((await answer.aread()).decode("utf-8", "replace"))
+
+
+def as_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.strip()
+
+
+async def all_played(
+    player: Player, recordings: Sequence[Recording], *, speed: float | None, as_json: bool
+) -> list[Answered]:
+    """The answers to all of them, one after the other. `speed`: with the pauses of the recording, so much shorter."""
+    answers: list[Answered] = []
+    begun = time.perf_counter()
+    times = [float(recording.answer.get("begun_s") or 0) for recording in recordings]
+    for recording, at in zip(recordings, times, strict=True):
+        if speed:
+            await asyncio.sleep(max(0.0, (at - times[0]) / speed - (time.perf_counter() - begun)))
+        answers.append(await player.play(recording))
+        if as_json:
+            render.write(json.dumps(answers[-1].as_json(), ensure_ascii=False) + "\n")
+    return answers
+
+
+@asynccontextmanager
+async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> AsyncIterator[tuple[str, str]]:
+    """The address of a server of a loaded `App`, on a free port of this machine, and the key to it."""
+    from shepherd.server.app import create_app, serve
+
+    key = secrets.token_urlsafe(24)
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    asgi = create_app(service, api_keys=[key], observe=observe)
+    serving = asyncio.create_task(serve(asgi, host="127.0.0.1", port=0, on_ready=ready.set_result))
+    try:
+        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving
+        yield f"http://127.0.0.1:{ready.result()}", key
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+
+# -- showing -----------------------------------------------------------------------------------------------------------
+
+
+def summary(answers: Sequence[Answered]) -> dict[str, Any]:
+    """The figures of all answers together."""
+    told = [answer for answer in answers if answer.prompt is not None]
+    prompt = sum(answer.prompt or 0 for answer in told)
+    prefilled = sum(answer.prefilled or 0 for answer in told)
+    return {
+        "requests": len(answers),
+        "failed": sum(answer.failed for answer in answers),
+        "different": sum(answer.is_different for answer in answers),
+        "prompt": prompt,
+        "prefilled": prefilled,
+        "prefill_ratio": round(prefilled / prompt, 4) if prompt else None,
+    }
+
+
+def show(answers: Sequence[Answered]) -> None:
+    """Print the table, what words have changed, and the summary."""
+    console = render.result_console()
+    console.print(picture(answers))
+    for answer in answers:
+        for part in (f"\n{answer.recording.n}:", answer.diff) if answer.diff else ():
+            console.print(Text(clean(part)), soft_wrap=True)
+    told = summary(answers)
+    ratio = "-" if told["prefill_ratio"] is None else f"{told['prefill_ratio']:.1%}"
+    console.print(
+        Text(
+            clean(
+                f"{told['requests']} requests, {told['failed']} failed, {told['different']} not as recorded; "
+                f"{told['prefilled']:,} of {told['prompt']:,} prompt tokens were prefilled ({ratio})"
+            )
+        ),
+        soft_wrap=True,
+    )
+
+
+def picture(answers: Sequence[Answered]) -> Table:
+    """One line for each request."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("n", "path", "status", "prompt", "cached", "new", "out", "first ms", "ms", "now"):
+        table.add_column(name, justify="left" if name in {"path", "now"} else "right")
+    for answer in answers:
+        told = [answer.prompt, answer.cached, answer.prefilled, answer.output, answer.first_ms, answer.ms]
+        note = ", ".join(answer.differences) or ("as recorded" if answer.recording.answer else "")
+        note = answer.text.strip().partition("\n")[0][:100] if answer.failed and not answer.recording.answer else note
+        table.add_row(
+            str(answer.recording.n),
+            Text(clean(answer.recording.path)),
+            str(answer.status),
+            *("-" if value is None else f"{value:,.0f}" for value in told),
+            Text(clean(note)),
+            style="red" if answer.is_different else None,
+        )
+    return table

@@ -1,0 +1,212 @@
+"""`shepherd serve`: listens at once, loads behind it, says when requests can be answered, and stops in order.
+
+Not here: the endpoints (`server/app.py`) and what answers them (`app/app.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shepherd.cli import logs, render
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from shepherd.app.app import App
+    from shepherd.config import Config, ServerConfig
+    from shepherd.server.http.auth import Key
+    from shepherd.server.observe.observer import Observe
+
+_MEMORY = "/v1/memory/"
+DEBUG_FOLDER = "logs"
+"""In the working folder, unless `server.debug_dir` says otherwise."""
+
+
+def run(config: Config) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises: `ShepherdError` when the port cannot be had or the model cannot be loaded.
+    """
+    from shepherd.server.http.listen import loop_factory
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(config))
+
+
+async def _serve(config: Config) -> None:
+    from shepherd.app.app import App
+    from shepherd.server.app import serve
+    from shepherd.server.http.auth import keys_for
+
+    settings = config.server
+    host = settings.host
+    keys, made = keys_for(host, _keys(settings))
+    for warning in unknown_endpoints(config):
+        render.show_warning(warning)
+    async with AsyncExitStack() as stack:
+        app = App(config)
+        stack.push_async_callback(app.aclose)
+        asgi = _application(config, app, keys, stack)
+        bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        server = asyncio.create_task(
+            serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
+        )
+        stack.push_async_callback(_end, server)
+        starting: list[asyncio.Future[Any]] = [server, bound]
+        await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+        if bound.done() and await _load_while(server, app):
+            for line in _banner(app, asgi, url(host, bound.result()), made):
+                render.write(line + "\n")
+        await server
+
+
+async def _end(server: asyncio.Task[None]) -> None:
+    if not server.done():
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
+
+
+def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> FastAPI:
+    """The application with all that looks on; what must be closed goes on the stack."""
+    from shepherd.server.app import Limits, create_app
+    from shepherd.server.http.limits import Gates
+    from shepherd.server.response_store import KeptResponses
+
+    settings = config.server
+    file = Path(settings.responses_file) if settings.responses_file else None
+    kept = KeptResponses(file, limit_bytes=settings.responses_bytes)
+    stack.callback(kept.close)
+    return create_app(
+        app,
+        api_keys=keys,
+        host=settings.host,
+        origins=settings.origins,
+        allow_hosts=settings.allow_hosts,
+        gates=Gates(concurrent=settings.concurrent, per_client=settings.per_client),
+        limits=Limits(max_body_bytes=settings.max_body_bytes),
+        observe=list(_observers(settings, stack)),
+        kept=kept,
+        tools=partial(app.offer, everything=settings.use_tools),
+    )
+
+
+def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observe]:
+    """Whoever looks on at each request: debug files, the recorder, traces."""
+
+    def closed(close: Callable[[], None]) -> None:
+        stack.push_async_callback(asyncio.to_thread, close)
+
+    if settings.debug:
+        from shepherd.server.observe.debug_files import Folders
+
+        folder = Path(settings.debug_dir or DEBUG_FOLDER)
+        render.show_warning(f"what clients say and get is written to {folder.absolute()}, because of --debug")
+        folders = Folders(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
+        closed(folders.close)
+        yield folders.observe
+    if settings.record_dir:
+        from shepherd.server.observe.recordings import Recorder
+
+        recorder = Recorder(Path(settings.record_dir))
+        render.show_warning(recorder.warning)
+        closed(recorder.close)
+        yield recorder.observe
+    from shepherd.server.observe import telemetry
+
+    if (tracing := telemetry.configured(os.environ)) is not None:
+        closed(tracing.close)
+        yield tracing.observe
+
+
+def _keys(settings: ServerConfig) -> list[str | Key] | None:
+    """All keys of the configuration; None = none are configured."""
+    from shepherd.server.http.auth import Key
+
+    if settings.api_keys is None and settings.keys is None:
+        return None
+    found: list[str | Key] = list(settings.api_keys or ())
+    for each in settings.keys or ():
+        limits = {"requests_per_minute": each.requests_per_minute, "concurrent": each.concurrent}
+        if each.key_hash:
+            found.append(Key.of_digest(each.key_hash, name=each.name, **limits))
+        else:
+            assert each.key
+            found.append(Key.of(each.key, name=each.name, **limits))
+    return found
+
+
+async def _load_while(server: asyncio.Task[None], app: App) -> bool:
+    """Load the models; False when the server was stopped meanwhile. Raises: as `App.load`."""
+    view = render.PipeView()
+    handler = logs.current()
+    handler.screen = view.screen
+    loading = asyncio.create_task(app.load(view.load, lazy=True))
+    try:
+        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+            sys.stdout.flush()
+            os._exit(0)
+        await loading
+    finally:
+        view.loaded()
+        handler.screen = None
+    return not server.done()
+
+
+def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list[str]:
+    import shepherd
+    from shepherd.cli.command.models import size
+
+    cards = app.models()
+    width = max((len(card.id) for card in cards), default=0)
+    models = [
+        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {size(card.memory_bytes)}"
+        + ("" if card.loaded else ", loaded on demand")
+        for card in cards
+    ]
+    return [
+        *render.banner(app.facts(), shepherd.__version__),
+        *(["Models:", *models] if len(cards) > 1 else []),
+        "Endpoints:",
+        *(f"  {method:<4} {address}{path}" for method, path in endpoints(asgi)),
+        *([f"API key: {made_key}"] if made_key else []),
+        f"Listening on: {address}",
+    ]
+
+
+def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
+    """Method and path of what is offered: all that `/docs` lists but single items and what the memory has."""
+    listed = asgi.openapi()["paths"].items()
+    found = [(method.upper(), path) for path, methods in listed for method in methods]
+    shown = [(method, path) for method, path in found if "{" not in path and not path.startswith(_MEMORY)]
+    return [*sorted(shown, key=lambda pair: pair[0] != "POST"), ("GET", f"{_MEMORY}..."), ("GET", "/docs")]
+
+
+def unknown_endpoints(config: Config) -> Iterator[str]:
+    """A warning for every route whose endpoint nobody can come by."""
+    from shepherd.backends.router import endpoint_names, full_path
+    from shepherd.server.routes import QUERIES, SURFACES
+
+    paths = [row.paths for row in SURFACES] + [row.paths for row in QUERIES]
+    names = {name for aliases in paths for path in aliases for name in endpoint_names(path)}
+    for index, rule in enumerate(config.routes):
+        globs = (rule.endpoint, full_path(rule.endpoint)) if rule.endpoint else ()
+        if globs and not any(fnmatchcase(name, glob) for name in names for glob in globs):
+            yield (
+                f"routes[{index}] can never be reached: no request comes by {rule.endpoint!r}; there are "
+                f"{', '.join(sorted({path for path, *_ in paths}))}"
+            )
+
+
+def url(host: str, port: int) -> str:
+    """The address that a client on this machine can use."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

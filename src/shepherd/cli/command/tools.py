@@ -1,0 +1,237 @@
+"""`shepherd tools`: which tools there are, which of them a model is offered and why not the others; and one call.
+
+Not here: which tools there are (`shepherd.tools.registry`), and what stands before a call (`shepherd.tools.box`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shepherd.cli import render, signals, configure
+from shepherd.cli.terminal.answer import clean
+from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
+from shepherd.memory.users import LOCAL
+from shepherd.tools import selection
+from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.permission import EFFECTS
+from shepherd.tools.registry import find, no_such_tool
+
+if TYPE_CHECKING:
+    from shepherd.app.app import App
+    from shepherd.config import Config
+    from shepherd.tools.toolbox import Box
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HINTS = {
+    selection.DISABLED: "disabled (tools.disabled, --disable-tools)",
+    selection.NOT_ENABLED: "not enabled (tools.enabled, --enable-tools)",
+}
+"""What is said of a tool that is off, and what decides it; any other reason stands as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tool, as the commands show it."""
+
+    tool: Tool
+    source: str
+    """`shepherd`, a package, a file, or the MCP servers."""
+    why: str
+    """Why it cannot be called; empty = it can."""
+
+    @property
+    def hint(self) -> str:
+        return HINTS.get(self.why, self.why)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        tool = self.tool
+        return {
+            "name": tool.name,
+            "category": tool.category,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+            "aliases": list(tool.aliases),
+            "effect": "depends on the arguments" if callable(tool.effect) else tool.effect,
+            "source": self.source,
+            "enabled": not self.why,
+            "why_off": self.why,
+        }
+
+
+def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the tools: those that can be called, then the others and why."""
+    config = configure.load_config(options)
+
+    async def look(app: App, box: Box) -> tuple[list[Row], Sequence[str]]:
+        return rows_of(app, box), app.registry.failures
+
+    rows, failures = with_tools(config, look)
+    if as_json:
+        render.show_json({"tools": [row.document for row in rows], "failures": list(failures)})
+        return
+    on, off = [row for row in rows if not row.why], [row for row in rows if row.why]
+    width = max((len(row.tool.name) for row in rows), default=0)
+    render.show(f"{len(on)} tools available")
+    for category in sorted({row.tool.category for row in on}, key=_place):
+        render.show(f"{category}:")
+        for row in on:
+            if row.tool.category == category:
+                about = row.tool.description.strip().partition("\n")[0]  # an MCP server may send a page
+                render.show(f"  {row.tool.name:<{width}}  {clean(about)}".rstrip())
+    if off:
+        render.show()
+        render.show(f"{len(off)} tools off:")
+        for row in off:
+            render.show(f"  {row.tool.name:<{width}}  {row.hint}")
+    if config.tools.enabled is None and on:
+        render.show()
+        render.show("A small context has no room for all descriptions: --enable-tools LIST chooses what is offered.")
+
+
+def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
+    """Print what a tool is. Raises: `InvalidRequest` for an unknown name."""
+    rows = with_tools(configure.load_config(options), look_at_rows)
+    row = chosen(name, rows)
+    if as_json:
+        render.show_json(row.document)
+        return
+    tool = row.tool
+    lines = {
+        "Name": tool.name,
+        "Does": clean(tool.description),
+        "Category": tool.category,
+        "Effect": "depends on its arguments" if callable(tool.effect) else EFFECTS[tool.effect],
+        "From": row.source,
+        "Also called": ", ".join(tool.aliases),
+        "Off": row.hint,
+    }
+    for label, text in lines.items():
+        if text:
+            render.show(f"{label + ':':<12} {text}")
+    render.show("Arguments:")
+    render.show(clean(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict)))
+
+
+def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_json: bool) -> int:
+    """Carry out one call and print its result; the exit status is 1 when the call fails.
+
+    Nobody is asked: who writes the command has said yes. What is disabled, denied or read-only stays so.
+
+    Raises: `InvalidRequest` for a tool that does not exist or is off.
+    """
+    text = arguments_of(arguments)
+
+    async def call(app: App, box: Box) -> int:
+        row = chosen(name, rows_of(app, box))
+        if row.why:
+            raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
+        tell = _progress if render.is_terminal(sys.stderr) else _quiet
+        ran = await box.run(ToolCall("call", row.tool.name, text), tell=tell)
+        parts = ran.result.parts
+        content = "\n".join(part.text for part in parts if isinstance(part, Text))
+        if as_json:
+            n_images = sum(not isinstance(part, Text) for part in parts)
+            render.show_json(
+                {
+                    "tool": row.tool.name,
+                    "success": not ran.result.is_error,
+                    "content": content,
+                    "images": n_images,
+                    "summary": ran.summary,
+                    "diff": ran.diff,
+                }
+            )
+        elif ran.result.is_error:
+            render.show_error(clean(content.removeprefix("Error: ")))
+        else:
+            shown = clean(content) if render.is_terminal(sys.stdout) else content
+            render.write(shown if shown.endswith("\n") else shown + "\n")
+        return int(ran.result.is_error)
+
+    return with_tools(configure.load_config(options), call, allow=("*",))
+
+
+def arguments_of(words: Sequence[str]) -> str:
+    """The JSON text of a call's arguments: one object, `-` for one from standard input, or NAME=VALUE ...
+
+    Raises: `InvalidRequest`.
+    """
+    if not words:
+        return "{}"
+    if list(words) == ["-"]:
+        return sys.stdin.read()
+    if len(words) == 1 and words[0].lstrip().startswith(("{", "[", '"')):
+        return words[0]
+    pairs = [word.partition("=") for word in words]
+    odd = [word for word, (name, mark, _) in zip(words, pairs, strict=True) if not (name and mark)]
+    if odd:
+        raise InvalidRequest(
+            f"{odd[0][:80]!r} is no argument: write one JSON object, or NAME=VALUE for each", field="arguments"
+        )
+    return json.dumps({name: value for name, _, value in pairs})
+
+
+def chosen(name: str, rows: Sequence[Row]) -> Row:
+    """The tool of this name. Raises: `InvalidRequest` that lists the names."""
+    tool = find(name, [row.tool for row in rows])
+    if tool is None:
+        raise InvalidRequest(no_such_tool(name, [row.tool.name for row in rows]), field="name")
+    return next(row for row in rows if row.tool is tool)
+
+
+def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allow: Sequence[str] = ()) -> T:
+    """What `work` returns with the tools of the configuration, MCP servers among them; no model is loaded."""
+    from shepherd.app.app import App
+
+    async def body() -> T:
+        app = App(config)
+        try:
+            try:
+                box = await app.toolbox(user=LOCAL, allow=allow)
+            except ConfigError as error:
+                if config.memory.database_path is not None:
+                    raise
+                logger.warning("there is no memory: %s", error)
+                box = await app.toolbox(allow=allow)
+            return await work(app, box)
+        finally:
+            await app.aclose()
+
+    try:
+        return signals.run(body())
+    except KeyboardInterrupt:
+        raise SystemExit(signals.INTERRUPTED) from None
+
+
+async def look_at_rows(app: App, box: Box) -> list[Row]:
+    return rows_of(app, box)
+
+
+def rows_of(app: App, box: Box) -> list[Row]:
+    """All tools, the most useful first. One that a small context has no room for can be called all the same."""
+    off = {status.name: status.why_off for status in box.status()}
+    return [
+        Row(tool, app.registry.group_of(tool.name), why if (why := off.get(tool.name, "")) != selection.NO_ROOM else "")
+        for tool in app.registry.tools()
+    ]
+
+
+def _place(category: str) -> tuple[int, str]:
+    return (CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category)
+
+
+def _progress(line: str) -> None:
+    render.show_warning(clean(line))
+
+
+def _quiet(line: str) -> None:
+    return

@@ -1,0 +1,412 @@
+"""`shepherd top`: what a running server's caches and conversations are doing, once a second.
+
+    Server.poll ─▶ Sample ─┬─ board (a picture for people)
+    the one before it ─────┴─ told (an object for programs)
+
+Speeds are the differences of two samples' counts. A server that goes away is waited for. Not here: where the figures
+come from (`engine/stats.py`) and how they travel (`server/endpoints/caches.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+import httpx2
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from shepherd.cli import render, configure
+from shepherd.cli.terminal.answer import bar, clean
+from shepherd.cli.command.models import size
+from shepherd.cli.command.server_address import connect, find_address
+from shepherd.cli.signals import handling
+from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.engine.stats import CacheStats, SequenceStats
+from shepherd.server.endpoints.caches import decode_caches, decode_server
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+
+POLL_S = 1.0
+TIMEOUT_S = 5.0
+PATH = "/v1/caches"
+
+
+def run(options: Mapping[str, Any], *, address: str | None, once: bool, as_json: bool) -> int:
+    """Watch a server until the user leaves, or look once; the exit status.
+
+    Raises: `ShepherdError` when there is no such server, or it does not let us look.
+    """
+    config = configure.load_config(options)
+    with _client(config, address, options.get("api_keys") or ()) as client:
+        server = Server(client)
+        on_terminal = render.is_terminal(sys.stdout)
+        try:
+            if as_json:
+                _tell(server, once=once)
+            elif once or not on_terminal:
+                render.result_console().print(board(server.poll()))
+            else:
+                _watch(server, render.result_console())
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a server told at one moment."""
+
+    at_s: float
+    """Of a clock that never goes back."""
+    body: Mapping[str, Any]
+    """As it was sent."""
+    caches: Mapping[str, tuple[str, CacheStats]]
+    """The model's name and the figures, by cache."""
+    server: Mapping[str, int]
+    """What the server counts itself; empty where it is too old to tell."""
+
+
+class Server:
+    """A running server, seen through its HTTP interface."""
+
+    def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        base = client.base_url
+        self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
+        """Without the password that it may hold."""
+        self._client = client
+        self._clock = clock
+
+    def poll(self) -> Sample:
+        """What it tells now.
+
+        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
+        """
+        try:
+            answer = self._client.get(PATH)
+        except httpx2.TimeoutException as error:
+            raise TimedOut(f"{self.address} has not answered for {TIMEOUT_S:g} s", backend=self.address) from error
+        except httpx2.ConnectError as error:
+            raise Unreachable(
+                f"no server answers at {self.address}; start one with 'shepherd serve', or name another with --url",
+                backend=self.address,
+            ) from error
+        except httpx2.TransportError as error:
+            reason = clean(str(error)) or type(error).__name__
+            raise Unreachable(f"{self.address} cannot be asked: {reason}", backend=self.address) from error
+        if answer.status_code != 200:
+            raise self._refusal(answer)
+        try:
+            body = answer.json()
+            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
+        except (ValueError, RecursionError) as error:
+            raise BadReply(
+                f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
+                "is it a Shepherd server?",
+                backend=self.address,
+            ) from error
+
+    def _refusal(self, answer: httpx2.Response) -> ShepherdError:
+        match answer.status_code:
+            case 401 | 403:
+                return NotAllowed(
+                    f"{self.address} does not let us look; give its key with --api-key KEY", status=answer.status_code
+                )
+            case 404 | 405:
+                return BadReply(
+                    f"{self.address} has no {PATH}: it is no Shepherd server, or an old one", backend=self.address
+                )
+            case 503:
+                return EngineDown(f"{self.address}: {_message(answer) or 'it is not ready'}")
+            case status:
+                return BackendError(f"{self.address} answers {PATH} with status {status}", backend=self.address)
+
+
+def _message(answer: httpx2.Response) -> str:
+    """The sentence in an error body, if there is one."""
+    try:
+        return clean(str(answer.json()["error"]["message"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+
+
+def _client(config: Config, address: str | None, given_keys: tuple[str, ...]) -> httpx2.Client:
+    """A client of the server at `address`, or of the one that `config` would start on this machine."""
+    if address is None and config.server.port == 0:
+        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
+    return connect(find_address(config, address, given_keys), TIMEOUT_S)
+
+
+# -- what is made of two samples --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens per second of one cache between two samples; None when that cannot be known."""
+
+    prefill: float | None = None
+    decode: float | None = None
+
+
+def speed(name: str, now: Sample, before: Sample | None) -> Speed:
+    """How fast the cache called `name` was since `before`. Not known after a restart, which sets all counts back."""
+    if before is None or name not in before.caches or now.at_s <= before.at_s:
+        return Speed()
+    new, old = now.caches[name][1], before.caches[name][1]
+    seconds = now.at_s - before.at_s
+    prefilled, generated = new.prefilled_tokens - old.prefilled_tokens, new.generated_tokens - old.generated_tokens
+    if prefilled < 0 or generated < 0 or new.jobs < old.jobs:
+        return Speed()
+    return Speed(prefilled / seconds, generated / seconds)
+
+
+def requests_per_s(now: Sample, before: Sample | None) -> float | None:
+    """How many requests ended in a second since `before`; None when that cannot be known."""
+    if before is None or now.at_s <= before.at_s or "requests" not in now.server or "requests" not in before.server:
+        return None
+    ended = now.server["requests"] - before.server["requests"]
+    return ended / (now.at_s - before.at_s) if ended >= 0 else None
+
+
+def hit_ratio(cache: CacheStats) -> float | None:
+    """The part of all prompt tokens that was found in the cache; None before the first."""
+    prompt = cache.cached_tokens + cache.prefilled_tokens
+    return cache.cached_tokens / prompt if prompt else None
+
+
+def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
+    """Those that are being computed first, then the ones used last."""
+    return sorted(sequences, key=lambda each: (each.state == "idle", each.idle_s, each.seq))
+
+
+def told(now: Sample, before: Sample | None) -> dict[str, Any]:
+    """A sample for programs: what the server said, with speeds."""
+    caches = {}
+    for name, entry in now.body["caches"].items():
+        found = speed(name, now, before)
+        caches[name] = {
+            **entry,
+            "prefill_per_s": found.prefill,
+            "decode_per_s": found.decode,
+            "hit_ratio": hit_ratio(now.caches[name][1]),
+        }
+    if not now.server:
+        return {**now.body, "caches": caches}
+    return {**now.body, "caches": caches, "server": {**now.server, "requests_per_s": requests_per_s(now, before)}}
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def board(now: Sample, before: Sample | None = None) -> Group:
+    """All caches with their conversations, then the server's own figures."""
+    parts: list[Text | Table] = []
+    for name, (model, cache) in now.caches.items():
+        parts += [Text()] * bool(parts)
+        parts += _heading(name, model, cache, speed(name, now, before))
+        parts.append(_table(cache.sequences) if cache.sequences else Text("  no conversation", style="dim"))
+    parts = parts or [Text("This server has no cache.")]
+    return Group(*parts, *([Text(), _summary(now, before)] if now.server else []))
+
+
+def _summary(now: Sample, before: Sample | None) -> Text:
+    n_models = len({model for model, _ in now.caches.values()})
+    facts = [
+        f"{now.server.get('active', 0)} active",
+        f"{_rate(requests_per_s(now, before))} requests/s",
+        f"{now.server.get('requests', 0)} answered",
+        f"{now.server.get('refused', 0)} refused",
+        f"{n_models} model{'' if n_models == 1 else 's'} loaded",
+    ]
+    return Text("Server  " + " · ".join(facts))
+
+
+def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Text]:
+    part = cache.used / cache.n_ctx if cache.n_ctx else 0.0
+    colour = "red" if part > 0.9 else "yellow" if part > 0.7 else "green"
+    title = Text.assemble(
+        (clean(name), "bold"),
+        (f"  {clean(model)}  " if model else "  ", "dim"),
+        (bar(cache.used, cache.n_ctx, 24), colour),
+        f" {cache.used}/{cache.n_ctx} cells ({part:.0%})",
+    )
+    hits = hit_ratio(cache)
+    work = [
+        f"prefill {_rate(found.prefill)} tokens/s",
+        f"decode {_rate(found.decode)} tokens/s",
+        f"{cache.live} live",
+        f"{cache.waiting} waiting",
+    ]
+    room = [
+        f"hits {'-' if hits is None else f'{hits:.1%}'}",
+        f"{cache.evictions} evictions ({cache.evicted_tokens} tokens)",
+        f"RAM {size(cache.ram_bytes)}",
+        f"disk {size(cache.disk_bytes)}",
+    ]
+    return [title, *(Text("  " + " · ".join(facts)) for facts in (work, room))]
+
+
+_COLUMNS = ("SEQ", "STATE", "SESSION", "TOKENS", "EVICTED", "CACHED", "NEW", "GENERATED", "TOKENS/S", "IDLE")
+
+
+def _table(sequences: tuple[SequenceStats, ...]) -> Table:
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in {"STATE", "SESSION"} else "right", no_wrap=True)
+    for each in in_order(sequences):
+        cells = (
+            str(each.seq),
+            each.state,
+            _short(each.session or "-"),
+            str(each.tokens),
+            str(each.evicted),
+            str(each.cached),
+            str(each.new),
+            str(each.generated),
+            _rate(each.tokens_per_s or None),
+            _age(each.idle_s) if each.state == "idle" else "",
+        )
+        # Names of sessions come from clients: no markup, no control characters.
+        table.add_row(*map(Text, cells), style="dim" if each.state == "idle" else "")
+    return table
+
+
+def _short(session: str, limit: int = 14) -> str:
+    text = clean(session).replace("\n", " ").replace("\t", " ")
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _rate(per_s: float | None) -> str:
+    return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
+
+
+def _age(seconds: float) -> str:
+    for limit, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
+        if seconds < limit:
+            return f"{int(seconds / unit_s)} {unit}"
+    return f"{int(seconds / 86_400)} d"
+
+
+# -- looking again and again ------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """One look after the other: what was seen last stays while the server is away."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.before: Sample | None = None
+        self.now: Sample | None = None
+        self.problem: ShepherdError | None = None
+        """Why there is nothing newer."""
+
+    def look(self) -> None:
+        """Ask again.
+
+        Raises: `ShepherdError` when that fails before it has ever worked, and the server is not just starting.
+        """
+        try:
+            found = self._server.poll()
+            # After a gap nobody knows what was counted from where.
+            self.before = self.now if self.problem is None else None
+            self.now = found
+            self.problem = None
+        except ShepherdError as error:
+            self.before = None
+            self.problem = error
+            if self.now is None and not isinstance(error, EngineDown):
+                raise
+
+    def picture(self) -> Group:
+        """The board, and below it what is wrong or what can be done."""
+        parts = [board(self.now, self.before)] if self.now else []
+        if self.problem is None:
+            note = Text(f"\n{self._server.address} · q quits", style="dim")
+        else:
+            note = Text(f"\n{self.problem.message}; trying again. q quits", style="yellow")
+        return Group(*parts, note)
+
+
+def _tell(server: Server, *, once: bool) -> None:
+    """One JSON object per look, one per line; just one if `once`."""
+    watch = Watch(server)
+    while True:
+        watch.look()
+        if watch.problem is not None and once:
+            raise watch.problem
+        if watch.problem is not None:
+            line: dict[str, Any] = {"error": watch.problem.message}
+        else:
+            assert watch.now is not None
+            line = told(watch.now, watch.before)
+        render.write(json.dumps({"time": round(time.time(), 3), **line}) + "\n")
+        if once:
+            return
+        time.sleep(POLL_S)
+
+
+def _watch(server: Server, console: Console) -> None:
+    """A picture that is drawn anew after every look, until somebody presses q."""
+    watch = Watch(server)
+    watch.look()
+    with (
+        handling(signal.SIGTERM, _leave),
+        _keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(watch.picture(), refresh=True)
+            if pressed(POLL_S) in {"q", "Q"}:
+                return
+            watch.look()
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """A function that waits for a key for so many seconds: the key, or nothing. Ctrl-C stays a signal."""
+    try:
+        import termios
+        import tty
+
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError, termios.error):  # Windows, a pipe, or no standard input at all
+        yield _no_key
+        return
+    import os
+    import select
+
+    def pressed(patience_s: float) -> str:
+        if not select.select([descriptor], [], [], patience_s)[0]:
+            return ""
+        # Nothing at all: the terminal has gone.
+        return os.read(descriptor, 1).decode("latin-1") or "q"
+
+    tty.setcbreak(descriptor)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _no_key(patience_s: float) -> str:
+    time.sleep(patience_s)
+    return ""

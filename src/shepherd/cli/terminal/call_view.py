@@ -1,0 +1,87 @@
+"""What a person at a terminal sees of a call: that it runs, and what has come of it, folded where it is long.
+
+    [Tool Call: edit_file(path="a.py", old="x", new="y")]      call_line
+    ⠹ 3 s · what it said last                                  running, gives way to:
+    [Tool Result: a.py: 1 replacement]                         outcome
+      @@ -1,3 +1,3 @@                                          and a diff, or the first lines of the content
+      … 34 more lines
+
+Pure but for rich, which is heavy: import it late. Not here: when what is shown (`live.py`).
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from shepherd.agent.turn import Returned
+from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, one_line, readable, result_line, said
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_TURN_S = 0.1
+"""Each of its pictures stays so long."""
+HEAD_LINES = 6
+"""Of a result's content that are shown."""
+DIFF_LINES = 40
+"""Of a change."""
+_LOOKED_AT = 8 * 1024
+"""Characters from which the lines of a result are taken."""
+_INDENT = "  "
+_DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
+
+
+def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
+    """One line that says that a call is being carried out; `is_named`: its own line is not right above."""
+    return spinning(seconds, one_line(call.call.name) if is_named else "", one_line(call.line))
+
+
+def spinning(seconds: float, before: str = "", after: str = "") -> Text:
+    """One line that says that something is going on."""
+    parts = [part for part in (before, _duration(seconds), after) if part]
+    return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
+
+
+def outcome(returned: Returned, width: int) -> list[Text]:
+    """The lines of a result on a terminal of `width` columns."""
+    is_error = returned.result.is_error
+    head = result_line(returned, min(LINE_WIDTH, width))
+    lines = [row(head, "red" if is_error else "cyan")]
+    if returned.diff:
+        return lines + diff(returned.diff)
+    content = said(returned.result).strip("\r\n")
+    if "\n" not in content or (len(content) < _LOOKED_AT and one_line(content) in head):
+        return lines
+    shown = readable(content[:_LOOKED_AT]).split("\n")
+    style = "red" if is_error else "dim"
+    return lines + folded([row(_INDENT + line, style) for line in shown], HEAD_LINES, content.count("\n", _LOOKED_AT))
+
+
+def diff(text: str) -> list[Text]:
+    """The beginning of a unified diff, in colours."""
+    lines = text.strip("\n").split("\n")
+    shown = [row(_INDENT + readable(line), diff_style(line)) for line in lines[: DIFF_LINES + 1]]
+    return folded(shown, DIFF_LINES, len(lines) - len(shown))
+
+
+def diff_style(line: str) -> str:
+    return next((style for start, style in _DIFF_STYLES if line.startswith(start)), "dim")
+
+
+def folded(lines: list[Text], most: int, n_more: int = 0) -> list[Text]:
+    """The first lines, and how many there are besides; `n_more` are not even among `lines`. The same list where nothing
+    is left out."""
+    n_hidden = len(lines) - most + n_more
+    if n_hidden <= 1 and not n_more:  # the line that says so is no shorter
+        return lines
+    return [*lines[:most], row(f"{_INDENT}… {n_hidden:,} more lines", "dim italic")]
+
+
+def row(line: str, style: str = "", *, wraps: bool = False) -> Text:
+    """One line that never takes two rows, unless it may."""
+    if wraps:
+        return Text(line, style, overflow="fold")
+    return Text(line, style, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,274 @@
+"""A person at the terminal who is asked in the middle of a turn: may this call be made, may this server have that.
+
+    execute_command wants to run a program             written for good
+      npm test
+    [y] once  [s] in this conversation ...             live, gives way to the answer
+
+What is being drawn gives way to the question and comes back behind it. Everything that is asked about is shown as it
+is: no sign of it may hide another one. Nothing is carried out by accident: Enter means no, and so does the end of the
+terminal. Not here: which calls are asked about (`tools/permission.py`), keys (`keyboard.py`), fields (`form.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.text import Text
+
+from shepherd.cli.terminal import form as forms
+from shepherd.cli.terminal.keyboard import END, ENTER, Keyboard, TerminalKeyboard
+from shepherd.cli.terminal.markdown import to_rows
+from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
+from shepherd.cli.terminal.screen import Front, Screen
+from shepherd.tools.base import Effect, Form, Question, Verdict
+from shepherd.tools.permission import EFFECTS
+
+ARGUMENT_LINES = 10
+"""Of one argument that are shown before somebody wants to see more."""
+SUBJECT_LINES = 40
+"""Of what the call is about."""
+MESSAGE_LINES = 40
+"""Of what a server says."""
+
+_WANTS: Mapping[Effect, str] = {
+    "read": "look at something",
+    "write": "change something",
+    "run": "run a program",
+    "net": "call another machine",
+}
+_VERDICTS: Mapping[str, tuple[Verdict, str, str]] = {
+    "y": ("once", "once", "Allowed once."),
+    "s": ("session", "this conversation", "Allowed in this conversation."),
+    "a": ("always", "always here", "Always allowed in this folder."),
+    "n": ("no", "no", "Not allowed."),
+    "d": ("never", "never", "Not allowed in this conversation."),
+}
+_YES_OR_NO: Mapping[str, tuple[str, str]] = {"y": ("yes", "Yes."), "n": ("no", "No.")}
+_SEND: Mapping[str, tuple[str, str]] = {
+    "y": ("send", "Sent."),
+    "e": ("fill in again", "Once more."),
+    "n": ("no", "Not sent."),
+}
+
+
+class TerminalPerson:
+    """Somebody in front of a screen. Questions that come together are asked one after the other."""
+
+    def __init__(self, screen: Screen, keyboard: Keyboard | None = None) -> None:
+        """`keyboard`: None = standard input."""
+        self._screen = screen
+        self._keyboard = keyboard or TerminalKeyboard()
+        self._lock = asyncio.Lock()
+        self._n_asked = 0
+        """Questions that are open or wait."""
+        self._refresh: Callable[[], None] = lambda: None
+        """Draws the keys of the open question again."""
+
+    async def allow(self, question: Question) -> Verdict:
+        choices = {key: (words, told) for key, (_, words, told) in _VERDICTS.items()}
+        async with self._attention() as show:
+            return _VERDICTS[await self._choose(show, list(_question(question)), choices)][0]
+
+    async def fill(self, form: Form) -> Mapping[str, Any] | None:
+        """The values; None = refused."""
+        async with self._attention() as show:
+            parts = list(_request(form))
+            try:
+                fields = [] if form.url else forms.fields(form.fields)
+            except ValueError as error:
+                show(self._rows([*parts, note(f"{error} Refused.", "red")]))
+                return None
+            if not fields:
+                return {} if await self._choose(show, parts, _YES_OR_NO) == "y" else None
+            show(self._rows(parts))
+            return await self._fill_in(show, fields)
+
+    @asynccontextmanager
+    async def _attention(self) -> AsyncIterator[Front]:
+        """The screen and the keyboard, for one question at a time."""
+        self._n_asked += 1
+        self._refresh()
+        try:
+            async with self._lock:
+                with self._screen.front() as show, self._keyboard.listen():
+                    try:
+                        yield show
+                    except asyncio.CancelledError:
+                        show(self._rows([note("Not answered.")]))
+                        raise
+        finally:
+            self._n_asked -= 1
+            self._refresh()
+
+    async def _choose(
+        self, show: Front, parts: Sequence[Part], choices: Mapping[str, tuple[str, str]], default: str = "n"
+    ) -> str:
+        """The key of one of the `choices` (key -> words before it is chosen, and after). `default`: what Enter means;
+        empty = nothing."""
+        hidden = [part for part in parts if part.shown(self._room) is not part.lines]
+
+        def draw(shown: Sequence[Part] = ()) -> None:
+            show(self._rows(shown), self._options(choices, default, can_unfold=bool(hidden)))
+
+        draw(parts)
+        self._refresh = draw
+        try:
+            while True:
+                key = await self._keyboard.key()
+                if key == "v" and hidden:
+                    whole, hidden = [Part(part.lines) for part in hidden], []
+                    draw(whole)
+                key = {ENTER: default, END: "n"}.get(key, key)
+                if key in choices:
+                    show(self._rows([note(choices[key][1])]))
+                    return key
+        finally:
+            self._refresh = lambda: None
+
+    async def _fill_in(self, show: Front, fields: Sequence[forms.Field]) -> dict[str, Any] | None:
+        show(self._rows([note("Ctrl-D refuses.")]))
+        answers = {field.name: field.default for field in fields}
+        while True:
+            values: dict[str, Any] = {}
+            for field in fields:
+                answer = await self._ask(show, field, answers[field.name])
+                if answer is None:
+                    show(self._rows([note("Refused.")]))
+                    return None
+                answers[field.name] = answer
+                if (value := field.read(answer)) is not None:
+                    values[field.name] = value
+            key = "y" if len(fields) == 1 else await self._choose(show, [], _SEND, default="")
+            if key != "e":
+                return values if key == "y" else None
+
+    async def _ask(self, show: Front, field: forms.Field, draft: str) -> str | None:
+        """An answer that the field can read; None = refused."""
+        title = exposed(field.title, in_one_line=True)
+        show(self._rows([Part(list(_field(field)))]))
+        while True:
+            answer = await self._keyboard.line(f"  {title}: ", draft)
+            if answer is None:
+                return None
+            show(self._rows([Part([row(f"  {title}: {exposed(answer, in_one_line=True)}", wraps=True)])]))
+            try:
+                field.read(answer)
+            except ValueError as error:
+                show(self._rows([note(f"  {error}", "red")]))
+                draft = answer
+            else:
+                return answer
+
+    def _rows(self, parts: Sequence[Part]) -> list[str]:
+        return [row for part in parts for line in part.shown(self._room) for row in to_rows(line, self._screen.console)]
+
+    @property
+    def _room(self) -> int:
+        """Lines of one part that leave the others in sight."""
+        return max(5, self._screen.console.height - 12)
+
+    def _options(self, choices: Mapping[str, tuple[str, str]], default: str, *, can_unfold: bool = False) -> list[str]:
+        """The line that says what the keys do."""
+        words = {key: word for key, (word, _) in choices.items()} | ({"v": "view all of it"} if can_unfold else {})
+        text = Text()
+        for key, word in words.items():
+            text.append(f"[{key}]", "bold").append(f" {word}  ")
+        if default:
+            text.append(f"Enter: {choices[default][0]}", "dim")
+        if (n_waiting := self._n_asked - 1) > 0:
+            text.append(f"  ({n_waiting} more question{'' if n_waiting == 1 else 's'})", "dim")
+        return to_rows(text, self._screen.console)
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Lines of a question, folded where they are many."""
+
+    lines: list[Text]
+    most: int | None = None
+
+    def shown(self, room: int) -> list[Text]:
+        """All of the lines, the very same, or fewer of them."""
+        return self.lines if self.most is None else folded(self.lines, min(self.most, room))
+
+
+def note(text: str, style: str = "dim") -> Part:
+    return Part([row(text, style, wraps=True)])
+
+
+def exposed(text: str, *, in_one_line: bool = False) -> str:
+    """`text` with all that could hide in it made visible: control characters, and what has no width or turns others
+    round. Unlike what a program has written, it is not shown as a terminal would."""
+    shown = "".join(_exposed(character) for character in text)
+    return shown.replace("\n", "␊") if in_one_line else shown
+
+
+def _exposed(character: str) -> str:
+    if character == "\n" or character.isprintable():  # other spaces than the usual one are not
+        return character
+    return chr(0x2400 + ord(character)) if character < " " else "�"
+
+
+def _question(question: Question) -> Iterator[Part]:
+    """What is asked, with all that it is about."""
+    name = exposed(question.tool, in_one_line=True)
+    is_usual = question.why in {"", EFFECTS[question.effect]}
+    why = "" if is_usual else f" ({exposed(question.why, in_one_line=True)})"
+    yield Part([Text(), row(f"{name} wants to {_WANTS[question.effect]}{why}", "bold yellow", wraps=True)])
+    if question.subject:
+        yield Part(_block(question.subject, "bold"), SUBJECT_LINES)
+    for name, value in question.arguments.items():
+        if value != question.subject:
+            yield Part(_argument(name, value), ARGUMENT_LINES)
+    if question.diff:
+        lines = exposed(question.diff.strip("\n")).split("\n")
+        yield Part([row(f"  {line}", diff_style(line), wraps=True) for line in lines], DIFF_LINES)
+
+
+def _argument(name: str, value: Any) -> list[Text]:
+    label = exposed(name, in_one_line=True)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if "\n" in text:
+        return [row(f"  {label}:", wraps=True), *_block(text, "dim", indent="    ")]
+    return [row(f"  {label}: {exposed(text)}", "dim", wraps=True)]
+
+
+def _block(text: str, style: str, indent: str = "  ") -> list[Text]:
+    return [row(f"{indent}{line}", style, wraps=True) for line in exposed(text).split("\n")]
+
+
+def _request(form: Form) -> Iterator[Part]:
+    """What a server wants."""
+    server = exposed(form.server, in_one_line=True)
+    yield Part([Text(), row(f"The MCP server {server} asks:", "bold yellow", wraps=True)])
+    yield Part(_block(form.message.strip("\n"), ""), MESSAGE_LINES)
+    if form.url:
+        yield note("It wants you to open this page yourself, and to say yes when you will:")
+        yield Part([row(f"  {exposed(form.url, in_one_line=True)}", "bold", wraps=True)])
+        yield note(f"  on the machine {_host(form.url)}", "yellow")
+
+
+def _host(url: str) -> str:
+    """Of an address, in letters that look like no others."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host.encode("idna").decode() or "?"
+    except ValueError:  # includes hosts that cannot be spelt
+        return "?"
+
+
+def _field(field: forms.Field) -> Iterator[Text]:
+    if field.description:
+        yield row(f"  {exposed(field.description, in_one_line=True)}", wraps=True)
+    for number, (_, shown) in enumerate(field.choices, start=1):
+        yield row(f"  {number}. {exposed(shown, in_one_line=True)}", wraps=True)
+    yield row(f"  ({field.hint})", "dim", wraps=True)

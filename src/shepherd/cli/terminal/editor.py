@@ -1,0 +1,123 @@
+"""The line editor of the terminal chat: prompt_toolkit with our keys, history and completion.
+
+Enter sends, unless the text is plainly not finished: a backslash at its end, or a ``` fence that is still open.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.buffer import CompletionState
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+if TYPE_CHECKING:
+    from shepherd.cli.chat.completion import Offer
+
+PLACEHOLDER = "Type a message; /help shows the commands"
+_FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
+
+
+def make_session(prompt: str) -> PromptSession[str]:
+    """A session that asks with `prompt`."""
+    return PromptSession(
+        [("ansigreen", prompt)],  # coloured, because prompt_toolkit draws no space that has no style
+        history=_history(),
+        multiline=True,
+        key_bindings=_keys(),
+        complete_while_typing=True,
+        complete_in_thread=True,  # folders and saved conversations are read for it
+        prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
+        reserve_space_for_menu=4,
+    )
+
+
+def is_unfinished(text: str) -> bool:
+    """Whether Enter should go on to a new line."""
+    return text.endswith("\\") or len(_FENCE.findall(text)) % 2 == 1
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None  # the first Enter takes what the menu offers
+        elif not is_unfinished(buffer.document.text_before_cursor + buffer.document.text_after_cursor):
+            buffer.validate_and_handle()
+        else:
+            if buffer.document.text_before_cursor.endswith("\\"):
+                buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+
+    @keys.add("tab")
+    def _complete(event: KeyPressEvent) -> None:
+        """What there is alone to choose from is taken, so that Enter sends it; else as far as all agree, then in turn.
+
+        At once, and not when the menu is ready: who types fast would have sent half a word.
+        """
+        buffer = event.current_buffer
+        state = buffer.complete_state
+        if state is not None and state.complete_index is not None:
+            buffer.complete_next()
+            return
+        asked = CompleteEvent(completion_requested=True)
+        found = list(buffer.completer.get_completions(buffer.document, asked)) or (state.completions if state else [])
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif found and (common := get_common_complete_suffix(buffer.document, found)):
+            buffer.insert_text(common)
+        elif found:
+            buffer.complete_state = CompletionState(buffer.document, found)
+            buffer.go_to_completion(0)
+
+    @keys.add("escape", "enter")
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-c")
+    def _discard(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.text:
+            buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+    return keys
+
+
+def make_completer(offers: Callable[[str], Iterable[Offer]]) -> Completer:
+    """Completes with what `offers` has for the text before the cursor."""
+    return _Completer(offers)
+
+
+class _Completer(Completer):
+    def __init__(self, offers: Callable[[str], Iterable[Offer]]) -> None:
+        self._offers = offers
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        for offer in self._offers(document.text_before_cursor):
+            yield Completion(offer.text, -offer.n_replaced, display_meta=offer.note)
+
+
+def _history() -> History:
+    """What was typed before, in a file that only its owner can read; in memory where there can be no file."""
+    import platformdirs
+
+    file = Path(platformdirs.user_data_dir("shepherd")) / "history"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        file.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))

@@ -1,0 +1,150 @@
+"""Where the lines of a conversation come from.
+
+    TerminalReader   a line editor (prompt_toolkit, imported late: it is heavy)
+    PipeReader       a pipe, a file, or a terminal that is too simple for the editor
+
+Both leave the event loop alone while they wait: MCP servers have their turn. Not here: what is done with a line
+(`repl.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from shepherd.cli import render
+from shepherd.cli.signals import handling
+
+if TYPE_CHECKING:
+    from shepherd.cli.chat.completion import Offer
+
+PROMPT = "> "
+_CHUNK = 65_536
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+Offers = Callable[[str], Iterable["Offer"]]
+"""Text before the cursor -> ways to go on; called from a thread."""
+
+
+class Reader(Protocol):
+    """Where the user's lines come from."""
+
+    is_person: bool
+    """Whether someone is there who reads hints and presses Ctrl-C."""
+    has_editor: bool
+    """Whether lines are edited here, and not by the terminal or not at all."""
+
+    async def read(self, offers: Offers) -> str | None:
+        """The next message or command; None at the end of input.
+
+        Raises: `KeyboardInterrupt` when the user broke off at an empty prompt.
+        """
+        ...
+
+
+class PipeReader:
+    """One message per line of standard input, whatever its line ends, its mark at the start and its encoding."""
+
+    has_editor = False
+
+    def __init__(self) -> None:
+        self.is_person = sys.stdin.isatty()
+        self._descriptor = sys.stdin.fileno()
+        self._lines = Lines(sys.stdin.encoding or "utf-8")
+
+    async def read(self, offers: Offers) -> str | None:
+        render.write(PROMPT)
+        while (line := self._lines.take()) is None and not self._lines.at_end:
+            self._lines.feed(await self._more())
+        if line is None:
+            render.write("\n")
+        return line
+
+    async def _more(self) -> bytes:
+        """Some bytes; none at the end."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: BaseException | None = None) -> None:
+            if not arrived.done():
+                arrived.set_exception(error) if error else arrived.set_result(None)
+
+        try:
+            loop.add_reader(self._descriptor, settle)
+        except (OSError, NotImplementedError, ValueError):  # a file, which never lets anybody wait; or Windows
+            with handling(signal.SIGINT, signal.default_int_handler):
+                return self._bytes()
+        try:
+            with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(settle, KeyboardInterrupt())):
+                await arrived
+        finally:
+            loop.remove_reader(self._descriptor)
+        return self._bytes()
+
+    def _bytes(self) -> bytes:
+        try:
+            return os.read(self._descriptor, _CHUNK)
+        except OSError:  # the terminal has gone
+            return b""
+
+
+class Lines:
+    """Bytes as they come, lines as they are complete. The last one needs no end."""
+
+    def __init__(self, encoding: str) -> None:
+        self.at_end = False
+        self._encoding = encoding
+        self._decoder: io.IncrementalNewlineDecoder | None = None
+        self._text = ""
+
+    def feed(self, raw: bytes) -> None:
+        """Take the next bytes; none = the end."""
+        if self._decoder is None:
+            encoding = "utf-16" if raw.startswith(_UTF16) else self._encoding
+            if codecs.lookup(encoding).name == "utf-8":
+                encoding = "utf-8-sig"
+            decoder = codecs.getincrementaldecoder(encoding)("replace")
+            self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
+        self.at_end = not raw
+        self._text += self._decoder.decode(raw, final=self.at_end)
+
+    def take(self) -> str | None:
+        """The next line without its end; None when there is none yet, or none any more."""
+        line, end, rest = self._text.partition("\n")
+        if not end and not (self.at_end and line):
+            return None
+        self._text = rest
+        return line
+
+
+class TerminalReader:
+    """A line editor with history and completion."""
+
+    is_person = True
+    has_editor = True
+
+    def __init__(self) -> None:
+        from shepherd.cli.terminal import editor
+
+        self._session = editor.make_session(PROMPT)
+        self._placeholder: str | None = editor.PLACEHOLDER
+        self._completer = editor.make_completer
+
+    async def read(self, offers: Offers) -> str | None:
+        from prompt_toolkit.formatted_text import HTML
+
+        placeholder = HTML(f"<style fg='ansibrightblack'>{self._placeholder}</style>") if self._placeholder else ""
+        try:
+            text = await self._session.prompt_async(
+                placeholder=placeholder, completer=self._completer(offers), handle_sigint=False
+            )
+        except EOFError:
+            return None
+        self._placeholder = None
+        return text

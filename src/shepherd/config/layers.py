@@ -1,0 +1,165 @@
+"""One source of configuration, read by the schema into flat paths with who said it.
+
+Not here: what the layers make together (`meaning.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shepherd.config.types import Kind, Place, Table
+from shepherd.config.schema import ALIASES, SCHEMA, Source
+from shepherd.core import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One value, and who said it."""
+
+    value: Any
+    rank: int = -1
+    """Of the layer: a higher one wins."""
+    key: str = ""
+    file: str = ""
+
+    def error(self, message: str, key: str = "") -> ConfigError:
+        return ConfigError(message, key=key or self.key, file=self.file)
+
+
+Entries = dict[str, dict[str, Said]]
+NOBODY = Said(None)
+
+
+@dataclass(slots=True)
+class Layer:
+    """One source, read by the schema into flat paths such as `("models", "qwen", "path")`."""
+
+    source: Source
+    rank: int
+    place: Place
+    said: dict[tuple[str, ...], Said] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def read(self, table: Any, keys: Mapping[str, Kind | Table], path: tuple[str, ...] = (), label: str = "") -> None:
+        """Take a table of a file. Raises: `ConfigError`."""
+        if not isinstance(table, Mapping):
+            raise self.error(f"got {_shown(table)}, expected a table", label)
+        for word, value in table.items():
+            spelled = f"{label}.{word}" if label else word
+            name = str(ALIASES.get(spelled, word))
+            kind = keys.get(name)
+            if kind is None:
+                near = difflib.get_close_matches(word, [*keys, *ALIASES], 1)
+                hint = f"; did you mean {near[0]!r}?" if near else "; it is ignored"
+                self.warnings.append(f"{self.source.file}: unknown key {spelled!r}{hint}")
+            elif value is not None:
+                self._take(value, kind, (*path, name), spelled)
+
+    def _take(self, value: Any, kind: Kind | Table, path: tuple[str, ...], label: str) -> None:
+        if isinstance(kind, Kind):
+            self.accept(value, kind, path, label)
+        elif kind.form == "one":
+            self.read(value, kind.keys, path, label)
+        elif kind.form == "named":
+            if not isinstance(value, Mapping):
+                raise self.error(f"got {_shown(value)}, expected tables such as [{label}.NAME]", label)
+            for name, entry in value.items():
+                self.said[*path, name] = Said(None, self.rank, f"{label}.{name}", str(self.source.file or ""))
+                self.read(entry, kind.keys, (*path, name), f"{label}.{name}")
+        else:
+            if not isinstance(value, list):
+                raise self.error(f"got {_shown(value)}, expected a list of tables", label)
+            rows = [Layer(self.source, self.rank, self.place, warnings=self.warnings) for _ in value]
+            for index, (row, entry) in enumerate(zip(rows, value, strict=True)):
+                row.read(entry, kind.keys, (), f"{label}[{index}]")
+            found = [{name: said.value for (name,), said in row.said.items()} for row in rows]
+            self.said[path] = Said(found, self.rank, label, str(self.source.file or ""))
+
+    def accept(self, value: Any, kind: Kind, path: tuple[str, ...], label: str) -> None:
+        try:
+            final = kind.accept(value, self.place)
+        except ValueError as error:
+            got = f"a {type(value).__name__}" if kind.secret else _shown(value)
+            raise self.error(f"got {got}, expected {kind.expected}", label) from error
+        if path in self.said:
+            raise self.error(f"is said twice, as {self.said[path].key} and as {label}; keep one of them", label)
+        self.said[path] = Said(final, self.rank, label, str(self.source.file or ""))
+
+    def accept_text(self, value: Any, dotted: str, label: str) -> None:
+        """Take a variable or a flag. Raises: `ConfigError`."""
+        path = tuple(dotted.split("."))
+        kind = SCHEMA[path[0]] if len(path) == 1 else keys_below(path[0])[path[1]]
+        assert isinstance(kind, Kind)
+        if isinstance(value, str):
+            try:
+                value = kind.parse(value)
+            except ValueError as error:
+                raise self.error(f"got {_shown(value)}, expected {kind.expected}", label) from error
+        self.accept(value, kind, path, label)
+
+    def error(self, message: str, label: str) -> ConfigError:
+        return ConfigError(message, key=label, file=str(self.source.file or ""))
+
+
+def keys_below(name: str) -> Mapping[str, Kind | Table]:
+    table = SCHEMA[name]
+    assert isinstance(table, Table)
+    return table.keys
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def search_paths(cwd: Path, user_dir: Path) -> tuple[Path, ...]:
+    """Where configuration files are looked for; of each folder the first that exists is read."""
+    names = {cwd: ("shepherd.toml", "shepherd.json"), user_dir: ("config.toml", "shepherd.toml", "shepherd.json")}
+    return tuple(folder / name for folder in names for name in names[folder])
+
+
+def read_file(path: Path) -> Any:
+    """What a file says, unchecked. Raises: `ConfigError`."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
+        return json.loads(text, object_pairs_hook=_without_twins) if is_json else tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError("this configuration file does not exist; check the path", file=str(path)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", file=str(path)) from error
+    except RecursionError as error:
+        raise ConfigError("is nested too deeply", file=str(path)) from error
+    except ValueError as error:
+        raise ConfigError(f"cannot be understood: {error}", file=str(path)) from error
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        words = [word for word, _ in pairs]
+        raise ValueError(f"the key {next(word for word in words if words.count(word) > 1)!r} is said twice")
+    return found
+
+
+def find_files(cwd: Path, user_dir: Path, chosen: Path | None, warnings: list[str]) -> Iterator[tuple[str, Path]]:
+    """The files to read, lowest first."""
+    # os.path: a folder that may not be entered holds no file; Path.is_file would raise.
+    existing = [path for path in search_paths(cwd, user_dir) if os.path.isfile(path)]
+    folders = (("user file", user_dir), ("project file", cwd)) if user_dir != cwd else (("project file", cwd),)
+    for kind, folder in folders:
+        here = [path for path in existing if path.parent == folder]
+        if kind == "project file" and chosen is not None:
+            yield kind, chosen
+        elif here:
+            yield kind, here[0]
+            warnings += [f"{path}: ignored, because {here[0].name} is beside it" for path in here[1:]]

@@ -1,0 +1,498 @@
+"""What a model may write, as a grammar: its family's thoughts and calls, the tools' schemas, the form of the answer.
+
+    thought?  ( answer | call+ )               the answer has a form, or a call is wanted
+    ( thought | text trigger call )*  text     calls are allowed: free text until a call begins, then its schema
+
+The grammar is a text in llguidance's variant of Lark and describes the whole output, what a prompt has begun of it
+included, without its end token. A call begins where the scanner takes it for one (`markup.Where`), so that "use the
+<tool_call> tag" stays text here, too.
+
+The lexer behind it shapes all this. It runs the regular expressions of everything that may come side by side, takes a
+lazy one as soon as it is complete and any other one as late as it can, and never goes back. Free text and the trigger
+that ends it are hence one lazy expression; such text must not begin like a thought, or the trigger would be found
+inside of that; and literals are cut behind their blanks, for one that begins with the whole of another one would keep
+that from ever being taken.
+
+Not here: whether a schema can be kept to at all (`Fit`), and what becomes of the grammar (`backends.constrain`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shepherd.core import ToolChoice, ToolSpec
+from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pattern, Pick, Spelling, Until
+
+Schema = Mapping[str, Any]
+Fit = Callable[[ToolSpec, Schema], Schema]
+"""What can be kept to of a schema, a document of its own, that stands in the calls of a tool."""
+
+BLANKS = r"(\r?\n){1,2}[ \t]{0,32}|[ \t]{1,8}"
+"""Between the tokens of JSON: enough to indent it. Models that are at a loss write blanks without end."""
+GAP = r"/[ \t\n\r]{1,8}/"
+"""Before calls."""
+LINES = r"/\n{1,4}/"
+"""Before an answer, behind a thought."""
+LINE = r"/(?s:(.*\n)?)[ \t\n\r]*/"
+"""Text that ends with nothing visible on its last line."""
+SPACE = r"/[ \t\n\r]*/"
+"""The other blanks there are would make large expressions of this one."""
+
+MAX_HEAD = 100
+"""Characters by which the calls of tools are told apart where nothing but their names shows them to be calls."""
+
+
+def as_it_is(tool: ToolSpec, schema: Schema) -> Schema:
+    """The whole schema."""
+    return schema
+
+
+def grammar(
+    markup: Markup,
+    tools: Sequence[ToolSpec],
+    *,
+    choice: ToolChoice = "auto",
+    parallel: bool = True,
+    answer: str | None = None,
+    thinks: bool = True,
+    ends: Collection[str] = (),
+    fit: Fit = as_it_is,
+) -> str | None:
+    """The grammar of one output; `None` when everything is allowed, or a call is wanted and no block has a spelling.
+
+    `answer` are rules in Lark, of which the one named `answer` is the form of the visible answer (`json_answer`); where
+    there must be a call, it has none. `parallel` is false for one call at most; a named tool is called exactly once.
+    `thinks` tells whether thoughts may come before what has a form. `ends` are the texts of the tokens that end an
+    output.
+    """
+    offered = allowed(tools, choice)
+    declared = markup.declared(offered)
+    blocks = spelled(markup, declared) if offered else []
+    thoughts = written_out(markup)
+    writer = Writer(offered, declared, ends, fit, many=parallel and choice in ("auto", "required"))
+    if choice not in ("auto", "none"):
+        return writer.form(thoughts if thinks else [], blocks[0], None) if blocks else None
+    if answer is None:
+        return writer.text(thoughts, blocks) if blocks else None
+    before, behind = (literal(side) for side in markup.answer)
+    form = writer.form(thoughts if thinks else [], blocks[0] if blocks else None, f"{before} answer {behind}")
+    return f"{form}\n{answer}"
+
+
+def json_answer(schema: Schema) -> str:
+    """The form of an answer that satisfies a schema."""
+    return f"answer: %json {document(schema)}"
+
+
+def literals(markup: Markup) -> str:
+    """Everything that a family writes by the letter, in one string: its markers and what its calls consist of."""
+    text: Schema = {"type": "string"}
+    kinds = {"a": text, "b": {"type": "array", "items": text}, "c": {"type": "object", "properties": {"d": text}}}
+    probe = ToolSpec("name", "", {"type": "object", "properties": kinds})
+    found = [*markup.openers, *markup.skips, *markup.answer]
+    for thought in (*markup.thoughts, *markup.headed):
+        found += (thought.opener, *thought.closers)
+    for block in (*markup.blocks, *markup.declared((probe,)), *markup.spelled):
+        found += (block.opener, *block.closers)
+        if block.spelling is not None:
+            found += (block.spelling.before, block.spelling.between or "", block.spelling.after)
+            found += written(block.spelling.call(probe))
+    return "\n".join(found)
+
+
+def written_out(markup: Markup) -> list[Thought]:
+    """The thoughts as a model writes them, headers and all."""
+    return [*(thought for thought in markup.thoughts if thought.opener), *markup.headed]
+
+
+def spelled(markup: Markup, declared: Iterable[Block]) -> list[Block]:
+    """The blocks that can be written, the usual one first."""
+    return [block for block in (markup.spelled or (*markup.blocks, *declared)) if block.spelling is not None]
+
+
+def written(parts: Iterable[Part]) -> Iterator[str]:
+    """The literal texts among the parts, inner ones included."""
+    for part in parts:
+        match part:
+            case str():
+                yield part
+            case Until(marker):
+                yield marker
+            case Maybe(inner):
+                yield from written(inner)
+            case Pick(options):
+                for option in options:
+                    yield from written(option)
+            case Json() | Pattern():
+                pass
+
+
+class Writer:
+    """The rules of one grammar as they are needed. One per grammar."""
+
+    def __init__(
+        self, tools: Sequence[ToolSpec], declared: Sequence[Block], ends: Collection[str], fit: Fit, *, many: bool
+    ) -> None:
+        """`declared` are the blocks that there are for the sake of these tools only. `many`: any number of calls."""
+        self._tools = [replace(tool, parameters=closed(readable(unannotated(tool.parameters)))) for tool in tools]
+        self._declared = declared
+        self._ends = ends
+        self._fit = fit
+        self._many = many
+        self._names: dict[str, str] = {}
+        """Names of rules by their definitions."""
+
+    def rule(self, definition: str, options: str = "") -> str:
+        """The name of a rule."""
+        return self._named("r", f"{options}: {definition}")
+
+    def terminal(self, definition: str) -> str:
+        """The name of a terminal: a regular expression, whatever it is made of."""
+        return self._named("T", f": {definition}")
+
+    def form(self, thoughts: Sequence[Thought], block: Block | None, answer: str | None) -> str:
+        """Thoughts, and behind them calls or the answer."""
+        thought = self._lazy(whole(thoughts)) if thoughts else ""
+        # Blanks before calls are nobody's; before an answer they would be a part of it, but for lines behind a thought.
+        wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
+        if block is not None:
+            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._goes_on(block) else ""
+            calls = [f"{literal(block.opener)} {self._body(block)} {more}"]
+            calls += [f"{call} {more}" for call in self._calls_in_thoughts(block, thoughts)]
+            wanted.append(f"{GAP}? {thought and f'({thought} {GAP}?)?'} {either(calls)}")
+        return self._grammar(either(wanted))
+
+    def text(self, thoughts: Sequence[Thought], blocks: Sequence[Block]) -> str:
+        """Free text and thoughts, and calls from their triggers on."""
+        free = self._free(thoughts, blocks)
+        rest = self.terminal(f"TEXT & ~(TEXT {either(literal(block.opener) for block in blocks)} TEXT)")
+        again = [self._lazy(f"{SPACE} {whole(thoughts)}")] if thoughts else []
+        last = [free, self.terminal(f"{SPACE} {opening(thoughts)} TEXT")] if thoughts else [free]
+        for block in blocks:
+            if self._is_bare(block) and block.where != "never":
+                again.append(f"{self._bare(block, free)} {self._no_call(block)}")
+            for call in (*self._calls(block, free), *self._calls_in_thoughts(block, thoughts, SPACE)):
+                if self._is_last(block):
+                    last.append(call)
+                elif self._many:
+                    again.append(call)
+                else:
+                    last.append(f"{call} {rest}")
+        return self._grammar(f"{either(again)}* {either(last)}" if again else either(last))
+
+    def _free(self, thoughts: Sequence[Thought], blocks: Sequence[Block]) -> str:
+        """Text that does not begin like a thought, nor holds, in a line, what would be a call spelt otherwise."""
+        excluded = [f"{SPACE} {opening(thoughts)} TEXT"] if thoughts else []
+        for block in blocks:
+            others = "".join(mark for mark in "{[" if re.match(block.starts, mark) and mark != self._first(block))
+            if block.where == "line" and others:
+                excluded.append(
+                    f"TEXT {literal(block.opener)} {space_in(block)} {regex(f'[{re.escape(others)}]')} TEXT"
+                )
+        return self.terminal(" & ".join(("TEXT", *(f"~({text})" for text in excluded)))) if excluded else "TEXT"
+
+    def _calls(self, block: Block, free: str) -> Iterator[str]:
+        """Free text up to where a call has certainly begun, and the call."""
+        if block.where == "never":
+            return
+        if self._is_bare(block):
+            begun = self._bare(block, free)
+            for head, tools in self._heads(block, MAX_HEAD).items():
+                yield f"{begun} {literal(head)} {self._body(block, head, tools)}"
+            return
+        opener, first = literal(block.opener), self._first(block)
+        if block.where != "line" or not first:
+            # For first letters that differ each would need an expression of its own: soon too much for the lexer.
+            start = SPACE if block.where == "start" else free
+            yield f"{self._lazy(f'{start} {opener}')} {self._body(block)}"
+            return
+        line = self.terminal(f"{LINE} & {free}")
+        yield f"{self._lazy(f'{line} {opener}')} {self._body(block)}"
+        if re.match(block.starts, first):  # it counts in the middle of a line if the inside follows
+            trigger = f"{free} {opener} {space_in(block)} {literal(first)}"
+            yield f"{self._lazy(trigger)} {self._body(block, first)}"
+
+    def _bare(self, block: Block, free: str) -> str:
+        """Free text up to what may be the beginning of a call."""
+        start = {"line": self.terminal(f"{LINE} & {free}"), "start": SPACE, "anywhere": free}[block.where]
+        return self._lazy(f"{start} {literal(block.opener)}")
+
+    def _no_call(self, block: Block) -> str:
+        """What is no call of any tool behind the opener of a bare block, as far as to where this shows."""
+        heads = self._heads(block, MAX_HEAD)
+        return self._lazy(f"TEXT & ~/{beginnings(heads)}/ & ~({either(map(literal, heads))} TEXT)")
+
+    def _calls_in_thoughts(self, block: Block, thoughts: Sequence[Thought], before: str = "") -> Iterator[str]:
+        """The same for thoughts that have not been closed."""
+        if not thoughts or block.within == "never" or self._is_bare(block):
+            return
+        start = {"line": LINE, "start": SPACE, "anywhere": "TEXT"}[block.within]
+        trigger = f"{before} {opening(thoughts)} {start} {literal(block.opener)}"
+        first = self._first(block)
+        if block.within == "line" and first and re.match(block.starts, first):
+            yield f"{self._lazy(f'{trigger} {space_in(block)} {literal(first)}')} {self._body(block, first)}"
+        else:
+            yield f"{self._lazy(trigger)} {self._body(block)}"
+
+    # calls
+
+    def _body(self, block: Block, begun: str = "", tools: Sequence[ToolSpec] | None = None) -> str:
+        """A block from behind its opener, and behind blanks and the characters that have begun it.
+
+        Its first call is one of `tools`, or of any tool if none are said.
+        """
+        spelling = spelling_of(block)
+        first = []
+        for tool in self._tools if tools is None else tools:
+            parts = merged((spelling.before, *spelling.call(tool)))
+            if begun and isinstance(parts[0], str):
+                parts = (parts[0].lstrip().removeprefix(begun), *parts[1:])
+            first.append(self.rule(self._sequence(tool, parts)))
+        calls = either(first)
+        if spelling.between is not None and self._many:
+            others = ((tool, (spelling.between, *spelling.call(tool))) for tool in self._tools)
+            calls += f" {either(self.rule(self._sequence(tool, parts)) for tool, parts in others)}*"
+        closer = "" if self._is_last(block) else "".join(block.closers[:1])
+        return self.rule(f"{calls} {literal(spelling.after + closer)}")
+
+    def _heads(self, block: Block, limit: int = 1) -> dict[str, list[ToolSpec]]:
+        """What calls in this block begin with, blanks aside and as far as it is fixed, and which tools' calls do."""
+        spelling = spelling_of(block)
+        heads: dict[str, list[ToolSpec]] = {}
+        for tool in self._tools:
+            head = next(iter(merged((spelling.before, *spelling.call(tool)))), None)
+            heads.setdefault(head.lstrip()[:limit] if isinstance(head, str) else "", []).append(tool)
+        return heads
+
+    def _first(self, block: Block) -> str:
+        """The visible character that all calls in this block begin with; empty when they differ."""
+        heads = list(self._heads(block))
+        return heads[0] if len(heads) == 1 else ""
+
+    def _is_bare(self, block: Block) -> bool:
+        """Whether nothing but a tool's name shows that this block is a call."""
+        is_declared = any(block is one for one in self._declared)
+        return is_declared and not re.match(block.starts, self._first(block) or " ")
+
+    def _is_last(self, block: Block) -> bool:
+        """Whether the output ends with the block: its closer is an end token."""
+        return bool(block.closers) and block.closers[0] in self._ends
+
+    def _goes_on(self, block: Block) -> bool:
+        """Whether another block may follow."""
+        return self._many and not self._is_last(block) and spelling_of(block).between is None
+
+    def _sequence(self, tool: ToolSpec, parts: Sequence[Part]) -> str:
+        return " ".join(self._part(tool, part) for part in merged(parts)) or '""'
+
+    def _part(self, tool: ToolSpec, part: Part) -> str:
+        match part:
+            case str():
+                return literal(part)
+            case Json(schema):
+                return self.rule(f"%json {document(self._fit(tool, standalone(schema, tool.parameters)))}")
+            case Until(marker):
+                return self._lazy(f"TEXT {literal(marker)}")
+            case Pattern(expression):
+                return self.rule(regex(expression))
+            case Maybe(parts):
+                return f"({self._sequence(tool, parts)})?"
+            case Pick(options):
+                return either(self._sequence(tool, option) for option in options)
+
+    # Lark
+
+    def _lazy(self, definition: str) -> str:
+        # The body of a lazy rule must be one terminal.
+        return self.rule(self.terminal(definition), "[lazy]")
+
+    def _named(self, kind: str, definition: str) -> str:
+        return self._names.setdefault(definition, f"{kind}{len(self._names)}")
+
+    def _grammar(self, start: str) -> str:
+        rules = (f"{name}{definition}" for definition, name in self._names.items())
+        return "\n".join((f"start: {start}", *rules, "TEXT: /(?s:.*)/"))
+
+
+def allowed(tools: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]:
+    """The tools that may be called."""
+    match choice:
+        case "none":
+            return ()
+        case ("named", name):
+            return [tool for tool in tools if tool.name == name][:1]
+        case _:
+            return tools
+
+
+def spelling_of(block: Block) -> Spelling:
+    assert block.spelling is not None
+    return block.spelling
+
+
+def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts with neighbouring texts joined and empty ones left out."""
+    joined: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        elif part != "":
+            joined.append(part)
+    return tuple(joined)
+
+
+def literal(text: str) -> str:
+    """A text as it is; its leading blanks apart."""
+    visible = text.lstrip()
+    blanks = text[: len(text) - len(visible)]
+    return " ".join(json.dumps(piece, ensure_ascii=False) for piece in (blanks, visible) if piece)
+
+
+def regex(expression: str) -> str:
+    """A regular expression between slashes."""
+    return "/" + re.sub(r"\\.|/|\n", lambda found: {"/": r"\/", "\n": r"\n"}.get(found[0], found[0]), expression) + "/"
+
+
+def beginnings(texts: Iterable[str]) -> str:
+    """A regular expression of all that one of the texts begins with, nothing and the texts themselves included."""
+    rests: dict[str, list[str]] = {}
+    for text in texts:
+        if text:
+            rests.setdefault(text[0], []).append(text[1:])
+    options = (
+        (char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}") + beginnings(rest)
+        for char, rest in rests.items()
+    )
+    return f"(?:{'|'.join(options)})?" if rests else ""
+
+
+def either(options: Iterable[str]) -> str:
+    """Exactly one of the options."""
+    distinct = list(dict.fromkeys(options))
+    return distinct[0] if len(distinct) == 1 and " " not in distinct[0] else f"({' | '.join(distinct)})"
+
+
+def opening(thoughts: Sequence[Thought]) -> str:
+    """What opens one of the thoughts."""
+    return either(literal(thought.opener) for thought in thoughts)
+
+
+def whole(thoughts: Sequence[Thought]) -> str:
+    """One of the thoughts from its opener to its closer."""
+    return either(f"{literal(one.opener)} TEXT {either(map(literal, one.closers))}" for one in thoughts)
+
+
+def space_in(block: Block) -> str:
+    """What may stand between the opener of a block and its inside."""
+    return "" if block.tight else SPACE
+
+
+# schemas
+
+
+def document(schema: Schema) -> str:
+    """A schema as the text of a document, told how to be kept to."""
+    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": BLANKS, **schema.get("x-guidance", {})}})
+
+
+def readable(parameters: Schema) -> Schema:
+    """The schema of an object without what is malformed in it: those who spell calls rely on its shape."""
+    shapes: dict[str, Callable[[Any], bool]] = {
+        "x-guidance": lambda value: False,  # ours
+        "properties": lambda value: isinstance(value, dict) and all(isinstance(v, dict | bool) for v in value.values()),
+        "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    }
+    return {key: value for key, value in parameters.items() if key not in shapes or shapes[key](value)}
+
+
+ANNOTATIONS = frozenset({"title", "description", "examples", "default", "$comment"})
+NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Keywords whose members are schemas under names of their own."""
+
+
+def unannotated(node: Any) -> Any:
+    """A schema without what is said in it for readers: most of the text of most tools."""
+    match node:
+        case dict():
+            return {
+                key: {name: unannotated(inner) for name, inner in value.items()}
+                if key in NAMED and isinstance(value, dict)
+                else value
+                if key in ("enum", "const")
+                else unannotated(value)
+                for key, value in node.items()
+                if key not in ANNOTATIONS
+            }
+        case list():
+            return [unannotated(item) for item in node]
+        case _:
+            return node
+
+
+def closed(parameters: Schema) -> Schema:
+    """The schema of an object that has no properties but those named, if any are, unless it says something of others.
+
+    Models invent arguments where they may, and nobody expects them.
+    """
+    if {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"} & parameters.keys():
+        return parameters
+    parameters = {"type": "object", **parameters}
+    others = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "minProperties"}
+    if "properties" not in parameters or others & parameters.keys():
+        return parameters
+    if any(name not in parameters["properties"] for name in parameters.get("required", ())):
+        return parameters
+    return {**parameters, "additionalProperties": False}
+
+
+def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
+    """A part of a tool's schema as a document of its own, in which every reference still leads to where it led."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    if schema == parameters:
+        return {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
+    if not refers(schema):
+        return schema
+    home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
+    return {**moved(schema), "$defs": {"parameters": moved(home)}}
+
+
+def refers(node: object) -> bool:
+    """Whether a reference stands anywhere in a schema."""
+    return any(key == "$ref" and isinstance(value, str) for key, value in pairs(node))
+
+
+def pairs(node: object) -> Iterator[tuple[str, object]]:
+    """All keys and values of all objects in a JSON value."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                yield from inner.items()
+                waiting += inner.values()
+            case list() as items:
+                waiting += items
+
+
+def moved(node: Any) -> Any:
+    """A schema whose references to its root lead to `$defs.parameters` of the root."""
+    match node:
+        case dict():
+            return {
+                key: "#/$defs/parameters" + value[1:] if key == "$ref" and is_local(value) else moved(value)
+                for key, value in node.items()
+            }
+        case list():
+            return [moved(item) for item in node]
+        case _:
+            return node
+
+
+def is_local(reference: object) -> bool:
+    """Whether a `$ref` leads to somewhere in its own document."""
+    return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))

@@ -1,0 +1,118 @@
+"""How a family spells a call, as data: what a sampler must keep to so that no call is ever wrong (`grammar`).
+
+The mirror image of `bodies`, which read what models write with all their slips; this writes it once, and right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.values import kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON value of this schema."""
+
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Any text that does not hold the marker, and the marker."""
+
+    marker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """These parts, or nothing."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Exactly one of these."""
+
+    options: tuple[tuple[Part, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Text that matches a regular expression."""
+
+    regex: str
+
+
+Part = str | Json | Until | Maybe | Pick | Pattern
+"""A piece of a call; a `str` is written as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What stands between a block's opener and its closer: `before call (between call)* after`.
+
+    The block's opener and its first closer are not part of it.
+    """
+
+    call: Callable[[ToolSpec], tuple[Part, ...]]
+    before: str = ""
+    between: str | None = None
+    """What stands between two calls of one block; `None` when every call has a block of its own."""
+    after: str = ""
+
+
+def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
+    """The value of a parameter as families with named values write it, and the marker behind it.
+
+    What may be a string is written as it is, anything else as JSON.
+    """
+    schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if choices:
+        spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in choices)
+        return (Pick(tuple((choice,) for choice in dict.fromkeys(spelt))), marker)
+    allowed = kinds(tool, name)
+    if not allowed or "string" in allowed:
+        return (Until(marker),)
+    definitions = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
+    return (Json({**schema, **definitions}), marker)
+
+
+def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
+    """The schema that a reference within the tool's parameters names; any other as it is, `true` as the open one."""
+    for _ in range(8):  # a reference to a reference is rare, one to itself a mistake
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        found: Any = tool.parameters
+        for key in reference[2:].split("/"):
+            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        schema = found
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
+    """All parameters of a tool, each spelt by its name: the required ones, then those of the others that are wanted.
+
+    `between` stands between two that are there.
+    """
+    named = list(tool.parameters.get("properties", {}))
+    required = [name for name in named if name in tool.parameters.get("required", ())]
+    optional = [name for name in named if name not in required]
+
+    def behind(names: list[str]) -> Iterator[Part]:
+        for name in names:
+            yield Maybe(((between,) if between else ()) + spell(name))
+
+    if required or not between:
+        first = [*spell(required[0])] if required else []
+        rest = [part for name in required[1:] for part in ((between, *spell(name)) if between else spell(name))]
+        return (*first, *rest, *behind(optional))
+    starts = tuple((*spell(name), *behind(optional[at + 1 :])) for at, name in enumerate(optional))
+    return (Maybe((Pick(starts),)),) if starts else ()

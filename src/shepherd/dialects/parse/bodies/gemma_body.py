@@ -1,0 +1,228 @@
+"""Calls as Gemma spells them, `call:NAME{key:<|"|>text<|"|>,n:1,list:[true,{k:null}]}`: what they say, as JSON.
+
+Keys are bare and strings stand between quotes that nothing else means, so nothing in them is escaped. Models write
+Python's or JSON's quotes instead, `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the
+quote before a string, behind it, or both. A text that cannot be read as it should be is read again, and then a quote
+ends a string only if the call goes on behind it, and a missing one is put where the next key or the end shows it.
+Not here: where a block ends (`literal_body`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.literal_body import Notation, n_found
+from shepherd.dialects.parse.bodies.python_body import unescaped
+from shepherd.dialects.parse.call import Fault, Found, Unreadable, read_calls
+from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, value_of
+
+QUOTE = '<|"|>'
+HOW = f"write call:NAME{{key:{QUOTE}text{QUOTE},other:1}}"
+CUT = f"the output ended inside of the call; {HOW}"
+NEXT_CALL = re.compile(r"call\s*:")
+NEXT_BEGUN = re.compile(r"c(?:a(?:ll?\s*)?)?")
+BETWEEN = re.compile(r"[\s,;})\[\]]*")
+HEAD = re.compile(r"""(?:call\s*:\s*)?([^\s(){}\[\]<>"',;=]+)\s*([({])""")
+NAMELESS = re.compile(r"""(?:call\s*:\s*)?([^\s(){}\[\]<>"',;=]*)""")
+CLOSERS = {"{": "}", "(": ")", "[": "]"}
+QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')(?=\s*(?:[,:=})\]]|\Z))""", re.DOTALL)
+KEY = r"""[^\s:=,{}()\[\]"'<>]+"""
+BARE_KEY = re.compile(rf"({KEY}(?:[ \t]+{KEY}){{0,8}})\s*[:=]")
+LITERAL = re.compile(r"(?:-?\d[\d.eE+-]*|[Tt]rue|[Ff]alse|[Nn]one|null)(?=\s*(?:[,})\]]|\Z))")
+BARE_ITEM = re.compile(r"[^{}\[\](),<]*")
+
+
+class Quote:
+    """What stands around strings, and what is looked for about it."""
+
+    def __init__(self, quote: str) -> None:
+        self.text = quote
+        mark = re.escape(quote)
+        another = rf""",\s*(?:{KEY}|"[^"]{{0,64}}"|'[^']{{0,64}}'|{mark}[\s\S]{{0,64}}?{mark})\s*[:=]"""
+        ends = r"[,})\]]"
+        self.key = re.compile(rf"{mark}(.*?){mark}\s*[:=]", re.DOTALL)
+        self.bare_member = re.compile(rf"(?:[^{{}}\[\]()<,]|(?!{another}|,\s*(?:{ends}|\Z)),)*")
+        self.unopened_member = re.compile(rf"((?:[^<,]|(?!{another}),)*){mark}(?=\s*(?:{ends}|\Z))")
+        """A string that lacks the first of its two quotes."""
+        self.unopened_item = re.compile(rf"([^<,\]]*){mark}(?=\s*(?:[,\]]|\Z))")
+        self.in_member = re.compile(rf"{mark}(?=\s*(?:{another}|,\s*(?:\Z|[}})])|[}})\]]|\Z))")
+        """The end of a string that is a member's value."""
+        self.in_list = re.compile(rf"{mark}(?=\s*(?:[,\]]|\Z))")
+        self.unclosed = re.compile(rf",\s*{KEY}\s*[:=]\s*{mark}")
+        """What follows a string that lacks the second of its two quotes."""
+
+
+quote_of = cache(Quote)
+
+
+def read_gemma_calls(
+    text: str, tools: Sequence[ToolSpec] = (), whole: bool = True, *, quote: str = QUOTE
+) -> tuple[Found | Fault, ...]:
+    """The calls in `text`; JSON is read, too. Never empty, never raises.
+
+    A name in a namespace is the tool's own if only that is declared. `whole` is false when the output ended inside of
+    the text: calls that were finished count, the last one is a fault.
+    """
+    text = text.strip()
+    if re.match(r"\[?\s*\{", text):
+        return read_calls(text, tools=tools, whole=whole)
+    calls = Reader(text, tools, quote, lenient=False).calls(whole)
+    if whole and n_found(calls) < len(calls):
+        others = Reader(text, tools, quote, lenient=True).calls(whole)
+        if n_found(others) == len(others):
+            return others
+    return calls
+
+
+class Reader:
+    """Reads one text from the front to its end."""
+
+    def __init__(self, text: str, tools: Sequence[ToolSpec], quote: str, *, lenient: bool) -> None:
+        self._text = text
+        self._tools = tools
+        self._quote = quote_of(quote)
+        self._lenient = lenient
+        self._tool: ToolSpec | None = None
+        self._depth = 0
+        self._at = 0
+
+    def calls(self, whole: bool) -> tuple[Found | Fault, ...]:
+        """All calls, up to the first that cannot be read."""
+        found: list[Found | Fault] = []
+        name = ""
+        try:
+            while self._ahead(BETWEEN):
+                head = HEAD.match(self._text, self._at) or NAMELESS.match(self._text, self._at)
+                assert head is not None
+                self._at = head.end()
+                name = self._named(head[1])
+                self._tool = find_tool(self._tools, name)
+                opener = head[2] if head.re is HEAD else ""
+                if not opener and (not name or not whole or self._ahead()):
+                    raise self._unreadable("the arguments must stand")
+                found.append(Found(name, json_object(self._members(opener, top=True) if opener else [])))
+                name = ""
+        except (ValueError, RecursionError) as error:
+            found.append(Fault(f"the call cannot be read ({error}); {HOW}" if whole else CUT, name))
+        return tuple(found) or (Fault(f"the call is empty; {HOW}" if whole else CUT),)
+
+    def _named(self, written: str) -> str:
+        """The tool that is meant."""
+        own = written.rpartition(":")[2]
+        return own if find_tool(self._tools, written) is None and find_tool(self._tools, own) else written.strip(":")
+
+    # Each reads what its name says from here on and passes it. Raises: `Unreadable`, `RecursionError`.
+
+    def _members(self, opener: str, *, top: bool = False) -> list[tuple[str, str]]:
+        """The members up to the bracket that closes, each with the JSON of its value."""
+        members: list[tuple[str, str]] = []
+        self._depth += 1
+        while not self._take(CLOSERS[opener]):
+            key = self._key()
+            members.append((key, self._value(key if top else None)))
+            self._comma(CLOSERS[opener])
+        self._depth -= 1
+        return members
+
+    def _items(self) -> list[str]:
+        """The JSON of the items up to the bracket that closes."""
+        items: list[str] = []
+        self._depth += 1
+        while not self._take("]"):
+            items.append(self._value(None, item=True))
+            self._comma("]")
+        self._depth -= 1
+        return items
+
+    def _comma(self, closer: str) -> None:
+        if not self._take(",") and self._ahead() != closer:
+            raise self._unreadable("a comma is missing")
+
+    def _key(self) -> str:
+        self._ahead()
+        if bare := self._match(BARE_KEY):
+            return bare[1]
+        if own := self._match(self._quote.key):
+            return own[1]
+        quoted = self._match(QUOTED)
+        if quoted is None or not (self._take(":") or self._take("=")):
+            raise self._unreadable("a key must stand")
+        return unescaped(quoted[1][1:-1])
+
+    def _value(self, key: str | None, *, item: bool = False) -> str:
+        """The JSON of a value; `key` names the parameter that it is, if it is one."""
+        first = self._ahead()
+        if self._text.startswith(self._quote.text, self._at):
+            return json_text(self._string(item))
+        if first and first in "{[":
+            self._at += 1
+            return f"[{', '.join(self._items())}]" if first == "[" else json_object(self._members("{"))
+        if quoted := self._match(QUOTED):
+            return json_text(unescaped(quoted[1][1:-1]))
+        bare = None if self._lenient else LITERAL.match(self._text, self._at)
+        unopened = None if bare else self._match(self._quote.unopened_item if item else self._quote.unopened_member)
+        if unopened:
+            return json_text(unopened[1])
+        bare = bare or (BARE_ITEM if item else self._quote.bare_member).match(self._text, self._at)
+        if bare is None or not bare[0].strip():
+            raise self._unreadable("a value must stand")
+        self._at = bare.end()
+        written = bare[0].strip()
+        return argument(self._tool, key, written) if key is not None else value_of(written, ANY)
+
+    def _string(self, item: bool) -> str:
+        """The characters between two quotes."""
+        begun = self._at + len(self._quote.text)
+        ends = self._quote.in_list if item else self._quote.in_member
+        end = ends.search(self._text, begun) if self._lenient else None
+        stop = end.start() if end else -1 if self._lenient else self._text.find(self._quote.text, begun)
+        self._at = stop + len(self._quote.text)
+        if self._lenient and not item:
+            unclosed = self._quote.unclosed.search(self._text, begun, stop if stop >= 0 else len(self._text))
+            if unclosed or stop < 0:
+                stop = self._at = unclosed.start() if unclosed else self._end(begun)
+        if stop < 0:
+            self._at = len(self._text)
+            raise self._unreadable("the end of a string must stand")
+        return self._text[begun:stop]
+
+    def _end(self, begun: int) -> int:
+        """Where the brackets stand that close everything at the end of the text; negative when they do not."""
+        closing = re.compile(rf"(?:\s*[}}\])]){{{self._depth}}}\Z").search(self._text, begun)
+        inside = self._text[begun : closing.start()] if closing else ""
+        return closing.start() if closing and inside.count("{") == inside.count("}") else -1
+
+    def _ahead(self, blanks: re.Pattern[str] = re.compile(r"\s*")) -> str:
+        """The next character behind blanks; empty at the end."""
+        match = blanks.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, character: str) -> bool:
+        """Pass the character, if it comes next."""
+        comes = self._ahead() == character
+        self._at += comes
+        return comes
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        match = pattern.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return match
+
+    def _unreadable(self, reason: str) -> Unreadable:
+        return Unreadable(f"{reason} at character {self._at}")
+
+
+@cache
+def notation(quote: str) -> Notation:
+    """Gemma's with this quote around strings."""
+    return Notation(
+        read=partial(read_gemma_calls, quote=quote),
+        quotes=(quote, '"', "'"),
+        escapes=('"', "'"),
+        next_call=NEXT_CALL,
+        next_begun=NEXT_BEGUN,
+    )

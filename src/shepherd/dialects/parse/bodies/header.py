@@ -1,0 +1,351 @@
+"""What a header says, for families that head their messages instead of tagging thoughts and calls.
+
+    <|start|>assistant<|channel|>analysis<|message|>   a thought follows
+    <|start|>assistant to=functions.f<|message|>       a call follows, read by the body that the header names
+    <|start|>assistantHello                            no header after all: text follows, the markup is dropped
+    "use <|start|> to begin"                           the text speaks of the marker: it stays
+
+A header is not taken in before it is decided, so that the same text is looked at for every cutting; that is at the
+first character that cannot belong to it, and after `LIMIT` characters at the latest. Not here: which words a family
+puts into its headers and what they mean (the families), what calls say (`call`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.json_body import Read
+from shepherd.dialects.parse.call import Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Thought, markers_of
+from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
+
+LIMIT = 160
+"""No text between two markers of a header is longer."""
+LONGEST = 3 * LIMIT
+"""No header is."""
+MAX_BLANKS = 64
+SPOKEN_OF = re.compile(r"[^\w\n?\-\u2013\u2014]")
+"""What follows a marker that a text speaks of: a quote, a bracket, a blank. Behind a real one stands a word or a line's
+end, or the dashes and question marks that models spoil headers with."""
+LEAD = re.compile(r"\s*(?:assistant)*")
+LEAD_CUT = re.compile(r"\s*(?:(?:assistant)*|a(?:s(?:s(?:i(?:s(?:t(?:an?)?)?)?)?)?)?)\s*")
+ROLE = re.compile(r"\s*(user|system|developer|tool|functions)(?![^\W\d_])")
+TO = re.compile(r"to=([^\s{<]+)(?:\s+(?:json|code|text)\b)?")
+NEW_LINE = re.compile(r"\n\s*(?=\S)")
+VISIBLE = re.compile(r"\S")
+JSON_STARTS = "{[`"
+LETTERS = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a header has turned out to be."""
+
+    stop: int
+    """Where it ends and what it heads begins."""
+    inside: MakeBody | None = None
+    """Reads the call that follows; its block's opener is the whole header. `None`: no call follows."""
+    then: Thought | None = None
+    declined: str = ""
+    """Text after all, as in `Body`."""
+
+
+ReadHead = Callable[[str, str, int, bool, Sequence[ToolSpec]], Head | None]
+"""The header from its opener (the first argument) on, whose rest begins at a place (the third) in a text (the second);
+`None` while more is needed to know, never when there will be no more (the fourth)."""
+
+
+class HeaderBody:
+    """A header and the call that it heads, if it does."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHead) -> None:
+        self.ended = False
+        self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
+        self._block = block
+        self._openers = openers
+        self._tools = tools
+        self._read = read
+        self._inside: Body | None = None
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        if self._inside is None:
+            head = self._read(self._block.opener, text, at, final, self._tools)
+            if head is None:
+                return at
+            if head.inside is None:
+                self.ended = self.closed = True
+                self.then, self.declined = head.then, head.declined
+                return head.stop
+            block = replace(self._block, opener=self._block.opener + text[at : head.stop])
+            self._inside = head.inside(block, self._openers, self._tools)
+            at = head.stop
+        at = self._inside.feed(text, at, final)
+        self.ended, self.closed, self.declined = self._inside.ended, self._inside.closed, self._inside.declined
+        return at
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        return self._inside.take_calls() if self._inside else []
+
+
+class TextBody:
+    """A call that is text up to the next marker, such as a program."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: Read) -> None:
+        """`read` makes calls of the text, given whether it is whole."""
+        self.ended = False
+        self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
+        self._closers = block.closers
+        self._markers = markers_of(*openers, *block.closers)
+        self._read = read
+        self._written = [block.opener]
+        self._said: list[str] = []
+        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        stop, marker = self._markers.find(text, at)
+        if not marker and not final:
+            stop -= self._markers.begun(text, at)
+        self._said.append(text[at:stop])
+        self.ended, self.closed = bool(marker) or final, marker in self._closers
+        after = stop + len(marker) if self.closed else stop
+        self._written.append(text[at:after])
+        if self.ended:
+            whole = bool(marker) or not self._closers
+            self._ready.append(("".join(self._written), self._read("".join(self._said), whole)))
+        return after
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The words of a header that mean something; of several of a kind the last one."""
+
+    role: str = ""
+    """Of somebody else than the assistant."""
+    channel: str = ""
+    to: str = ""
+    """The recipient, if it is a tool."""
+    others: tuple[str, ...] = ()
+    """What stands alone behind a mark and is no known channel."""
+
+
+@dataclass(frozen=True)
+class Headers:
+    """How a family writes its headers: `start role (mark words)* message`, any part of it forgotten at times."""
+
+    start: str
+    message: str
+    """What it heads begins here."""
+    ends: tuple[str, ...]
+    """Markers behind what a header heads; another header follows, or nothing."""
+    role: re.Pattern[str]
+    """Matches as a whole what may stand between `start` and the next marker, and every beginning of that."""
+    about: Callable[[Fields, int, Sequence[ToolSpec]], Head]
+    """What a header of these words heads, which begins at a place in the text."""
+    marks: tuple[str, ...] = ()
+    """Markers within headers; the first one stands before a channel."""
+    channel: re.Pattern[str] = re.compile(r"(?!)")
+    """A known channel as a group, with what models write around it by mistake."""
+    nobody: tuple[str, ...] = ()
+    """Recipients that are no tools and mean nothing."""
+
+    @cached_property
+    def markers(self) -> Markers:
+        return Markers((self.start, self.message, *self.marks, *self.ends))
+
+    @cached_property
+    def nothing(self) -> re.Pattern[str]:
+        """Ends of messages, and beginnings without more."""
+        return re.compile(rf"(?:\s|{'|'.join(map(re.escape, self.ends))}|{re.escape(self.start)}(?:assistant)?)*")
+
+    def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+        """A `ReadHead`."""
+        return Look(self, opener, text, final, tools).head(at)
+
+
+class Look:
+    """One look at a header as far as it has come."""
+
+    def __init__(self, headers: Headers, opener: str, text: str, final: bool, tools: Sequence[ToolSpec]) -> None:
+        self._headers = headers
+        self._opener = opener
+        self._text = text
+        self._final = final
+        self._tools = tools
+        self._fields = Fields()
+        self._end = 0  # of the words behind the last marker that mean something
+
+    def head(self, at: int) -> Head | None:
+        headers, text = self._headers, self._text
+        mark, begin = self._opener, at
+        while mark != headers.message:
+            stop, following = headers.markers.find(text, at)
+            if not following:
+                stop -= headers.markers.begun(text, at)
+            words = text[at : min(stop, at + LIMIT + 1)]
+            is_role, is_first = mark not in headers.marks, at == begin
+            stop = self._n_role(words) if is_role else self._n_words(words, first=is_first)
+            good, bad = words[:stop], words[stop : stop + 1]
+            (self._take_role if is_role else self._take_words)(mark, good)
+            if bad and is_first and SPOKEN_OF.match(words):
+                return Head(at, declined=mark)
+            if bad:
+                return self._broken(mark, at, good, bad, first=is_first)
+            if not following:
+                return self._cut(mark, at, good, first=is_first) if self._final else None
+            if following in (headers.start, *headers.ends):
+                return self._abandoned(mark, at, good, first=is_first)
+            mark, at = following, at + len(good) + len(following)
+            if at - begin > LONGEST:
+                break
+        return self._about(at)
+
+    def _about(self, at: int) -> Head:
+        return self._headers.about(self._fields, at, self._tools)
+
+    def _n_role(self, words: str) -> int:
+        """How many of the characters may stand behind a start, or behind an end whose next start is forgotten."""
+        role = self._headers.role
+        if role.fullmatch(words):
+            return min(len(words), LIMIT)
+        return next(n for n in range(len(words)) if not role.fullmatch(words[: n + 1]))
+
+    def _n_words(self, words: str, *, first: bool) -> int:
+        """How many of the characters may stand behind a mark."""
+        if first and SPOKEN_OF.match(words):
+            return 0
+        new_line = NEW_LINE.search(words)
+        brace = re.search(r"(?={)" if self._fields.to else r"to=[^\s<{]+[^{]*(?={)", words)
+        channel = self._headers.channel.match(words)
+        glued = channel is not None and words[channel.end() : channel.end() + 1].isupper()
+        ends = [found.end() for found in (new_line, brace, channel if glued else None) if found]
+        return min(len(words), LIMIT, *ends)
+
+    def _take_role(self, mark: str, words: str) -> None:
+        lead = LEAD.match(words)
+        self._end = lead.end() if lead else 0
+        channel = self._headers.channel.match(words, self._end)
+        role = None if channel or words[: self._end].strip() else ROLE.match(words)
+        self._fields = Fields(role[1] if role else "", channel[1] if channel else "", self._recipient(words))
+
+    def _take_words(self, mark: str, words: str) -> None:
+        channel = self._headers.channel.match(words) if mark == self._headers.marks[0] else None
+        recipients = list(TO.finditer(words))
+        self._end = max([found.end() for found in (channel, *recipients) if found], default=0)
+        self._fields = replace(
+            self._fields,
+            channel=channel[1] if channel else self._fields.channel,
+            to=self._recipient(words) or self._fields.to,
+            others=(*self._fields.others, *(() if channel or recipients else (words.strip(),))),
+        )
+
+    def _recipient(self, words: str) -> str:
+        """The last tool that the words name."""
+        found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
+        return found[-1] if found else ""
+
+    def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Head | None:
+        """What the header is behind whose words another one begins, or a message ends."""
+        stop = at + len(words)
+        said = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
+        if self._fields.to or (said and self._fields.channel):
+            return Head(at, declined=mark) if first and said else self._about(at + self._end)
+        if not said:
+            return Head(stop)
+        # Nothing known: junk if something follows, else what the model wanted to say.
+        headers, text = self._headers, self._text
+        nothing = headers.nothing.match(text, stop, stop + LONGEST)
+        end = nothing.end() if nothing else stop
+        is_open = headers.markers.begun(text, end) == len(text) - end or "assistant".startswith(text[end:])
+        if not is_open:
+            return Head(stop)
+        return Head(len(text), declined=words.strip()) if self._final else None
+
+    def _broken(self, mark: str, at: int, good: str, bad: str, *, first: bool) -> Head:
+        """What the header is whose last marker is forgotten: a character stands there that no header has."""
+        if bad == "{" and self._fields.to:
+            return self._about(at + len(good))
+        if mark in self._headers.marks:
+            is_there = not good[self._end :].strip(" ") or good[self._end :].startswith("\n")
+            # In the middle of a text only what looks like a header is one.
+            return self._about(at + self._end) if is_there or not first else Head(at, declined=mark)
+        if mark == self._headers.start and self._fields.channel and bad.isupper():
+            return self._about(at + len(good))
+        self._fields = Fields()
+        return self._about(at + (self._end if mark == self._headers.start else 0))
+
+    def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Head:
+        """What the header is in which the output ends."""
+        end = len(self._text)
+        if self._fields.to or self._fields.role:
+            return self._about(end)
+        if mark in self._headers.marks:
+            if not words[self._end :].strip() or self._headers.role.fullmatch(words):
+                return self._about(end)
+            return Head(at, declined=mark) if first else self._about(at + self._end)
+        if LEAD_CUT.fullmatch(words) or "to=" in words:
+            return Head(end)
+        return Head(at + (self._end if mark == self._headers.start else 0))
+
+
+def at_once(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head:
+    """A `ReadHead` of a marker that says nothing, but ends a thought that has not been closed."""
+    return Head(at)
+
+
+def before(body: MakeBody) -> ReadHead:
+    """A `ReadHead` of a marker that counts everywhere, unless a text speaks of it: `body` reads what follows if that
+    begins like JSON, or stands close to the marker like no word stands behind another one."""
+
+    def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+        visible = VISIBLE.search(text, at, at + MAX_BLANKS)
+        if visible is None:
+            return Head(at, inside=body) if final or len(text) - at >= MAX_BLANKS else None
+        is_call = visible[0] in JSON_STARTS or (visible.start() == at and visible[0].isalnum())
+        return Head(at, inside=body) if is_call else Head(at, declined=opener)
+
+    return read
+
+
+def unsaid(text: str, whole: bool) -> tuple[Found | Fault, ...]:
+    """No call: what somebody else is made to say is dropped (TPL-16)."""
+    return ()
+
+
+def read_named(name: str, tools: Sequence[ToolSpec], text: str, whole: bool) -> Found | Fault:
+    """The call of a tool that a header names; a tool that needs nothing may be sent nothing."""
+    tool = find_tool(tools, name)
+    if not text.strip() and not whole:
+        return Fault("the output ended before the call's arguments; write them as one JSON object", name)
+    if not text.strip() and tool and not tool.parameters.get("required"):
+        return Found(name, "{}")
+    return read_arguments(name, text, whole=whole)[0]
+
+
+def read_program(tool: ToolSpec | None, text: str) -> Found | None:
+    """The call of a tool that takes one text, which was sent as it is; `None` when it takes something else."""
+    named = list(tool.parameters.get("properties", {})) if tool else []
+    needed = list(tool.parameters.get("required", named)) if tool else []
+    strings = [name for name in named if kinds(tool, name) == {"string"}]
+    if tool is None or not text.strip() or len(strings) != 1 or needed != strings:
+        return None
+    return Found(tool.name, json_object([(strings[0], json_text(text.strip()))]))
+
+
+def prefixes(*words: str) -> str:
+    """A regular expression for the words and all their beginnings but the empty one."""
+    return "|".join(re.escape(word[:length]) for word in words for length in range(len(word), 0, -1))
+
+
+_body: type[Body] = HeaderBody

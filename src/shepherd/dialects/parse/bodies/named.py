@@ -1,0 +1,262 @@
+"""The inside of a call that names its tool before its arguments: `NAME separator {arguments}`, in many spellings.
+
+    header ──{──> value ──}──> after ──end of one call, opener of another──> header
+       │                         └─────closer, or text────────────────────> ended
+       ├─closer──> ended, a call without arguments
+       └─prose───> ended, declined: the text only talks about the marker
+
+Where nothing stands before the brace, the object itself says what it calls (Mistral's older models, and slips).
+A `Form` is what differs between families. Not here: how JSON is repaired (`call`), where a value ends (`json_text`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.json_body import FENCE, FENCE_BEGUN, after_blanks
+from shepherd.dialects.parse.bodies.json_text import JsonText
+from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.python_body import read_python_calls
+from shepherd.dialects.parse.call import HERMES_KEYS, Fault, Found, Keys, read_arguments, read_calls
+from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
+
+PART = re.compile(r"\s*(?:[\w$][\w$.:/@-]{0,255})?\s*")
+"""What may stand between two markers of a header: a name, an id or nothing."""
+WORD = re.compile(r"[\w$][\w$.:/@-]{0,255}")
+JUNK = re.compile(r"[}\],;)]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a family writes such calls."""
+
+    header: re.Pattern[str]
+    """What stands before the arguments, markers of the header included, blanks around it not: with a group `name`, and
+    `id` where models write ids."""
+    separators: tuple[str, ...] = ()
+    """The markers of a header."""
+    openers: tuple[str, ...] = ()
+    """What begins one call or several; a block's opener that is none of these is a part of the header."""
+    ends: tuple[str, ...] = ()
+    """What ends one call, but not the block."""
+    chained: bool = False
+    """Another header may follow arguments with nothing in between."""
+    keys: Keys = HERMES_KEYS
+    """Of calls that are a whole object."""
+
+
+class NamedBody(Machine):
+    """One call after another, each a header and its arguments."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, form: Form) -> None:
+        steps = {"header": self._head, "value": self._argue, "after": self._after, "garbage": self._garbage}
+        super().__init__(block.opener, "header", steps)
+        self._form = form
+        self._tools = tools
+        self._closers = frozenset(block.closers) - set(form.ends)
+        # Openers that hold a separator are the beginnings of headers without the marker that is due before them.
+        others = (opener for opener in openers if not any(mark in opener for mark in form.separators))
+        stops = {*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""}
+        self._stops = markers_of(*sorted(stops))
+        self._firsts = "".join(sorted({stop[0] for stop in stops}))
+        self._in_header = markers_of(*sorted(stops), "{", "```")
+        self._told = False  # a call has been reported
+        self._prose = False  # all of this is text
+        self._begin(block.opener)
+        self._header = "" if block.opener in form.openers else block.opener
+        self._sure = any(mark in self._header for mark in form.separators)
+
+    def _begin(self, written: str) -> None:
+        """A call, or nothing, begins here."""
+        self._written = [written]
+        self._header = ""
+        self._part = ""  # what stands behind the header's last marker
+        self._sure = False  # this is a call, whatever follows
+        self._fenced = False
+        self._whole = True  # the output did not end inside of the call
+        self._value = JsonText(self._stops, self._firsts)
+        self._junk: list[str] = []  # what stands where the arguments should
+        self._near = True  # no blank stands behind the arguments
+
+    def _settle(self, *, cut: bool) -> None:
+        if self._prose:
+            self.declined = "".join(self._written)
+        else:
+            self._report()
+
+    def _report(self) -> None:
+        nothing = self._header.strip() and self._part.strip() in {"null", "None"}
+        header, value = self._header + ("" if nothing else self._part), self._value.text + "".join(self._junk)
+        if header.strip() or value or self._fenced or not self._told:
+            written = "".join(self._written)
+            # Blanks between calls are the block's, those behind an unclosed one the text's.
+            written = written.rstrip() if self.ended and not self.closed else written
+            self._ready.append((written, self._calls(header.strip(), value)))
+            self._told = True
+
+    def _calls(self, header: str, value: str) -> tuple[Found | Fault, ...]:
+        if not header:
+            return read_calls(value, keys=self._form.keys, tools=self._tools, whole=self._whole)
+        match = self._form.header.fullmatch(header)
+        if match is None or self._junk:
+            calls = read_python_calls(header + value, whole=self._whole)
+            name = match["name"] if match else next(iter(WORD.findall(header)), "")
+            unread = Fault("the call is not a name and a JSON object", name)
+            return calls if all(isinstance(call, Found) for call in calls) else (unread,)
+        name, call_id = match["name"], match.groupdict().get("id") or ""
+        needed = next((tool.parameters.get("required") for tool in self._tools if tool.name == name), None)
+        if not value and self._whole and not needed:
+            return (Found(name, "{}", call_id),)
+        return read_arguments(name, value, call_id=call_id, whole=self._whole)
+
+    # Each step takes in what it can from `at` on and says how far it came.
+
+    def _head(self, text: str, at: int, final: bool) -> int:
+        if not self._part.strip():
+            after = after_blanks(text, at)
+            if after == len(text):
+                self._part = (self._part + text[at:after])[:1]
+                self._break_off(final)
+                return after
+            marked = self._stops.standing(text, after) or (not final and self._stops.is_begun(text, after))
+            if text[after] in '["' and not marked:
+                self._state = "value"
+                return after
+        start, marker = self._in_header.find(text, at)
+        if not marker:
+            start -= self._in_header.begun(text, at)
+        if start > at:
+            return self._take_part(text, at, start)
+        if marker:
+            return self._take_marker(marker, text, at, final)
+        if final and start < len(text):
+            self._junk.append(text[start:])  # the beginning of a marker
+            self._break_off(final)
+            return len(text)
+        if final:
+            self._prose = not (self._sure or self._told) and self._is_prose()
+        self._break_off(final)
+        return at
+
+    def _take_part(self, text: str, at: int, stop: int) -> int:
+        part = self._part + text[at:stop]
+        plausible = PART.match(part)
+        if plausible and plausible.end() < len(part):
+            # Before the first character that is wrong, so that it does not matter how the text is cut.
+            stop = at + plausible.end() - len(self._part)
+            self._give_up(plausible[0])
+        self._part += text[at:stop]
+        return stop
+
+    def _take_marker(self, marker: str, text: str, at: int, final: bool) -> int:
+        after = at + len(marker)
+        empty = not (self._header + self._part).strip()
+        if marker == "{":
+            self._state = "value"
+            return at
+        if marker == "```":
+            fence = FENCE.match(text, at)
+            if fence:
+                self._fenced = True
+                return fence.end()
+            if not final and FENCE_BEGUN.fullmatch(text, at):
+                return at
+            self._give_up(self._part)
+            self._junk.append(marker)
+            return after
+        if marker in self._form.separators:
+            self._header += self._part + marker
+            self._part = ""
+            self._sure = True
+            return after
+        if marker in self._form.openers:
+            if not empty:
+                self._report()
+                self._begin("")
+            self._sure = True
+            return after
+        self._state = "after"
+        return at
+
+    def _give_up(self, part: str) -> None:
+        """What follows the opener is no header: a spoilt call, or text that talks about the opener."""
+        word = WORD.search(part)
+        named = word is not None and any(tool.name == word[0] for tool in self._tools)
+        self._prose = self.ended = not (self._sure or self._told or named)
+        self._state = "garbage"
+
+    def _is_prose(self) -> bool:
+        """Whether what ends the output looks more like a word about the opener than like a tool's name."""
+        return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
+
+    def _break_off(self, final: bool) -> None:
+        self.ended = self.ended or final
+        self._whole = not final
+
+    def _argue(self, text: str, at: int, final: bool) -> int:
+        stop = self._value.feed(text, at, final)
+        if self._value.ended or self._value.cut:
+            self._state = "after"
+        elif final:
+            self._break_off(final)
+        return stop
+
+    def _after(self, text: str, at: int, final: bool) -> int:
+        blank = after_blanks(text, at)
+        if blank > at or at == len(text):
+            self._near = self._near and blank == at
+            self.ended = final and blank == len(text)
+            return blank
+        junk = JUNK.match(text, at) if self._near or self._closers or self._form.ends else None
+        if junk and self._value.text:
+            return junk.end()
+        if self._fenced and text[at] == "`":
+            return at + 1
+        marker = self._stops.standing(text, at)
+        if marker in self._form.ends:
+            return at + len(marker)
+        if marker in (*self._form.openers, *self._form.separators) or self._goes_on(text, at):
+            self._report()
+            self._begin("")
+            self._state = "header"
+        elif marker or final or not self._begins(text, at):
+            self.ended = True
+            self.closed = marker in self._closers
+            return at + len(marker) if self.closed else at
+        return at
+
+    def _goes_on(self, text: str, at: int) -> bool:
+        """Whether another call begins here that lacks its opener."""
+        if text[at] in "{[":
+            return not (self._header + self._part).strip() and bool(self._value.text)
+        name = WORD.match(text, at) if self._form.chained else None
+        return name is not None and self._stops.standing(text, name.end()) in self._form.separators
+
+    def _begins(self, text: str, at: int) -> bool:
+        """Whether more text could show that the block goes on or ends here."""
+        name = WORD.match(text, at) if self._form.chained else None
+        return self._stops.is_begun(text, at) or (
+            name is not None and (name.end() == len(text) or self._stops.is_begun(text, name.end()))
+        )
+
+    def _garbage(self, text: str, at: int, final: bool) -> int:
+        stop, marker = self._stops.find(text, at)
+        line = -1 if self._closers or self._form.ends else text.find("\n", at, stop)
+        if line >= 0:
+            self.ended = True
+            stop = line
+        elif marker:
+            self._state = "after"
+        elif final:
+            self.ended = True
+        else:
+            stop -= self._stops.begun(text, at)
+        self._junk.append(text[at:stop])
+        return stop
+
+
+_body: MakeBody = partial(NamedBody, form=Form(re.compile("(?P<name>.*)")))

@@ -1,0 +1,297 @@
+"""The inside of a call block that is a name and pairs of tags; nothing in a value is escaped.
+
+    NAME<arg_key>K</arg_key><arg_value>V</arg_value>...</tool_call>        GLM, Ling, Spark, Laguna: any blanks between
+    NAME<tool_sep:x><arg_key:x>K</arg_key:x><arg_value:x>V</arg_value:x>...</tool_call:x>            Hunyuan 3: suffixes
+
+    lead ──name──> tags ──<arg_value>──> value ──closer, markup follows──> tags ──block's closer──> ended
+      ├─{ [──> json_body     name( name{──> python_body     <function──> tagged: models mix what they have learnt
+      └─other──> declined: the text speaks of the tag
+
+Values are code about such tags, too. `</arg_value>` ends one if markup of the call follows, `</tool_call>` if another
+call does. Models forget each of the tags; so the first place that may be the end is kept in mind, and was the end
+unless a certain one comes before another call. What stands behind it waits until then. Not here: what a value means
+(`values`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Literal
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.python_body import PythonBody
+from shepherd.dialects.parse.bodies.tagged import TaggedBody
+from shepherd.dialects.parse.call import Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, markers_of
+from shepherd.dialects.parse.values import find_tool, object_text
+
+HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
+CUT = f"the output ended inside of the call; {HOW}"
+TAG = re.compile(r"<(\w*?)tool_call((?::\w+)?)>")
+HEAD = re.compile(r"""([^\s<>{}()\[\]"'`=,]{0,128})(\s{0,256})""")
+"""A call's name, no longer than is held back to see whether a call follows."""
+XML = Markers(("<function", "<invoke"))
+State = Literal["lead", "tags", "key", "value", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The tags of one spelling of this protocol, and what is looked for."""
+
+    key: str
+    key_end: str
+    value: str
+    value_end: str
+    separator: str
+    any: re.Pattern[str]
+    """What stands first behind a name."""
+    member: re.Pattern[str]
+    """A key and its tags, one of which may be missing or doubled; `key` is the name."""
+    end: re.Pattern[str]
+    """Where a value ends in a call that is complete."""
+    cut: re.Pattern[str]
+    """A value's closer, and behind it the beginning of another closer, where the output ends."""
+
+
+@cache
+def tags_of(opener: str) -> Tags:
+    """The tags that belong to a block's opener: they share its prefix and its suffix."""
+    match = TAG.fullmatch(opener)
+    prefix, suffix = match.groups() if match else ("", "")
+    key, value = (f"<{prefix}{word}{suffix}>" for word in ("arg_key", "arg_value"))
+    key_end, value_end = (tag.replace("<", "</") for tag in (key, value))
+    k, ke, v, ve = map(re.escape, (key, key_end, value, value_end))
+    return Tags(
+        key,
+        key_end,
+        value,
+        value_end,
+        f"<{prefix}tool_sep{suffix}>",
+        re.compile(f"{k}|{ke}|{v}"),
+        re.compile(rf"\s*(?:{k}\s*)*(?P<key>[^<>]*?)\s*(?:(?:{ke}\s*)+(?:{v})?|{v})"),
+        re.compile(rf"(?:{ve}\s*)+(?=\Z|{k}|[^<>\n]{{1,64}}{ke})|(?={k}[^<>]{{1,128}}(?:{ke}|{v}))|\s*\Z"),
+        re.compile(rf"({ve}\s*)</[^<>]*\Z"),
+    )
+
+
+class PairsBody(Machine):
+    """One call between an opener and its closers."""
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        steps = {
+            "lead": self._lead,
+            "tags": self._between,
+            "key": self._behind_key,
+            "value": self._value,
+            "other": self._other,
+        }
+        super().__init__(block.opener, "lead", steps)
+        self._block = block
+        self._openers = openers
+        self._tools = tools
+        self._tags = tags = tags_of(block.opener)
+        self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
+        self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
+        self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
+        self._inner: Body | None = None  # another notation
+        self._n_openers = 1
+        self._whole = False  # the output did not end within the call
+        self._closer = ""
+        self._maybe: tuple[int, str] | None = None  # a possible end: the length of its marker, the closer if it is one
+        self._seen = 0  # how much has been looked at from the beginning of that marker on
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        return self._inner.take_calls() if self._inner else super().take_calls()
+
+    def _settle(self, *, cut: bool) -> None:
+        if self._inner or self.declined:
+            return
+        written = "".join(self._written)
+        inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
+        self._ready.append((written, (read_pairs(inside, self._tags, self._tools, self._whole),)))
+
+    # Each step takes in what it can from `at` on and says how far it came.
+
+    def _lead(self, text: str, at: int, final: bool) -> int:
+        if text[at : at + 1].isspace():
+            return after_blanks(text, at)
+        head = HEAD.match(text, at)
+        assert head is not None
+        name, gap, stop = head[1], head[2], head.end()
+        if stop == len(text) or self._markers.is_begun(text, stop) or XML.begun(text, stop) == len(text) - stop:
+            self.ended = final
+            return len(text) if final else at
+        marker = self._markers.standing(text, stop)
+        if marker == self._block.opener and not name:
+            self._n_openers += 1
+            return stop + len(marker)  # written twice
+        if marker and (name or marker not in self._openers):
+            self._state = "tags"
+            return stop
+        if notation := self._notation(text, at, name, gap):
+            self._inner, self._state = notation(self._block, self._openers, self._tools), "other"
+        elif not find_tool(self._tools, name):
+            self.ended = True
+            self.declined = "".join(self._written)
+        elif "\n" in gap:
+            self.ended = self._whole = True  # it has no arguments, and its closer has been forgotten
+            return stop - len(gap)
+        else:
+            self._state = "tags"
+        return at
+
+    def _notation(self, text: str, at: int, name: str, gap: str) -> MakeBody | None:
+        """What reads a block that is written in another notation; `None` when it is not."""
+        following = text[at + len(name + gap)]
+        if name:
+            return PythonBody if following == "{" or (following == "(" and not gap) else None
+        if following in "{[":
+            return JsonBody
+        return partial(TaggedBody, padded=True) if XML.standing(text, at) else None
+
+    def _other(self, text: str, at: int, final: bool) -> int:
+        assert self._inner is not None
+        at = self._inner.feed(text, at, final)
+        self.ended, self.closed = self._inner.ended, self._inner.closed
+        return at
+
+    def _between(self, text: str, at: int, final: bool) -> int:
+        """Behind the name, or between pairs."""
+        stop, marker = self._markers.find(text, at)
+        if not marker:
+            self.ended = final
+            return stop if final else stop - self._markers.begun(text, at)
+        if marker in self._block.closers or marker in self._openers:
+            return self._finish(stop, marker)
+        if marker in (self._tags.value, self._tags.key_end):
+            self._state = "value" if marker == self._tags.value else "key"
+        return stop + len(marker)
+
+    def _behind_key(self, text: str, at: int, final: bool) -> int:
+        after = after_blanks(text, at)
+        if not final and (after == len(text) or self._markers.is_begun(text, after)):
+            return at
+        marker = self._markers.standing(text, after)
+        if marker == self._tags.key_end:
+            return after + len(marker)  # written twice
+        self._state = "tags" if marker or after == len(text) else "value"
+        return after
+
+    def _value(self, text: str, at: int, final: bool) -> int:
+        start = at if self._maybe else -1
+        seen = at + self._seen
+        while True:
+            stop, marker = self._in_value.find(text, seen)
+            if not marker:
+                seen = stop if final else stop - self._in_value.begun(text, seen)
+                break
+            behind, after = self._behind(text, stop, marker)
+            is_cut = self._follows.begun(text, after) == len(text) - after
+            if is_cut and not final:
+                seen = stop
+                break
+            follows = self._follows.standing(text, after)
+            if marker == self._tags.value_end and (follows or is_cut):
+                self._state, self._maybe, self._seen = "tags", None, 0
+                return behind
+            if marker == self._block.opener:
+                calls = self._call_follows(text, behind, final) if self._maybe else False
+                if calls is None:
+                    seen = stop
+                    break
+            else:
+                if not self._maybe:
+                    start = stop
+                    self._maybe = (behind - stop, marker if marker in self._block.closers else "")
+                calls = marker != self._tags.value_end and follows == self._block.opener
+            if calls:
+                return self._finish_at(start)
+            seen = behind
+        if not self._maybe:
+            self.ended = final
+            return seen
+        if final:
+            return self._finish_at(start)
+        self._seen = seen - start
+        return start
+
+    def _behind(self, text: str, at: int, marker: str) -> tuple[int, int]:
+        """Where a marker that stands at `at` ends, a value's closer with its repetitions; and the blanks behind it."""
+        while True:
+            at += len(marker)
+            after = after_blanks(text, at)
+            if marker != self._tags.value_end or not text.startswith(marker, after):
+                return at, after
+            at = after
+
+    def _call_follows(self, text: str, at: int, final: bool) -> bool | None:
+        """Whether the opener that ends at `at` is a call's; `None` while that cannot be known."""
+        head = HEAD.match(text, at)
+        assert head is not None
+        if not final and (head.end() == len(text) or self._markers.is_begun(text, head.end())):
+            return None
+        return bool(head[1] and self._markers.standing(text, head.end()))
+
+    def _finish(self, at: int, marker: str) -> int:
+        """The call ends at a marker that stands at `at`: its closer, or what comes next."""
+        self.ended = self._whole = True
+        self.closed = marker in self._block.closers
+        self._closer = marker if self.closed else ""
+        return at + len(self._closer)
+
+    def _finish_at(self, start: int) -> int:
+        """The call has ended at the marker that may have been its end, and stands at `start`."""
+        assert self._maybe is not None
+        length, self._closer = self._maybe
+        self.ended = self._whole = True
+        self.closed = bool(self._closer)
+        return start + length
+
+
+def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) -> Found | Fault:
+    """The call that a name and pairs of tags spell; `whole` is false when the output ended within it. Never raises."""
+    if not whole:
+        text = tags.cut.sub(r"\1", text)
+    first = tags.any.search(text)
+    at = first.start() if first else len(text)
+    name, _, behind = (part.strip() for part in text[:at].partition(tags.separator))
+    if behind.startswith("{"):
+        return read_arguments(name, behind, whole=whole)[0]
+    if first and first[0] == tags.key_end:
+        name, at = name_before_key(text, name, tools)
+    elif name.split()[1:]:
+        return Fault(f"the call cannot be read; {HOW}" if whole else CUT, name.split()[0])
+    pairs: list[tuple[str, str]] = []
+    while member := tags.member.match(text, at):
+        end = tags.end.search(text, member.end())
+        assert end is not None
+        if not whole and not end[0].strip() and end.end() == len(text):
+            return Fault(CUT, name)
+        pairs.append((member["key"], text[member.end() : end.start()]))
+        at = end.end()
+    if not name:
+        return Fault(f"the call names no tool; {HOW}" if whole else CUT)
+    rest = text[at:].strip()
+    tool = find_tool(tools, name)
+    if not whole:
+        required = tool.parameters.get("required", ()) if tool else ()
+        if not pairs or rest or {*required} - {key for key, _ in pairs}:
+            return Fault(CUT, name)
+    elif rest:
+        return Fault(f"the call cannot be read from {rest[:20]!r} on; {HOW}", name)
+    return Found(name, object_text(tool, pairs))
+
+
+def name_before_key(text: str, head: str, tools: Sequence[ToolSpec]) -> tuple[str, int]:
+    """The name at the head of a call whose first key lacks its opening tag, and where the key begins."""
+    known = max((tool.name for tool in tools if head.startswith(tool.name)), key=len, default="")
+    name = known or head.partition(" ")[0]
+    return name, text.index(name) + len(name)
+
+
+_body: MakeBody = PairsBody

@@ -1,0 +1,341 @@
+"""Calls as Python spells them, `[fn(a=1, b="x"), pkg.fn()]`: what they say, as JSON.
+
+Nothing is compiled or run: values are literals, and become JSON by their own characters, so that integers of any length
+and 1.10 survive. What is no literal, such as a name or `1 + 1`, is a fault; so is an argument without a name.
+
+    '…' "…" '''…'''  with any prefix, raw line breaks and unknown escapes allowed   string
+    1_000 0x1F .5 5. +7 007                                                        number
+    True true None null                                                            JSON's word
+    [] () {1, 2}  {"k": 1}                                                         array, object
+
+Models forget to escape quotes, the more as some templates show them strings without escapes: a text that cannot be read
+is read again, and then only a quote ends its string behind which the call goes on. Not here: what a protocol does with
+names, such as Llama's `.call`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation, n_found
+from shepherd.dialects.parse.call import Fault, Found, Unreadable, json_string, read_arguments, read_calls, sliced
+from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.values import json_object, json_text
+
+HOW = "write [name(argument=value, ...)] with every argument named and every value a literal"
+CUT = f"the output ended inside of the call; {HOW}"
+Quoting = Literal["python", "backslashes", "quotes"]
+"""What ends a string: a quote as in Python; or only one behind which the call goes on, escaped quotes too (paths end in
+backslashes), or not."""
+
+BLANKS = re.compile(r"(?:\s|#[^\n]*|\\\n)*")
+BETWEEN = re.compile(r"(?:[\s,;()\[\]]|#[^\n]*)*")
+NAME = r"""[^\s()\[\]{},;:='"`<>+*#]+"""
+HEAD = re.compile(rf"(?:print\s*\(\s*(?={NAME}\s*\()|await\s+|[^\W\d]\w*\s*=\s*)*({NAME})\s*\(")
+FIRST_HEAD = re.compile(rf"\s*\[?\s*{HEAD.pattern}")
+HEAD_BEGUN = re.compile(r"""[^)\]{}"'`,;:#+*<>]*""")
+LONGEST_HEAD = 256
+"""So many characters are held back at most to see whom a call names."""
+NAMED = re.compile(rf"({NAME})\s*(?=\{{)")
+KEY = re.compile(r"""(?:([^\s()\[\]{},;:='"]+(?:[ \t]+[^\s()\[\]{},;:='"]+)*)|"([^"\\]*)"|'([^'\\]*)')\s*[=:](?!=)""")
+MEMBER = re.compile(r"([^\W\d][\w-]*)\s*:")
+UNPACKED = re.compile(r"\*\*\s*(?=\{)")
+QUOTE = re.compile(r"([rbuf]{0,2})('''|\"\"\"|'|\")", re.IGNORECASE)
+NUMBER = re.compile(
+    r"(?=[+-]?\.?\d)([+-]?)(?:(0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)"
+    r"|((?:\d(?:_?\d)*)?)(\.?)((?:\d(?:_?\d)*)?)((?:[eE][+-]?\d(?:_?\d)*)?))(?![\w.])"
+)
+WORD = re.compile(r"[^\W\d]\w*(?:\(\s*\))?(?![\w(.])")
+WORDS = {"true": "true", "false": "false", "none": "null", "null": "null"}
+EMPTY = {"set": "[]", "list": "[]", "tuple": "[]", "dict": "{}"}
+CLOSERS = {"[": "]", "(": ")"}
+ESCAPE = re.compile(
+    r"\\(?:(\n)|([\\'\"abfnrtv])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(00[01][0-9a-fA-F]{5})|([0-7]{1,3})|N\{([^}]+)\})"
+)
+ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
+OPERATORS = frozenset("+-*/%.&|<>@")
+ANOTHER = rf"""(?:{NAME}|"[^"\\]*"|'[^'\\]*')\s*=(?!=)"""
+CALL_GOES_ON = re.compile(
+    rf"\s*(?:,\s*(?:$|\)|\*\*|{ANOTHER})|\)\s*(?:$|[\])]\s*(?:$|[,;\])])|[,;]?\s*{NAME}\s*\(|[,;]\s*$))"
+)
+"""Behind a string that is an argument: the next argument, or the end of the call."""
+ITEMS_GO_ON = re.compile(r"\s*(?:[,:\]})]|$)")
+"""Behind a string within a list or a dict."""
+
+
+def read_python_calls(text: str, *, whole: bool = True) -> tuple[Found | Fault, ...]:
+    """The calls in `text`: a list of them, or some side by side; JSON is read, too. Never empty, never raises.
+
+    Names come out as they were written, dots included. `whole` is false when the output ended inside of the text:
+    calls that were finished count, the last one is a fault.
+    """
+    text = text.strip()
+    if re.match(r"\[?\s*\{", text):
+        return read_calls(text, whole=whole)
+    if named := NAMED.match(text):
+        return read_arguments(named[1], text[named.end() :], whole=whole)
+    reader = Reader(text, "python")
+    calls = reader.calls(whole)
+    if n_found(calls) < len(calls) and reader.failed not in OPERATORS:
+        for quoting in ("backslashes", "quotes"):
+            others = Reader(text, quoting).calls(whole)
+            if n_found(others) > n_found(calls):
+                calls = others
+    return calls
+
+
+class Reader:
+    """Reads one text from the front to its end."""
+
+    def __init__(self, text: str, quoting: Quoting) -> None:
+        self._text = text
+        self._quoting = quoting
+        self._at = 0
+        self.failed = ""
+        """The character that could not be read; empty when there was none."""
+
+    def calls(self, whole: bool) -> tuple[Found | Fault, ...]:
+        """All calls, up to the first that cannot be read."""
+        found: list[Found | Fault] = []
+        name = ""
+        try:
+            while self._ahead(BETWEEN):
+                head = self._match(HEAD)
+                if head is None:
+                    raise self._unreadable("a call must stand")
+                name = head[1]
+                found.append(Found(name, json_object(self._arguments(whole))))
+                name = ""
+        except (ValueError, RecursionError) as error:
+            found.append(Fault(f"the call cannot be read ({error}); {HOW}" if whole else CUT, name))
+        return tuple(found) or (Fault(f"the call is empty; {HOW}" if whole else CUT),)
+
+    # Each reads what its name says from here on and passes it. Raises: `Unreadable`, `RecursionError`.
+
+    def _arguments(self, whole: bool) -> list[tuple[str, str]]:
+        """The members up to the closing parenthesis, each with the JSON of its value."""
+        members: list[tuple[str, str]] = []
+        while not self._take(")"):
+            if self._match(UNPACKED):
+                members += sliced(self._value(ITEMS_GO_ON)).items()
+            elif key := self._match(KEY):
+                members.append((key[1] or key[2] or key[3] or "", self._value(CALL_GOES_ON)))
+            else:
+                raise self._unreadable("an argument with a name must stand")
+            if not self._take(",") and self._ahead() != ")":
+                if whole and self._ahead() in ("", "]"):
+                    break  # only the parenthesis has been forgotten
+                raise self._unreadable("a comma is missing")
+        return members
+
+    def _value(self, goes_on: re.Pattern[str]) -> str:
+        """The JSON of a literal. `goes_on` is what may follow a string."""
+        opener = self._ahead()
+        if opener in CLOSERS:
+            return self._sequence(opener)
+        if opener == "{":
+            return self._braces()
+        if QUOTE.match(self._text, self._at):
+            return json_text(self._strings(goes_on))
+        if number := self._match(NUMBER):
+            return json_number(number)
+        word = WORD.match(self._text, self._at)
+        name = word[0].partition("(")[0] if word else ""
+        value = (WORDS.get(name.lower()) if word and name == word[0] else EMPTY.get(name)) or ""
+        if not word or not value:
+            raise self._unreadable("a literal must stand")
+        self._at = word.end()
+        return value
+
+    def _sequence(self, opener: str) -> str:
+        """A list, a tuple, or a value in parentheses."""
+        self._take(opener)
+        items: list[str] = []
+        comma = ""
+        while not self._take(CLOSERS[opener]):
+            items.append(self._value(ITEMS_GO_ON))
+            comma = self._take(",")
+            if not comma and self._ahead() != CLOSERS[opener]:
+                raise self._unreadable("a comma is missing")
+        if opener == "(" and len(items) == 1 and not comma:
+            return items[0]
+        return f"[{', '.join(items)}]"
+
+    def _braces(self) -> str:
+        """A dict or a set."""
+        self._take("{")
+        items: list[str] = []
+        members: list[tuple[str, str]] = []
+        while not self._take("}"):
+            if bare := self._match(MEMBER):
+                members.append((WORDS.get(bare[1].lower(), bare[1]), self._value(ITEMS_GO_ON)))
+            else:
+                value = self._value(ITEMS_GO_ON)
+                if self._take(":"):
+                    members.append((json_string(value) or value.strip('"'), self._value(ITEMS_GO_ON)))
+                else:
+                    items.append(value)
+            if not self._take(",") and self._ahead() != "}":
+                raise self._unreadable("a comma is missing")
+        if items and members:
+            raise self._unreadable("neither a set nor a dict may end")
+        return f"[{', '.join(items)}]" if items else json_object(members)
+
+    def _strings(self, goes_on: re.Pattern[str]) -> str:
+        """The characters of one string literal, or of several side by side."""
+        characters: list[str] = []
+        while opening := self._match(QUOTE):
+            prefix, quote = opening[1].lower(), opening[2]
+            stop = self._string_end(quote, goes_on)
+            inside = self._text[self._at : stop]
+            self._at = stop + len(quote)
+            if "f" in prefix and "{" in inside:
+                raise self._unreadable("a string without placeholders must stand")
+            characters.append(inside if "r" in prefix else unescaped(inside))
+        # Python spells an emoji of two escapes as two halves; UTF-16 puts them together.
+        return "".join(characters).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def _string_end(self, quote: str, goes_on: re.Pattern[str]) -> int:
+        """Where the quote stands that ends the string which begins here."""
+        at = self._at
+        while (stop := self._text.find(quote, at)) >= 0:
+            at = stop + 1
+            if self._quoting != "backslashes" and is_escaped(self._text, stop, self._at):
+                continue
+            after = stop + len(quote)
+            if self._text.startswith(quote[2:] or "\0", after):
+                continue  # a string in triple quotes ends with the last three of them
+            if self._quoting == "python" or goes_on.match(self._text, after):
+                return stop
+        self._at = len(self._text)
+        raise self._unreadable("the end of a string must stand")
+
+    def _ahead(self, blanks: re.Pattern[str] = BLANKS) -> str:
+        """The next character behind blanks; empty at the end."""
+        match = blanks.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, token: str) -> str:
+        """The token, if it comes next."""
+        if self._ahead() != token:
+            return ""
+        self._at += 1
+        return token
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self._ahead()
+        match = pattern.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return match
+
+    def _unreadable(self, reason: str) -> Unreadable:
+        self.failed = self._ahead()
+        return Unreadable(f"{reason} at character {self._at}")
+
+
+def json_number(number: re.Match[str]) -> str:
+    """The JSON of a Python number."""
+    sign = number[1].replace("+", "")
+    if number[2]:
+        return sign + str(int(number[2], 0))
+    whole, rest, exponent = (number[group].replace("_", "") for group in (3, 5, 6))
+    return sign + (whole.lstrip("0") or "0") + (f".{rest or 0}" if number[4] else "") + exponent
+
+
+def unescaped(text: str) -> str:
+    """The characters that the inside of a string literal spells; unknown escapes spell themselves."""
+    return ESCAPE.sub(character, text) if "\\" in text else text
+
+
+def character(escape: re.Match[str]) -> str:
+    """What one escape spells."""
+    newline, plain, *codes, octal, name = escape.groups()
+    if newline or plain:
+        return ESCAPED.get(plain, plain or "")
+    if name:
+        try:
+            return unicodedata.lookup(name)
+        except KeyError:
+            return escape[0]
+    code = int(octal, 8) if octal else int(next(filter(None, codes)), 16)
+    return chr(code) if code <= 0x10FFFF else escape[0]
+
+
+def is_escaped(text: str, at: int, start: int) -> bool:
+    """Whether an odd number of backslashes stands before `at`, in a string that begins at `start`."""
+    before = at
+    while before > start and text[before - 1] == "\\":
+        before -= 1
+    return (at - before) % 2 == 1
+
+
+def read_block(text: str, tools: Sequence[ToolSpec], whole: bool) -> tuple[Found | Fault, ...]:
+    """The calls of a block; which tools there are does not matter."""
+    return read_python_calls(text, whole=whole)
+
+
+PYTHON = Notation(
+    read=read_block,
+    quotes=("'''", '"""', "'", '"'),
+    escapes=("'''", '"""', "'", '"'),
+    next_call=re.compile(rf"{NAME}\("),
+    next_begun=re.compile(NAME),
+)
+PythonBody: MakeBody = partial(LiteralBody, notation=PYTHON)
+"""A block of Python calls."""
+
+
+class DeclaredBody:
+    """Python calls of declared tools alone, to the block's closer; a block of anything else is text.
+
+    Code that computes is no call: the block is declined at the first character that shows it.
+    """
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        self.ended = False
+        self.closed = False
+        self.declined = ""
+        self.then: Thought | None = None
+        self._names = {tool.name for tool in tools}
+        self._inside = LiteralBody(block, openers, tools, notation=PYTHON)
+        self._calls: list[tuple[str, tuple[Found | Fault, ...]]] = []
+        self._sure = False  # it calls a declared tool
+        self._written = [block.opener]
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        if not self._sure:
+            begun = text[at : at + LONGEST_HEAD]
+            if not final and len(begun) < LONGEST_HEAD and HEAD_BEGUN.fullmatch(begun):
+                return at
+            head = FIRST_HEAD.match(begun)
+            self._sure = head is not None and bool(self._declared(head[1]))
+            self.ended = not self._sure
+        if self._sure:
+            stop = self._inside.feed(text, at, final)
+            self._written.append(text[at:stop])
+            self._calls += self._inside.take_calls()
+            self.ended, self.closed = self._inside.ended, self._inside.closed
+            at = stop
+        named = [self._declared(call.name) for _, calls in self._calls for call in calls]
+        if self.ended and not (named and all(named)):
+            self.declined = "".join(self._written)
+        return at
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        if not self.ended or self.declined:
+            return []
+        return [
+            (written, tuple(replace(call, name=self._declared(call.name)) for call in calls))
+            for written, calls in self._calls
+        ]
+
+    def _declared(self, name: str) -> str:
+        """The declared tool of this name, which may stand in a module; empty when there is none."""
+        return next((known for known in (name, name.rpartition(".")[2]) if known in self._names), "")

@@ -1,0 +1,444 @@
+"""The inside of a call block that is tags: a name, and a raw value for every parameter.
+
+    <tool_call>                       outer    the calls of a block; or JSON after all (`json_body`)
+    <function=NAME>                   tag
+    <parameter=K>                     call     between parameters
+    VALUE                             value
+    </parameter>                      follow   is this the end of the value?
+    </function>
+    </tool_call>                      between  is there another call?
+
+Nothing in a value is escaped, and values are code about such tags, too: where one ends is decided in `value`. A call
+that is only spoken of makes the block text.
+
+Every character is taken in once, and what has been taken is not given back: linear for any cutting. A call that was cut
+off is a `Fault` unless all its declared parameters are there. Not here: what a value means (`values`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
+from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
+from shepherd.dialects.parse.call import Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
+from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kinds, names, object_text
+
+HOW = "write every argument in a parameter tag of its own and close every tag"
+CUT = f"the output ended inside of the call; {HOW}"
+PROSE = re.compile(r"[^\S\n]+.|[^\s\w\"'(]")
+NAME = re.compile(r"[\w.:/-]+")
+ELEMENT = re.compile(r"\s*<([\w.:-]+)>")
+PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+WRAPPER_CLOSERS = tuple(f"</{word}>" for word, kind in WORDS.items() if kind == "wrapper")
+MAX_BLANKS = 64
+"""So many blanks are held back at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter as it was written."""
+
+    name: str
+    text: str
+    is_string: bool | None
+
+
+class TaggedBody(Machine):
+    """Calls as tags, between an opener and its closers; an opener without `>` is itself the beginning of a tag."""
+
+    def __init__(
+        self,
+        block: Block,
+        openers: Sequence[str],
+        tools: Sequence[ToolSpec],
+        *,
+        padded: bool = False,
+        cdata: bool = False,
+    ) -> None:
+        """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it."""
+        steps = {
+            "outer": self._outer,
+            "garbage": self._garbage,
+            "tag": self._tag,
+            "tagged": self._tagged,
+            "call": self._call,
+            "value": self._in_value,
+            "mark": self._tag,
+            "marked": self._marked,
+            "follow": self._follow,
+            "lead": self._lead,
+            "cdata": self._in_cdata,
+            "between": self._between,
+        }
+        self._bare = not block.opener.endswith(">")
+        super().__init__(block.opener, "tag" if self._bare else "outer", steps)
+        self._block = block
+        self._openers = tuple(openers)
+        self._tools = tools
+        self._padded = padded
+        self._cdata = cdata
+        self._wrappers = tuple(closer.strip("</>") for closer in block.closers)
+        self._pieces = [block.opener[block.opener.rindex("<") :]] if self._bare else []  # of the tag that comes in
+        self._head: Tag | None = None  # of the open call
+        self._tool: ToolSpec | None = None
+        self._arguments: list[Argument] = []
+        self._loose = ""  # what stands in the call outside of its parameters
+        self._whole = False  # the call has been closed
+        self._value = Value(None, {})
+        self._closer = Closer("parameter")
+        self._pending: list[str] = []  # the closer and the blanks behind it, until it is known whether it is one
+        self._json: JsonBody | None = None
+        self._prose = False  # it is no call, but text that speaks of one
+        self._cut_off = False  # the output has ended inside of a call
+        self._told = False  # a call has been reported
+        self._due = True  # the block has no call yet
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        if not self._json:
+            at = super().feed(text, at, final)
+        if self._json:
+            at = self._json.feed(text, at, final)
+            self.ended, self.closed = self._json.ended, self._json.closed
+        return at
+
+    def _settle(self, *, cut: bool) -> None:
+        if self._prose:
+            self.declined = "".join(self._written)
+        elif self._head or self._due:
+            self._cut_off = cut
+            self._tell()
+
+    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+        ready = super().take_calls()
+        for written, calls in self._json.take_calls() if self._json else ():
+            # The other body knows of nothing but the opener.
+            before = "".join(self._written)
+            ready.append((before + written.removeprefix(self._block.opener) if before else written, calls))
+            self._written = []
+        return ready
+
+    # Each step takes in what it can from `at` on and says how far it came.
+
+    def _outer(self, text: str, at: int, final: bool) -> int:
+        after = after_blanks(text, at)
+        if after == len(text):
+            self.ended = final
+        elif text[after] == "<":
+            self._state, self._pieces = "tag", []
+        elif text[after] in "{[`":
+            self._json = JsonBody(self._block, self._openers, self._tools)
+            return at  # the blanks are its own
+        elif not self._told and self._goes_on(text[at : after + 1]):
+            self._decline()
+        else:
+            self._state = "garbage"
+        return after
+
+    def _garbage(self, text: str, at: int, final: bool) -> int:
+        marks = markers_of(*self._openers, *self._block.closers)
+        stop, mark = marks.find(text, at)
+        tag = read_tag(mark)
+        if mark in self._block.closers:
+            self.ended = self.closed = True
+            return stop + len(mark)
+        if tag and tag.kind == "call":
+            self._state, self._pieces = "tag", []
+        elif mark:
+            self.ended = True
+        else:
+            self.ended = final
+            stop -= 0 if final else marks.begun(text, at)
+        return stop
+
+    def _tag(self, text: str, at: int, final: bool) -> int:
+        end = TAG_END.search(text, at if self._pieces else at + 1)
+        stop = len(text) if end is None else end.end() if end[0] == ">" else end.start()
+        self._pieces.append(text[at:stop])
+        if end or final:
+            self._state = "tagged" if self._state == "tag" else "marked"
+        return stop
+
+    def _tagged(self, text: str, at: int, final: bool) -> int:
+        """What a tag means where tags are due."""
+        written = "".join(self._pieces)
+        if final and at == len(text) and not written.endswith(">"):
+            closing = written.startswith("</") and self._closer.kind != "cdata"  # whose parameter is yet to be closed
+            self._whole = self._whole or (closing and bool(self._arguments)) or self._is_complete()
+            self.ended = True
+        elif self._head is None:
+            self._open(read_tag(written), written)
+        else:
+            self._go_on(self._head, self._read_tag(written), written)
+        return at
+
+    def _read_tag(self, written: str) -> Tag | None:
+        """A tag in an open call, which may have been opened by a tag of the tool's own name."""
+        head = self._head
+        if head and written == f"</{head.label}>":
+            return Tag("call", head.word, head.prefix, closing=True)
+        return read_tag(written)
+
+    def _open(self, tag: Tag | None, written: str) -> None:
+        """A tag where a call is due."""
+        self._state = "outer"
+        name = written.strip("<>")
+        if tag is None and find_tool(self._tools, name):
+            tag = Tag("call", name, "", closing=False, name=name)
+        match tag:
+            case None if self._bare and not self._told:
+                self._decline()
+            case None:
+                self._state = "garbage"
+            case Tag("wrapper", closing=True):
+                self.ended = self.closed = True
+            case Tag("call", closing=False):
+                self._begin(tag)
+            case Tag("parameter", closing=False):
+                self._head = Tag("call", "invoke", tag.prefix, closing=False)
+                self._begin_value(tag)
+
+    def _go_on(self, head: Tag, tag: Tag | None, written: str) -> None:
+        """A tag in an open call, or behind a closed one."""
+        self._state = "between" if self._whole else "call"
+        match tag:
+            case None if self._is_prose():
+                self._decline()
+            case None if not written.startswith("</"):
+                self._begin_value(None, written)
+            case Tag("parameter", closing=False):
+                self._begin_value(tag)
+            case Tag("call", closing=True):
+                self._state, self._whole = "between", True
+            case Tag("wrapper", closing=True):
+                self._whole = self.ended = self.closed = True
+            case Tag(closing=False) if self._whole or self._arguments or self._loose or tag.name != head.name:
+                self._whole = self._whole or bool(self._arguments or self._loose)
+                self._tell(len(written))
+                self._state, self._due = "outer", True
+                if tag.kind == "call":
+                    self._begin(tag)
+
+    def _begin(self, tag: Tag) -> None:
+        """A call begins."""
+        if self._bare and not self._told and not NAME.fullmatch(tag.name):
+            self._decline()
+            return
+        self._head, self._whole = tag, tag.empty
+        self._tool = find_tool(self._tools, tag.name)
+        self._arguments, self._loose = [], ""
+        self._state = "between" if tag.empty else "call"
+        if tag.lead.strip():
+            self._begin_value(None, tag.lead)
+
+    def _is_prose(self, behind: str = "") -> bool:
+        """Whether a tool is only spoken of: no block and no arguments show that it is called, and it is unknown, or the
+        sentence goes on behind its tag."""
+        if not self._bare or self._told or self._arguments or self._loose or self._whole:
+            return False
+        return not self._tool or self._goes_on(behind)
+
+    def _goes_on(self, behind: str) -> bool:
+        """Whether a sentence goes on behind the last tag."""
+        return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
+
+    def _decline(self) -> None:
+        self.ended = self._prose = True
+
+    def _call(self, text: str, at: int, final: bool) -> int:
+        after = after_blanks(text, at)
+        if after == len(text):
+            self._whole = self._whole or self._is_complete()
+            self.ended = final
+        elif text[after] == "<":
+            self._state, self._pieces = "tag", []
+        elif text[after] != "{" and self._is_prose(text[at : after + 1]):
+            self._decline()
+        else:
+            self._begin_value(None)
+        return after
+
+    def _is_complete(self) -> bool:
+        """Whether no argument can be missing."""
+        given = {argument.name for argument in self._arguments}
+        return bool(given) and bool(names(self._tool)) and given.issuperset(names(self._tool))
+
+    def _begin_value(self, tag: Tag | None, lead: str = "") -> None:
+        assert self._head is not None
+        self._value = Value.opened(tag, self._head, self._wrappers, names(self._tool))
+        self._value.add(lead + (tag.lead if tag else ""))
+        self._state = "lead" if tag and self._cdata else "value"
+        if tag and tag.empty:
+            self._end_value()
+
+    def _lead(self, text: str, at: int, final: bool) -> int:
+        after = after_blanks(text, at)
+        self._value.add(text[at:after])
+        if text.startswith(CDATA, after):
+            self._value.text, self._value.is_sealed = [], True
+            self._state = "cdata"
+            return after + len(CDATA)
+        if final or not CDATA.startswith(text[after:]):
+            self._state = "value"
+        return after
+
+    def _in_cdata(self, text: str, at: int, final: bool) -> int:
+        marks = markers_of(CDATA_END)
+        start, mark = marks.find(text, at)
+        stop = start if mark or final else start - marks.begun(text, at)
+        self._value.add(text[at:stop])
+        if mark:
+            self._suspect(Closer("cdata"), mark)
+        elif final:
+            self._cut()
+        return stop + len(mark)
+
+    def _in_value(self, text: str, at: int, final: bool) -> int:
+        start, mark = self._value.marks.find(text, at)
+        stop = start if mark or final else start - self._value.marks.begun(text, at)
+        self._value.add(text[at:stop])
+        if mark:
+            self._state, self._pieces = "mark", []
+        elif final:
+            self._cut()
+        return stop
+
+    def _marked(self, text: str, at: int, final: bool) -> int:
+        """What a tag is to the value in which it stands."""
+        value, written = self._value, "".join(self._pieces)
+        tag = self._read_tag(written)
+        if at == len(text) and not final and value.may_nest(tag):
+            return at
+        self._state = "value"
+        if closer := value.closer(tag, written):
+            self._suspect(closer, written)
+        elif tag and value.is_ended_by(tag, written):
+            self._end_value(unclosed=True)
+            self._begin_value(tag)
+        else:
+            value.take_in(tag, written, text[at : at + 1])
+        return at
+
+    def _suspect(self, closer: Closer, written: str) -> None:
+        """What has come may end the value."""
+        self._closer, self._pending, self._state = closer, [written], "follow"
+
+    def _follow(self, text: str, at: int, final: bool) -> int:
+        """Whether the closer that has just come ends the value: that depends on what follows."""
+        after = after_blanks(text, at)
+        self._pending.append(text[at:after])
+        following = self._value.following(text, after, final)
+        kind = self._closer.kind
+        if following == "unknown":
+            return after
+        if not self._value.ends(self._closer, following):
+            self._value.resume(self._closer, "".join(self._pending))
+            self._state = "cdata" if kind == "cdata" else "value"
+            return after
+        self._end_value(unclosed=kind in ("call", "wrapper"))
+        if kind == "call":
+            self._state, self._whole = "between", True
+        elif kind == "wrapper":
+            self._whole = self.ended = self.closed = True
+        return after
+
+    def _end_value(self, *, unclosed: bool = False) -> None:
+        """The value is over; `unclosed` if its own closer is missing."""
+        value = self._value
+        self._state = "call"
+        if value.tag is None:
+            self._loose += value.so_far
+        else:
+            text = value.spelt(unclosed, padded=self._padded, cdata=self._cdata)
+            self._arguments.append(Argument(value.tag.name, text, value.tag.is_string))
+
+    def _cut(self) -> None:
+        """The output ends inside of a value, or what looked like its end was taken for text."""
+        self._whole = self._value.is_whole()
+        self._end_value(unclosed=True)
+        self.ended = True
+
+    def _between(self, text: str, at: int, final: bool) -> int:
+        assert self._head is not None
+        after = after_blanks(text, at)
+        label, prefix = self._head.label, self._head.prefix
+        own = tags((label, prefix + "parameter", prefix + "param"))
+        ends = (*self._block.closers, *WRAPPER_CLOSERS)
+        marks = markers_of(*ends, *self._openers, *own)
+        mark = marks.standing(text, after)
+        behind = text[after + len(mark) : after + len(mark) + 1]
+        if after == len(text) and not final:
+            return kept_blanks(at, after)
+        if mark in ends:
+            self.ended = self.closed = True
+            return after + len(mark)
+        if marks.begun(text, after) == len(text) - after or (mark in own and not behind):
+            self.ended = final
+            return len(text) if final else kept_blanks(at, after)
+        if mark.startswith(f"<{label}") or (mark in own and (mark.startswith("</") or behind in "= \t")):
+            self._state, self._pieces = "tag", []
+            return after
+        self.ended = True
+        return kept_blanks(at, after)
+
+    def _tell(self, keep: int = 0) -> None:
+        """Report the call; the last `keep` characters belong to the next one."""
+        written = "".join(self._written)
+        split = len(written) - keep
+        self._ready.append((written[:split], (self._read(),)))
+        self._written = [written[split:]]
+        self._head, self._told, self._due = None, True, False
+
+    def _read(self) -> Found | Fault:
+        """The call that has been written."""
+        if self._head is None:
+            return Fault(CUT if self._cut_off else f"the block holds no call; {HOW}")
+        name, loose = self._head.name, self._loose.strip()
+        if not name:
+            return Fault(f"the call names no tool; {HOW}")
+        if not self._whole:
+            return Fault(CUT if self._cut_off else f"the call of {name!r} is not closed; {HOW}", name)
+        if loose and not self._arguments:
+            return read_loose(self._tool, name, loose)
+        if loose or not all(argument.name for argument in self._arguments):
+            return Fault(f"something in the call of {name!r} is no parameter; {HOW}", name)
+        return Found(name, json_object((given.name, self._value_of(given)) for given in self._arguments))
+
+    def _value_of(self, given: Argument) -> str:
+        if given.is_string and kinds(self._tool, given.name) <= {"string"}:
+            return json_text(given.text)
+        as_json = json_value(given.text.strip()) if given.is_string is False else ""
+        return as_json or argument(self._tool, given.name, given.text)
+
+
+def kept_blanks(start: int, stop: int) -> int:
+    """Where blanks begin that are left to what follows a call: its indentation."""
+    return max(start, stop - MAX_BLANKS)
+
+
+def read_loose(tool: ToolSpec | None, name: str, text: str) -> Found | Fault:
+    """The call whose arguments stand in no parameter tags: in JSON, in tags of their own names, in pairs of tags."""
+    if text.startswith("{"):
+        return read_arguments(name, text)[0]
+    pairs: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        if pair := PAIR.match(text, at):
+            pairs.append((pair[1].strip(), pair[2]))
+            at = pair.end()
+        elif (opened := ELEMENT.match(text, at)) and (end := text.find(f"</{opened[1]}>", opened.end())) >= 0:
+            pairs.append((opened[1], text[opened.end() : end]))
+            at = end + len(opened[1]) + 3
+        else:
+            return Fault(f"what stands in the call of {name!r} are no parameters; {HOW}", name)
+        at = after_blanks(text, at)
+    return Found(name, object_text(tool, pairs))
+
+
+_body: MakeBody = TaggedBody

@@ -1,0 +1,357 @@
+"""Generated text to events, as it streams: the one scanner of all families, told by data what their markup is.
+
+It always knows where it is, and looks only for what may come there:
+
+    text      openers of thoughts and calls, stray closers
+    thought   its closer, and a call that starts a line, because models forget to close
+    block     nothing: the body knows where it ends (`bodies`)
+
+The rules, each of them tested:
+
+* The same events for every way of cutting the text; at most a marker less one character is held back, and blanks.
+* Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
+* A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
+  <think> tag" stays text.
+* A call begins where its block says (`markup.Where`): most at the start of a line, or anywhere if the inside of a call
+  follows, so that "use the <tool_call> tag" stays text.
+* A block may turn out to be text, or to open a thought: headers do, and bare JSON (C28).
+* A stray closer is markup if it starts or ends a line or a block lacks its closer; else the answer talks about it.
+* A call is reported when it has been read as a whole, never in part (SCN-18).
+* Every character is in exactly one event, or in markup, or a blank beside markup (SCN-20).
+
+Not here: what a family's markup is (one file each), what a call says (`call`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+
+from shepherd.core import (
+    BadCall,
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+)
+from shepherd.dialects.base import Keep, Parser
+from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought, Where, markers_of
+
+MAX_BLANKS = 64
+"""Blanks held back at most, until it shows whether text or markup comes next; models do write endless newlines."""
+VISIBLE = re.compile(r"\S")
+ANY = re.compile(r".", re.DOTALL)
+
+
+def new_call_id() -> str:
+    """A fresh id for a call, unlike any other."""
+    return f"call_{secrets.token_urlsafe(18)}"
+
+
+class Scanner:
+    """A `Parser` for any markup. One per answer, not for sharing."""
+
+    def __init__(
+        self,
+        markup: Markup,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        opened: str = "",
+        reasoning: Keep = "split",
+        ids: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._tools = tools
+        self._keep = reasoning == "keep"
+        self._ids = ids
+        own = {block.opener for block in markup.blocks}
+        blocks = (*markup.blocks, *(block for block in markup.declared(tools) if block.opener not in own))
+        self._blocks = {block.opener: block for block in blocks}
+        self._thoughts = {thought.opener: thought for thought in markup.thoughts if thought.opener}
+        self._skips = frozenset(markup.skips)
+        self._call_closers = frozenset(closer for block in blocks for closer in block.closers)
+        thought_closers = frozenset(closer for thought in markup.thoughts for closer in thought.closers)
+        closers = (thought_closers | self._call_closers) - self._skips
+        self._openers = (*self._thoughts, *self._blocks)
+        self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
+        self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
+        # Most text has something visible before it: what counts at the start only is not looked for.
+        later = (opener for opener in self._openers if not self._only_at_start(opener))
+        self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
+        self._in_thought = markers_of()  # of the open thought
+
+        self._buffer = ""
+        self._at = 0  # buffer[:at] is settled
+        self._step: Callable[[bool], bool] = self._text
+        self._thought: Thought | None = None  # the open one
+        self._body: Body | None = None
+        # What a block that is none has to put back: thought, gap, trim, empty, line start.
+        self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
+        self._opened: Block | None = None  # the last block
+        self._unclosed = False  # the last block has not had its closer
+        self._gap = ""  # blanks that are settled when something visible or markup comes
+        self._trim = False  # markup was last: blank lines that follow belong to it
+        self._empty = True  # nothing visible since the start or the last block
+        self._line_start = True  # nothing visible on this line
+        self._said = False  # anything has been reported
+        self._events: list[Event] = []
+        if opened:
+            self._prime(opened)
+
+    def feed(self, text: str) -> list[Event]:
+        """The events that the next characters settle."""
+        if (
+            text
+            and not (self._empty or self._trim or self._body)
+            and self._at == len(self._buffer)
+            and not self._markers().can_begin_in(text)
+        ):  # most tokens of most answers: nothing to find, nothing to hold back but blanks
+            visible = text.rstrip(" ")
+            if visible and not visible[-1].isspace():
+                said, self._gap, self._line_start = self._gap + visible, text[len(visible) :], False
+                return [self._delta(said)]
+        self._buffer = self._buffer[self._at :] + text
+        self._at = 0
+        return self._run(final=False)
+
+    def close(self, *, truncated: bool = False) -> list[Event]:
+        """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
+        if truncated:
+            # Within a block a single character counts: a call that lost one of its own was cut off anyway.
+            cut = markers_of(*self._openers, *self._call_closers, *self._skips) if self._body else self._markers()
+            begun = cut.begun(self._buffer, self._at)
+            self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 or self._body else self._buffer
+        events = self._run(final=True)
+        if self._gap and not self._trim:
+            events.append(self._delta(self._gap))
+        self._gap = ""
+        return events
+
+    def _prime(self, opened: str) -> None:
+        self.feed(opened)
+        self._gap = ""
+        self._said = False
+        if self._keep and self._thought and self._thought.opener:
+            # The tag that the prompt opened belongs to the text that keeps it.
+            self._gap = opened[opened.rfind(self._thought.opener) :]
+
+    def _run(self, *, final: bool) -> list[Event]:
+        while self._step(final):
+            pass
+        events, self._events = self._events, []
+        return events
+
+    def _only_at_start(self, opener: str) -> bool:
+        return opener in self._thoughts or self._blocks[opener].where in ("start", "never")
+
+    def _markers(self) -> Markers:
+        return self._in_thought if self._thought else self._at_start if self._empty else self._in_text
+
+    # Each step settles what it can of the buffer and says whether another step could settle more.
+
+    def _text(self, final: bool) -> bool:
+        marker = self._say_up_to_marker(final)
+        if not marker:
+            return False
+        after = self._at + len(marker)
+        if marker in self._thoughts:
+            if not self._empty:
+                return self._say(after)
+            self._open_thought(self._thoughts[marker])
+            return True
+        if marker in self._blocks:
+            begins = self._begins(self._blocks[marker], self._blocks[marker].where, after, final)
+            return begins is not None and (self._open_block(marker) if begins else self._say(after))
+        if marker in self._skips:
+            self._at = after
+            self._border()
+            return True
+        stray = self._is_stray(marker, after, final)
+        if not stray:
+            return stray is not None and self._say(after)
+        self._at = after
+        self._unclosed = self._unclosed and marker not in self._call_closers
+        return True
+
+    def _thinking(self, final: bool) -> bool:
+        marker = self._say_up_to_marker(final)
+        if not marker:
+            return False
+        thought = self._thought
+        assert thought is not None
+        after = self._at + len(marker)
+        if marker in thought.closers:
+            self._close_thought(marker)
+            return True
+        if marker in self._blocks:
+            begins = self._begins(self._blocks[marker], self._blocks[marker].within, after, final)
+            if begins:
+                return self._open_block(marker)
+            return begins is not None and self._say(after)
+        if marker in self._thoughts and self._empty and not self._keep:
+            self._at = after  # the prompt has opened the thought and the model opens it again
+            return True
+        return self._say(after)
+
+    def _block(self, final: bool) -> bool:
+        body, block = self._body, self._opened
+        assert body is not None
+        assert block is not None
+        self._at = body.feed(self._buffer, self._at, final)
+        for written, calls in body.take_calls():
+            for number, call in enumerate(calls):
+                self._report(call, written if number == 0 else "")
+        if not body.ended:
+            return False
+        self._body = None
+        if body.declined or block.unseen:
+            self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
+            self._step = self._thinking if self._thought else self._text
+            is_first = self._empty and not self._thought
+            self._say_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
+            return True
+        self._unclosed = not body.closed and not body.then
+        self._step = self._text
+        self._border()
+        if body.then:
+            self._enter(body.then)
+            if self._keep:
+                self._gap, self._trim = self._before_block[1] + body.then.opener, False
+        return True
+
+    def _say_up_to_marker(self, final: bool) -> str:
+        """The next marker, which then stands at `_at`; empty when there is none yet."""
+        while True:
+            markers = self._markers()
+            start, marker = markers.find(self._buffer, self._at)
+            settled = len(self._buffer) - (0 if final else markers.begun(self._buffer, self._at))
+            if settled <= start:  # there is none, or a longer one may stand there or before it
+                self._say(settled)
+                return ""
+            self._say(start)
+            if markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
+                return marker
+            # Something visible has come before it: it may be none any more.
+
+    def _begins(self, block: Block, where: Where, after: int, final: bool) -> bool | None:
+        """Whether the block whose opener ends at `after` is one; `None` while that cannot be known."""
+        if where != "line":
+            return where == "anywhere" or (where == "start" and self._empty)
+        return (self._line_start and not self._thought) or self._inside_follows(after, block, final)
+
+    def _inside_follows(self, after: int, block: Block, final: bool) -> bool | None:
+        """Whether the block's inside begins at `after`; `None` while that cannot be known."""
+        if self._thought and not self._line_start:
+            return False
+        visible = (ANY if block.tight else VISIBLE).search(self._buffer, after)
+        if visible is None:
+            return False if final else None
+        return re.match(block.starts, visible[0]) is not None
+
+    def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
+        """Whether a closer that closes nothing is markup all the same; `None` while that cannot be known."""
+        if self._keep and closer not in self._call_closers:
+            return self._empty and not self._said  # it closes what the prompt has opened
+        if self._line_start or (self._unclosed and closer in self._call_closers):
+            return True
+        if after == len(self._buffer):
+            return True if final else None
+        return self._buffer[after] == "\n"
+
+    def _open_thought(self, thought: Thought) -> None:
+        opener = thought.opener
+        if thought.spoken and not self._keep:
+            self._at += len(opener)
+            self._border()
+            self._enter(thought)
+            self._say_text(opener)
+            return
+        self._pass_tag(opener)
+        self._enter(thought)
+
+    def _enter(self, thought: Thought) -> None:
+        """The thought begins here."""
+        self._thought = thought
+        self._in_thought = markers_of(*self._thoughts, *thought.closers, *self._blocks)
+        self._step = self._thinking
+
+    def _close_thought(self, closer: str) -> None:
+        self._pass_tag(closer)
+        self._thought = None
+        self._step = self._text
+
+    def _pass_tag(self, tag: str) -> None:
+        """Pass a thought's tag: markup, or text when thoughts are kept."""
+        self._at += len(tag)
+        if self._keep:
+            self._events.append(TextDelta(self._gap + tag))
+        self._border()
+        self._trim = not self._keep
+
+    def _open_block(self, opener: str) -> bool:
+        self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
+        self._at += len(opener)
+        self._opened = block = self._blocks[opener]
+        self._body = block.body(block, self._tags, self._tools)
+        self._thought = None
+        self._step = self._block
+        self._border()
+        return True
+
+    def _border(self) -> None:
+        """Markup stands here: the blanks on both sides belong to it."""
+        self._gap = ""
+        self._trim = self._empty = self._line_start = True
+
+    def _say(self, stop: int) -> bool:
+        """Say what stands up to `stop`, the blanks at its end later. Always true."""
+        text = self._buffer[self._at : stop]
+        self._at = stop
+        self._say_text(text)
+        return True
+
+    def _say_text(self, text: str) -> None:
+        visible = text.rstrip()
+        if visible:
+            said = self._gap + visible
+            if self._trim:
+                indented = len(said) - len(said.lstrip())
+                said = said[max(said.rfind("\n", 0, indented) + 1, indented - MAX_BLANKS) :]
+            self._events.append(self._delta(said))
+            self._gap = ""
+            self._trim = self._empty = self._line_start = False
+        blanks = text[len(visible) :]
+        if not blanks:
+            return
+        self._gap += blanks
+        self._line_start = self._line_start or "\n" in blanks
+        if self._trim:
+            self._gap = self._gap[self._gap.rfind("\n") + 1 :][-MAX_BLANKS:]
+        elif len(self._gap) > MAX_BLANKS:
+            self._events.append(self._delta(self._gap[:-MAX_BLANKS]))
+            self._gap = self._gap[-MAX_BLANKS:]
+
+    def _delta(self, text: str) -> Event:
+        self._said = True
+        return ReasoningDelta(text) if self._thought and not self._keep else TextDelta(text)
+
+    def _report(self, call: Found | Fault, written: str) -> None:
+        if isinstance(call, Fault) and call.idle and self._said:
+            return
+        self._said = True
+        call_id = (call.id if isinstance(call, Found) else "") or self._ids()
+        self._events.append(CallStarted(call_id, call.name))
+        match call:
+            case Found():
+                self._events.append(CallDelta(call.arguments))
+                self._events.append(CallEnded(ToolCall(call_id, call.name, call.arguments, written)))
+            case Fault():
+                self._events.append(CallEnded(BadCall(written, call.error, call_id, call.name)))
+
+
+_parser: type[Parser] = Scanner

@@ -1,0 +1,96 @@
+"""A dialect as data: tags around thoughts, tags around calls. A family of this kind is one value of `TagDialect`.
+
+Not here: the families themselves (one file each), and how they are chosen (`detection`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.base import Dialect, Keep
+from shepherd.dialects.parse.markup import Markup, Thought
+from shepherd.dialects.parse.scanner import Scanner, new_call_id
+
+TURN_TAGS = re.compile(
+    r"<\|(?:im_(?:start|user|system|assistant)|start_(?:header_id|of_role)|turn|user|system|assistant|User"
+    r"|(?:user|system|developer)_start|START_OF_TURN_TOKEN)\|?>|<start_of_turn>|<｜User｜>"
+)
+"""What templates write at the head of a turn, and so nothing that an answer may hold.
+
+Not among them: `<|start|>`, by which gpt-oss begins every part of one answer.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TagDialect:
+    """A family whose markup is tags."""
+
+    name: str
+    markup: Markup
+    marks: tuple[str, ...] = ()
+    """A template speaks this dialect if it holds all of these..."""
+    foreign: tuple[str, ...] = ()
+    """...and none of these."""
+    stops: tuple[str, ...] = ()
+    thinks: bool = False
+
+    @property
+    def thoughts(self) -> tuple[tuple[str, str], ...]:
+        return tuple((thought.opener, thought.closers[0]) for thought in self.markup.thoughts if thought.opener)
+
+    @property
+    def answer(self) -> tuple[str, str]:
+        return self.markup.answer
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return self.markup.openers
+
+    def signs(self, template: str) -> bool:
+        return all(mark in template for mark in self.marks) and not any(mark in template for mark in self.foreign)
+
+    def fitted(self, template: str) -> TagDialect:
+        """The same dialect with the thoughts and the turn headers that the template writes."""
+        known = tuple(thought for thought in THOUGHTS if mentions(template, thought))
+        own = {thought.opener for thought in self.markup.thoughts}
+        new = tuple(thought for thought in known if thought.opener not in own)
+        return replace(
+            self,
+            # A family whose thoughts are not tags says so by having some of its own.
+            markup=replace(self.markup, thoughts=(*new, *self.markup.thoughts)),
+            stops=tuple(dict.fromkeys((*self.stops, *TURN_TAGS.findall(template)))),
+            thinks=self.thinks or bool(new) or any(mentions(template, own) for own in self.markup.thoughts),
+        )
+
+    def parser(
+        self,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        opened: str = "",
+        reasoning: Keep = "split",
+        ids: Callable[[], str] = new_call_id,
+    ) -> Scanner:
+        """A scanner for this markup; `ids` names the calls."""
+        return Scanner(self.markup, tools=tools, opened=opened, reasoning=reasoning, ids=ids)
+
+
+THOUGHTS = (
+    Thought("<think>", ("</think>",)),
+    Thought("<thinking>", ("</thinking>",)),
+    Thought("<thought>", ("</thought>",)),
+    Thought("<seed:think>", ("</seed:think>",)),
+    Thought("<mm:think>", ("</mm:think>",)),
+    Thought("[THINK]", ("[/THINK]",)),
+)
+"""All the tags in use around reasoning (C13)."""
+
+
+def mentions(template: str, thought: Thought) -> bool:
+    """Whether a template knows of such thoughts."""
+    return bool(thought.opener) and any(tag in template for tag in (thought.opener, *thought.closers))
+
+
+_dialect: type[Dialect] = TagDialect

@@ -1,0 +1,183 @@
+"""Raw parameter text to JSON, for the families that write values without quotes: the tool's schema says what they are.
+
+    schema          text      JSON          because
+    string          3         "3"           a string is its characters, whatever they look like
+    integer         3         3             other values are sliced out verbatim: 64 bits and 1.10 survive
+    boolean         False     false         Python's words and quotes are repaired
+    string | null   None      null          what can hardly be meant otherwise is not meant otherwise
+    integer         about 3   "about 3"     delivered as written: the tool answers better than a parser
+    unknown         3         3             JSON and Python, as long as it is no string: its quotes would be its own
+
+Not here: where a value ends in the output (`bodies`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.call import json_of_python, json_string, strict
+
+Kinds = frozenset[str]
+"""What JSON Schema calls the types of values; empty when any may come."""
+ANY: Kinds = frozenset()
+WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
+FIRSTS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+DEPTH = 8
+"""So many references and alternatives are followed; schemas may refer to themselves."""
+
+
+def argument(tool: ToolSpec | None, name: str, text: str) -> str:
+    """The JSON text of the value that `text` spells for this parameter. Never raises.
+
+    `tool` is `None` for an undeclared one. What markup puts around a value, such as newlines, must be gone.
+    """
+    return value_of(text, kinds(tool, name))
+
+
+def object_text(tool: ToolSpec | None, pairs: Iterable[tuple[str, str]]) -> str:
+    """The text of the arguments object that these names and raw texts spell; of equal names the last one counts."""
+    return json_object((name, argument(tool, name, text)) for name, text in pairs)
+
+
+def json_object(members: Iterable[tuple[str, str]]) -> str:
+    """The text of the object of these names and JSON values; of equal names the last one counts."""
+    return "{" + ", ".join(f"{json_text(name)}: {value}" for name, value in dict(members).items()) + "}"
+
+
+def json_text(text: str) -> str:
+    """The JSON string of these characters."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec | None:
+    """The tool of this name; `None` when it is undeclared."""
+    return next((tool for tool in tools if tool.name == name), None)
+
+
+def names(tool: ToolSpec | None) -> Sequence[str]:
+    """The names of the declared parameters; none when the tool is undeclared or does not say."""
+    properties = tool.parameters.get("properties") if tool else None
+    return tuple(properties) if isinstance(properties, Mapping) else ()
+
+
+def kinds(tool: ToolSpec | None, name: str) -> Kinds:
+    """The kinds that a parameter of a tool allows."""
+    return kinds_of(find_member(tool.parameters, name, tool.parameters), tool.parameters) if tool else ANY
+
+
+def value_of(text: str, kinds: Kinds) -> str:
+    """The JSON text of the value of one of these kinds that `text` spells; a string when it can be nothing else."""
+    if kinds == {"string"}:
+        return json_text(text)
+    may_be_string = not kinds or "string" in kinds
+    found = json_value(text.strip(), repair=not may_be_string)
+    kind = kind_of(found)
+    if may_be_string:
+        return found if kind not in ("", "string") and (not kinds or kind in kinds) else json_text(text)
+    if kind == "string":  # perhaps JSON within a string
+        within = json_value(json_string(found).strip())
+        return within if kind_of(within) in kinds else found
+    return found or json_text(text)
+
+
+def json_value(text: str, *, repair: bool = True) -> str:
+    """The JSON value that `text` is, or is in Python; empty when it is neither.
+
+    Without `repair` of Python only True, False, None, lists and dicts are known, nothing that a string may look like.
+    """
+    try:
+        return strict(text)
+    except (ValueError, RecursionError):
+        pass
+    if text.lower() in WORDS and (repair or text.istitle()):
+        return WORDS[text.lower()]
+    if not repair and not text.startswith(("{", "[")):
+        return ""
+    try:
+        return strict(json_of_python(text))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return ""
+
+
+def kind_of(value: str) -> str:
+    """The kind of a JSON value; empty when there is none."""
+    if not value:
+        return ""
+    return FIRSTS.get(value[0]) or ("number" if any(sign in value for sign in ".eE") else "integer")
+
+
+def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Kinds:
+    """The kinds that a schema allows. `root` is where its references point to."""
+    if not isinstance(schema, Mapping) or depth < 0:
+        return ANY
+    allowed = own_kinds(schema)
+    if schema.get("nullable") is True and allowed:
+        allowed |= {"null"}
+    for word in ("anyOf", "oneOf"):
+        each = [kinds_of(option, root, depth - 1) for option in parts(schema, word)]
+        allowed = narrowed(allowed, ANY if ANY in each else ANY.union(*each))
+    for part in (referred(schema.get("$ref"), root), *parts(schema, "allOf")):
+        allowed = narrowed(allowed, kinds_of(part, root, depth - 1))
+    return allowed
+
+
+def own_kinds(schema: Mapping[str, Any]) -> Kinds:
+    """The kinds that a schema allows, its references and combinations aside."""
+    named = schema.get("type")
+    if named is None:
+        values = [schema["const"]] if "const" in schema else parts(schema, "enum")
+        if values:
+            return frozenset(kind_of(json.dumps(value, default=str)) for value in values)
+        named = "object" if "properties" in schema else "array" if "items" in schema else ()
+    words = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
+    allowed = frozenset(word for word in words if isinstance(word, str))
+    return allowed | {"integer"} if "number" in allowed else allowed
+
+
+def narrowed(allowed: Kinds, further: Kinds) -> Kinds:
+    """What both allow; contradictions are not ours to settle."""
+    return (allowed & further or allowed) if allowed and further else allowed | further
+
+
+def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
+    """The schema of a member of an object; `None` when nothing says what it is."""
+    if not isinstance(schema, Mapping) or depth < 0:
+        return None
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        return properties[name]
+    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
+    for part in (referred(schema.get("$ref"), root), *combined):
+        if (found := find_member(part, name, root, depth - 1)) is not None:
+            return found
+    return schema.get("additionalProperties")
+
+
+def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
+    """The schema of the items of an array; `None` when nothing says what they are."""
+    if not isinstance(schema, Mapping) or depth < 0:
+        return None
+    if isinstance(schema.get("items"), Mapping):
+        return schema["items"]
+    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
+    found = (find_items(part, root, depth - 1) for part in (referred(schema.get("$ref"), root), *combined))
+    return next((items for items in found if items is not None), None)
+
+
+def referred(reference: Any, root: Mapping[str, Any]) -> Any:
+    """What a reference within the same document points to; `None` when nothing does."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = root
+    for step in reference[1:].split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def parts(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
+    """The schemas, or values, that a keyword lists."""
+    listed = schema.get(word)
+    return listed if isinstance(listed, list | tuple) else ()

@@ -1,0 +1,406 @@
+"""A conversation in the shape that one template can take.
+
+Messages become the OpenAI-shaped dicts that templates expect, every string marked with its origin. What a template
+lacks (`Caps`) is made up for by folding text into the messages that it does take; nothing is ever left out. Folding
+looks back, never ahead: what is said later changes nothing of what stands before it, or the cache would be lost with
+every turn. Not here: how the lacks are found out (`template`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from shepherd.core import (
+    BadCall,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from shepherd.dialects.base import TOOLS
+from shepherd.dialects.render.provenance import Arguments, Sourced, as_sourced, join, plain, sourced, whole
+from shepherd.dialects.parse.values import kinds_of
+
+Turn = dict[str, Any]
+"""One message as templates see it."""
+
+ThoughtKey = Literal["reasoning_content", "reasoning", "thinking", "thought", "part"]
+"""Where a template looks for the thoughts of an answer; `part` is a part of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What a template takes, found out by asking it."""
+
+    system: bool = True
+    later_systems: bool = True
+    """Takes system messages after the first message, too."""
+    calls: bool = True
+    tool_role: bool = True
+    repeats: bool = True
+    """Takes two messages of one role in a row."""
+    answer_first: bool = True
+    """Takes a conversation that begins with an answer."""
+    silent_answers: bool = True
+    """Takes an answer without any text."""
+    user_after_result: bool = True
+    """Takes a user's message right behind the result of a call."""
+    arguments: Literal["object", "text"] = "object"
+    blank: str | None = ""
+    """The content of an assistant message that holds calls only."""
+    parallel: bool = True
+    """Shows all calls of a message, not the first alone."""
+    text_hides_calls: bool = False
+    """Shows no calls of a message that has a text, too."""
+    thought_or_text: bool = False
+    """Takes either a thought or a text beside a call, not both."""
+    thought: ThoughtKey = "reasoning_content"
+    short_ids: bool = False
+    """Takes call ids of nine letters and digits only."""
+    parts: bool = False
+    """Wants content as a list of parts."""
+    tools: Literal["none", "undefined", "empty"] = "none"
+    """How the absence of tools is told."""
+    shows_tools: bool = True
+    described: bool = False
+    """Wants a description of every parameter of a tool."""
+    switch: bool = False
+    """Renders something else when thinking is off."""
+    efforts: tuple[str, ...] = ("low", "medium", "high")
+    """Levels of reasoning that it does not refuse."""
+
+
+def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[Turn]:
+    """The conversation for a template with these abilities. `preface` is said where the first system message ends."""
+    turns = [turn for index, message in enumerate(messages) for turn in turns_of(message, index, caps)]
+    if preface:
+        turns = prefaced(turns, preface)
+    if not caps.later_systems:
+        n_leading = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+        turns = [*merged(turns[:n_leading]), *systems_folded(turns[n_leading:], later=True)]
+    if not caps.system:
+        turns = systems_folded(turns)
+    if not caps.silent_answers:
+        turns = [turn for turn in turns if turn["role"] != "assistant" or turn["content"] or "tool_calls" in turn]
+    turns = [part for turn in turns for part in divided(turn, caps)]
+    if not caps.parallel:
+        turns = list(one_by_one(turns, caps.blank))
+    if not caps.user_after_result:
+        turns = told_with_results(turns)
+    if not caps.repeats:
+        turns = list(merged(turns))
+    if not caps.answer_first:
+        turns = question_first(turns)
+    return [finished(turn, caps) for turn in turns]
+
+
+def prefaced(turns: Sequence[Turn], preface: str) -> list[Turn]:
+    """The turns with that at the end of the first system message, or as one of its own."""
+    told = sourced(preface, TOOLS)
+    if turns and turns[0]["role"] == "system":
+        return [{**turns[0], "content": paragraphs([turns[0]["content"], told])}, *turns[1:]]
+    return [{"role": "system", "content": told}, *turns]
+
+
+def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
+    """The dicts of one message: one for each tool result in it, and one for the rest if there is any."""
+
+    def told(text: str) -> Sourced:
+        return Sourced(text, ((0, len(text), index),) if text else ())
+
+    content: list[Sourced] = []
+    calls: list[Turn] = []
+    for part in message.parts:
+        match part:
+            case Text() | Image():
+                content.append(told(seen(part, content[-1] if content else "")))
+            case BadCall():
+                content.append(told(part.raw))
+            case ToolCall() if caps.calls:
+                calls.append(call_turn(part, index, caps))
+            case ToolCall():
+                content.append(told(part.raw if part.raw is not None else spelled_call(part)))
+            case ToolResult():
+                text = told(accumulated(part.parts))
+                if caps.tool_role:
+                    call_id = told(short_id(part.call_id) if caps.short_ids else part.call_id)
+                    yield {"role": "tool", "tool_call_id": call_id, "name": told(part.name), "content": text}
+                else:
+                    yield {"role": "user", "content": text}
+            case Reasoning():
+                pass
+    if content or calls or not any(isinstance(part, ToolResult) for part in message.parts):
+        turn: Turn = {"role": message.role, "content": join(content)}
+        if message.reasoning:
+            turn["reasoning_content"] = told(message.reasoning)
+        if calls:
+            turn["tool_calls"] = calls
+            turn["content"] = turn["content"] or caps.blank
+        yield turn
+
+
+def call_turn(call: ToolCall, index: int, caps: Caps) -> Turn:
+    """The dict of one call."""
+    text = sourced(call.arguments, index)
+    arguments: Any = text
+    if caps.arguments == "object":
+        # History comes from clients: arguments that do not parse go through as the text they are.
+        try:
+            items = json.loads(call.arguments, strict=False)
+        except (ValueError, RecursionError):
+            items = None
+        if isinstance(items, dict):
+            arguments = Arguments(sourced(items, index), text)
+    return {
+        "type": "function",
+        "id": sourced(short_id(call.id) if caps.short_ids else call.id, index),
+        "function": {"name": sourced(call.name, index), "arguments": arguments},
+    }
+
+
+def tool_turns(tools: Sequence[ToolSpec], *, described: bool = False) -> list[Turn]:
+    """The tool definitions as templates see them; `described`: every parameter with a description, if an empty one."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": sourced(tool.name, TOOLS),
+                "description": sourced(tool.description, TOOLS),
+                "parameters": sourced(described_in(tool.parameters) if described else tool.parameters, TOOLS)
+                or {"type": "object", "properties": {}},
+            },
+        }
+        for tool in tools
+    ]
+
+
+def described_in(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a tool's arguments with what such templates read of each property, empty where it does not say."""
+    found = parameters.get("properties")
+    if not isinstance(found, Mapping):
+        return parameters
+    lacks = {"description": "", "additionalProperties": {}}
+    filled = {key: {**lacks, **each} if isinstance(each, Mapping) else each for key, each in found.items()}
+    return {**parameters, "properties": filled}
+
+
+def simplified(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments with one type for each property and no other way of saying it."""
+    found = parameters.get("properties")
+    properties = {key: plainly(each, parameters) for key, each in found.items()} if isinstance(found, Mapping) else {}
+    needed = [key for key in parameters.get("required") or () if key in properties]
+    return {"type": "object", "properties": properties, "required": needed}
+
+
+PLAINEST = ("string", "number", "integer", "boolean", "array", "object")
+"""Which of several types a template is told, the first one that is allowed."""
+
+
+def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """A property's schema in the words that every template knows: type, description, enum, items, properties."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    kinds = kinds_of(schema, root) - {"null"}
+    own = schema.get("type")
+    kind = own if isinstance(own, str) else next((kind for kind in PLAINEST if kind in kinds), "string")
+    told: dict[str, Any] = {"type": kind, "description": str(schema.get("description") or "")}
+    if isinstance(schema.get("enum"), list) and kind == "string":
+        told["enum"] = [choice for choice in schema["enum"] if isinstance(choice, str)]
+    if kind == "array":
+        told["items"] = plainly(schema.get("items"), root)
+    if kind == "object" and isinstance(schema.get("properties"), Mapping):
+        told |= simplified({**schema, "$defs": root.get("$defs", {})})
+    return told
+
+
+def spelled_call(call: ToolCall) -> str:
+    """The call as text, for templates that have no place for one."""
+    return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
+
+
+def seen(part: Text | Image, before: str) -> str:
+    """What a part is to a model that reads only, behind the text `before`: an image is a note on a line of its own."""
+    text = noted(part) if isinstance(part, Image) else part.text
+    parts_lines = isinstance(part, Image) or before.endswith(UNSEEN)
+    return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
+
+
+def accumulated(parts: Iterable[Text | Image]) -> str:
+    """What several parts are to such a model."""
+    whole = ""
+    for part in parts:
+        whole += seen(part, whole)
+    return whole
+
+
+UNSEEN = "; this model cannot see images]"
+
+
+def noted(image: Image) -> str:
+    """The note in the place of an image. Of a link only the host: the rest may hold a key, or be a page long."""
+    if image.data is not None:
+        size = len(image.data)
+        told = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
+        return f"[image: {image.media_type[:80] or 'of unknown type'}, {told}{UNSEEN}"
+    try:
+        host = urlsplit(image.url or "").hostname
+    except ValueError:
+        host = None
+    return f"[image: from {host[:80] if host else 'a link'}{UNSEEN}"
+
+
+def short_id(call_id: str) -> str:
+    """Nine letters and digits that stand for the id, the same ones every time."""
+    return call_id if len(call_id) == 9 and call_id.isalnum() else hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+def systems_late(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns with all system messages folded into the last of the user's."""
+    systems = [turn for turn in turns if turn["role"] == "system"]
+    others = [turn for turn in turns if turn["role"] != "system"]
+    last = max((at for at, turn in enumerate(others) if turn["role"] == "user"), default=len(others))
+    return systems_folded([*others[:last], *systems, *others[last:]])
+
+
+def finished(turn: Turn, caps: Caps) -> Turn:
+    """The turn with its thought and its content where the template looks for them."""
+    if "reasoning_content" in turn and caps.thought != "reasoning_content":
+        thought = turn.pop("reasoning_content")
+        if caps.thought == "part":
+            text = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
+            return {**turn, "content": [{"type": "thinking", "thinking": thought}, *text]}
+        turn[caps.thought] = thought
+    if caps.parts:
+        turn["content"] = [{"type": "text", "text": turn["content"]}] if turn["content"] else []
+    return turn
+
+
+def divided(turn: Turn, caps: Caps) -> Iterator[Turn]:
+    """The turn of an answer, in two where its text would hide its calls; else as it is, or its thought in its text."""
+    if "tool_calls" not in turn or not turn["content"]:
+        yield turn
+    elif caps.text_hides_calls:
+        yield {key: value for key, value in turn.items() if key != "tool_calls"}
+        yield {"role": "assistant", "content": caps.blank, "tool_calls": turn["tool_calls"]}
+    elif caps.thought_or_text and "reasoning_content" in turn:
+        thought = paragraphs([turn["reasoning_content"], turn["content"]])
+        yield {**turn, "reasoning_content": thought, "content": caps.blank}
+    else:
+        yield turn
+
+
+def one_by_one(turns: Sequence[Turn], blank: str | None) -> Iterator[Turn]:
+    """The turns with one call in each, its result right behind it; `blank` is the content beside a further call."""
+    at = 0
+    while at < len(turns):
+        turn, at = turns[at], at + 1
+        calls = turn.get("tool_calls", ())
+        if len(calls) < 2:
+            yield turn
+            continue
+        results = list(takewhile(lambda turn: turn["role"] == "tool", turns[at:]))
+        at += len(results)
+        waiting: dict[str, list[Turn]] = {}
+        for result in results:
+            waiting.setdefault(result["tool_call_id"], []).append(result)
+        for call in calls:
+            yield {**turn, "tool_calls": [call]}
+            turn = {"role": "assistant", "content": blank}
+            yield from waiting.pop(call["id"], ())
+        yield from (result for result in results if result["tool_call_id"] in waiting)
+
+
+def question_first(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns with an empty question before an answer that nobody has asked for."""
+    first = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    silence = {"role": "user", "content": Sourced("")}
+    is_answer = first < len(turns) and turns[first]["role"] == "assistant"
+    return [*turns[:first], silence, *turns[first:]] if is_answer else list(turns)
+
+
+def told_with_results(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with what a user says right behind a result at the end of that result."""
+    told: list[tuple[Turn, list[str]]] = []
+    for turn in turns:
+        if turn["role"] == "user" and told and told[-1][0]["role"] == "tool":
+            told[-1][1].append(turn["content"])
+        else:
+            told.append((turn, []))
+    return [{**turn, "content": paragraphs([turn["content"], *more])} if more else turn for turn, more in told]
+
+
+REMINDER = ("<system-reminder>", "</system-reminder>")
+"""What models are used to reading around an instruction that stands among what others say."""
+
+
+def systems_folded(turns: Iterable[Turn], *, later: bool = False) -> list[Turn]:
+    """The turns without system messages: their text stands at the head of the user message behind them, or is one.
+
+    `later`: they come in the middle of a conversation, and are told as reminders where they are: at the end of a user
+    message or a result before them, or else of a result behind them, for none may stand between it and its call.
+    """
+    folded: list[tuple[Turn, list[str]]] = []
+    """Turns, and what each says in the place of its content, if that is something else."""
+    waiting: list[str] = []
+    for turn in turns:
+        if turn["role"] == "system":
+            told = reminder(turn["content"]) if later else turn["content"]
+            if later and not told:
+                continue
+            if later and folded and not waiting and folded[-1][0]["role"] in {"user", "tool"}:
+                last, texts = folded[-1]
+                texts += [told] if texts else [last["content"], told]
+            else:
+                waiting.append(told)
+            continue
+        if not waiting:
+            folded.append((turn, []))
+        elif turn["role"] == "user":
+            folded.append((turn, [*waiting, turn["content"]]))
+        elif turn["role"] == "tool":
+            folded.append((turn, [turn["content"], *waiting]))
+        else:
+            folded += [({"role": "user"}, waiting), (turn, [])]
+        waiting = []
+    if waiting:
+        folded.append(({"role": "user"}, waiting))
+    return [{**turn, "content": paragraphs(texts)} if texts else turn for turn, texts in folded]
+
+
+def reminder(text: str) -> Sourced:
+    """The text as an instruction among what others say; one that is marked as such already stays as it is.
+
+    The marks are the message's own, as if its client had written them: where it ends must be seen in the prompt.
+    """
+    if not text or text.lstrip().startswith(REMINDER[0]):
+        return as_sourced(text)
+    return whole(f"{REMINDER[0]}\n{plain(text)}\n{REMINDER[1]}", text)
+
+
+def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
+    """The turns with neighbours of one role joined; tool results stay apart, each answers its own call."""
+    for role, run in groupby(turns, lambda turn: turn["role"]):
+        alike = list(run)
+        if role == "tool" or len(alike) == 1:
+            yield from alike
+            continue
+        both = {key: value for turn in alike for key, value in turn.items()}
+        both["content"] = paragraphs(turn["content"] or "" for turn in alike)
+        if "tool_calls" in both:
+            both["tool_calls"] = [call for turn in alike for call in turn.get("tool_calls", ())]
+        if "reasoning_content" in both:
+            both["reasoning_content"] = paragraphs(turn.get("reasoning_content", "") for turn in alike)
+        yield both
+
+
+def paragraphs(texts: Iterable[str]) -> Sourced:
+    """The texts that are not empty, a blank line between them."""
+    return Sourced("\n\n").join([text for text in texts if text])

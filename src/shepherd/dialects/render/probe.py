@@ -1,0 +1,175 @@
+"""What a chat template takes, found out by asking it: tiny conversations are rendered, and their words must come out.
+
+Templates do not say what they take, and most of what they lack they lack silently: a text beside a call, the second of
+two calls, a system message are simply not there. Not here: what is done about it (`conversation`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Literal, get_args
+
+from jinja2.exceptions import TemplateError
+
+from shepherd.core import ToolSpec
+from shepherd.dialects.render.conversation import Caps, ThoughtKey, Turn, finished, tool_turns
+from shepherd.dialects.render.provenance import Arguments, Sourced
+
+FAILURES = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
+"""What a template program can raise on its own."""
+
+USER: Turn = {"role": "user", "content": "probeuser"}
+ANSWER: Turn = {"role": "assistant", "content": "probeanswer"}
+SYSTEM: Turn = {"role": "system", "content": "probesystem"}
+LATER: Turn = {"role": "system", "content": "probelater"}
+NEXT: Turn = {"role": "user", "content": "probenext"}
+SILENT: Turn = {"role": "assistant", "content": ""}
+TOOL = ToolSpec("probetool", "probes", {"type": "object", "properties": {"probekey": {"type": "string"}}})
+ON: dict[str, Any] = {"enable_thinking": True, "thinking": True}
+OFF: dict[str, Any] = {
+    "enable_thinking": False,
+    "thinking": False,
+    "thinking_mode": "disabled",
+    "thinking_budget": 0,
+    "reasoning": False,
+}
+"""The arguments by which templates are told to think or not, each its own; none minds those of the others."""
+EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+"""The arguments that say how much."""
+LEVELS = ("low", "medium", "high")
+Ask = Callable[..., str | None]
+"""Renders turns; None when the template fails on them or refuses them."""
+LISTED = re.compile("""['"]thinking['"]""")
+"""A list of parts that was printed as it is."""
+THOUGHTS: tuple[ThoughtKey, ...] = get_args(ThoughtKey)
+
+
+def probed(run: Callable[..., str]) -> Caps:
+    """What a template takes. `run` renders turns; its keywords are those of `Template`'s."""
+    tells = ("none", "undefined", "empty")
+    no_tools = next((tell for tell in tells if asked(run, USER, no_tools=tell) is not None), "none")
+    ask = functools.partial(asked, run, no_tools=no_tools)
+    as_parts = ask(in_parts(USER)) or ""
+    parts = (
+        not shows("probeuser", ask(USER)) and "probeuser" in as_parts and "'probeuser'" not in as_parts  # a list's repr
+    )
+    user, answer, system, later, silent = (
+        in_parts(turn) if parts else turn for turn in (USER, ANSWER, SYSTEM, LATER, SILENT)
+    )
+    described = ask(user, tools=tool_turns([TOOL])) is None
+    tools = tool_turns([TOOL], described=described)
+    caps: dict[str, Any] = {
+        "tools": no_tools,
+        "parts": parts,
+        "system": shows("probesystem", ask(system, user)),
+        "later_systems": shows("probesystem probeanswer probelater", ask(system, user, answer, later, user))
+        and shows("probesystem probelater", ask(system, later, user))
+        and begin_alike(ask(user, answer, later, user), ask(user, answer, user), up_to="probeanswer"),
+        "repeats": ask(user, user) is not None and ask(user, answer, answer, user) is not None,
+        "answer_first": ask(answer, user) is not None,
+        "silent_answers": ask(user, silent, user) is not None,
+        "efforts": tuple(level for level in LEVELS if ask(user, told=ON | dict.fromkeys(EFFORTS, level)) is not None),
+        "switch": ask(user, told=OFF) != ask(user, told=ON),
+        "shows_tools": shows("probetool", ask(user, tools=tools)),
+        "described": described and ask(user, tools=tools) is not None,
+    }
+    work = functools.partial(ask, user, tools=tools)
+    for short, blank, form in product((False, True), ("", None), ("object", "text")):
+        call, result = exchange(1, short, blank, form)
+        with_result = shows("probevalue1 proberesult1", work(call, result))
+        if with_result or shows("probevalue1", work(call)):
+            caps |= {"calls": True, "tool_role": with_result, "short_ids": short, "blank": blank, "arguments": form}
+            following = in_parts(NEXT) if parts else NEXT
+            caps |= calls_taken(work, (call, result), exchange(2, short, blank, form), following)
+            return Caps(**caps | thoughts_taken(ask, user, work, (call, result)))
+    return Caps(**caps | {"calls": False, "tool_role": False} | thoughts_taken(ask, user))
+
+
+def calls_taken(work: Ask, one: tuple[Turn, Turn], two: tuple[Turn, Turn], following: Turn) -> dict[str, Any]:
+    """What a template takes around a call and its result. `work` renders behind a question, with tools."""
+    (call, result), (other, other_result) = one, two
+    both = {**call, "tool_calls": call["tool_calls"] + other["tool_calls"]}
+    in_turn = shows("probevalue1 probevalue2", work(*one, *two))
+    return {
+        "text_hides_calls": not shows("probevalue1", work({**call, "content": ANSWER["content"]}, result)),
+        "parallel": shows("probevalue1 probevalue2", work(both, result, other_result)) or not in_turn,
+        "user_after_result": shows("proberesult1 probenext", work(*one, following)),
+    }
+
+
+def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Turn, ...] = ()) -> dict[str, Any]:
+    """Where a template takes thoughts, if anywhere: of a last answer, or of a call in a tool loop."""
+
+    def thinking(turn: Turn, key: ThoughtKey) -> Turn:
+        return finished({**turn, "reasoning_content": "probethought"}, Caps(thought=key))
+
+    def takes(key: ThoughtKey) -> bool:
+        texts = [ask(user, thinking(ANSWER, key), add_generation_prompt=False, told=told) for told in ({}, ON)]
+        if work is not None:
+            texts += [work(thinking(one[0], key), *one[1:], told=told) for told in ({}, ON)]
+        return any(text and "probethought" in text and not LISTED.search(text) for text in texts)
+
+    found = next((key for key in THOUGHTS if takes(key)), None)
+    if found is None or work is None:
+        return {"thought": found or "reasoning_content"}
+    speaking = {**one[0], "content": ANSWER["content"]}
+    alone, both = work(speaking, *one[1:]), work(thinking(speaking, found), *one[1:])
+    return {"thought": found, "thought_or_text": alone is not None and both is None}
+
+
+def shows(words: str, text: str | None) -> bool:
+    """Whether all the words come out, in this order."""
+    found = [(text or "").find(word) for word in words.split()]
+    return -1 not in found and found == sorted(found)
+
+
+def begin_alike(text: str | None, other: str | None, *, up_to: str) -> bool:
+    """Whether both begin with the same, up to that word: what comes later changes nothing before it."""
+    head, found, _ = (text or "").partition(up_to)
+    return bool(found) and (other or "").startswith(head + found)
+
+
+def asked(run: Callable[..., str], *turns: Turn, tools: Sequence[Turn] = (), **given: Any) -> str | None:
+    """What the template makes of the turns; None when it fails on them or refuses them."""
+    try:
+        # There are templates that write into what they are given.
+        return run(anew(list(turns)), tools=anew(list(tools)), **given)
+    except FAILURES:
+        return None
+
+
+def anew(value: Any) -> Any:
+    """A copy, strings aside."""
+    match value:
+        case Arguments():
+            return Arguments(value, value.text)
+        case dict():
+            return {key: anew(item) for key, item in value.items()}
+        case list():
+            return [anew(item) for item in value]
+        case _:
+            return value
+
+
+def in_parts(turn: Turn) -> Turn:
+    """The turn with its content as a list of parts."""
+    return {**turn, "content": [{"type": "text", "text": turn["content"]}]}
+
+
+def exchange(number: int, short: bool, blank: str | None, form: Literal["object", "text"] | str) -> tuple[Turn, Turn]:
+    """A call and its result, in one of the ways in which templates want them."""
+    call_id = f"probe000{number}" if short else f"call_probe_000{number}"
+    text = Sourced(f'{{"probekey": "probevalue{number}"}}')
+    arguments = Arguments({"probekey": f"probevalue{number}"}, text) if form == "object" else text
+    function = {"name": "probetool", "arguments": arguments}
+    return (
+        {
+            "role": "assistant",
+            "content": blank,
+            "tool_calls": [{"type": "function", "id": call_id, "function": function}],
+        },
+        {"role": "tool", "tool_call_id": call_id, "name": "probetool", "content": f"proberesult{number}"},
+    )

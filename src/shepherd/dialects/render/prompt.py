@@ -1,0 +1,206 @@
+"""A request as the prompt of one model: the template run, thinking switched, and what is left open for the answer.
+
+Not here: how templates are run (`template`), how earlier answers get their own characters back (`replay`), what the
+answer's markup means (`scanner`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, ReasoningLevel, ToolSpec
+from shepherd.dialects.base import Dialect, Piece, Prompt
+from shepherd.dialects.render.frame import TOOL, USER, exchange, kind_of, stretches
+from shepherd.dialects.render.offer import offered
+from shepherd.dialects.render.replay import Said, joined, means, replayed, spelled, with_thoughts
+from shepherd.dialects.render.template import NOTHING, Template
+
+MAX_OPENED = 1000
+"""Ends of prompts that are remembered; more would be a template that says something else every time."""
+COMMON = re.compile(r"[\w ]*:?|<\w+>")
+"""What a text may well hold, though a template has it at the head of a turn."""
+NO_ANSWERS: Mapping[int, Said] = MappingProxyType({})
+
+
+def render(
+    template: Template,
+    dialect: Dialect,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[ToolSpec] = (),
+    reasoning: ReasoningLevel | None = None,
+    extra: Mapping[str, Any] = NOTHING,
+    now: datetime | None = None,
+    answers: Mapping[int, Said] = NO_ANSWERS,
+) -> Prompt:
+    """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's.
+
+    `now` is what the template takes for today. `answers` are those of the assistant's messages, by index, of which it
+    is known how the model wrote them; what a client has changed since is left as it sent it.
+
+    Raises: as `Template.render`.
+    """
+    answers = {index: answer for index, answer in answers.items() if means(messages[index], answer)}
+    messages = with_thoughts(messages, answers)
+    if reasoning == "off" and dialect.thinks and not dialect.thoughts and not template.caps.switch:
+        reasoning = "low"  # it always thinks; little is the nearest
+
+    preface = offered(tools, template, dialect)
+
+    def run(messages: Sequence[Message], *, asking: bool) -> tuple[Piece, ...]:
+        return template.render(
+            messages,
+            tools=tools,
+            add_generation_prompt=asking,
+            reasoning=reasoning,
+            extra=extra,
+            now=now,
+            preface=preface,
+        )
+
+    def asked(messages: Sequence[Message]) -> tuple[tuple[Piece, ...], str]:
+        pieces = run(messages, asking=True)
+        end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
+        key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
+        opened = template.opened.get(key)
+        if opened is None:  # rendering once more takes as long again, and the same end always opens the same
+            opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
+            if end and len(template.opened) < MAX_OPENED:
+                template.opened[key] = opened
+        if reasoning != "off" or not dialect.thinks:
+            return pieces, opened
+        empty = no_thought(opened, dialect, has_switch=template.caps.switch)
+        return joined(pieces, Piece(empty, None)), opened + empty
+
+    begun = beginning(messages, dialect)
+    if begun is None:
+        pieces, opened = asked(messages)
+    else:
+        index = len(messages) - 1
+        messages[index] = begun
+        pieces, opened = continued(run(messages, asking=False), begun, index, dialect)
+        if not pieces:  # the template leaves something of it out
+            pieces, opened = prefilled(*asked(messages[:-1]), begun, index, template=template, dialect=dialect)
+    earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
+    if earlier:
+        pieces = replayed(pieces, earlier, dialect, tools)
+    return Prompt(pieces, opened, stops_of(template, dialect), stretches(pieces, messages, template.frame))
+
+
+def stops_of(template: Template, dialect: Dialect) -> tuple[str, ...]:
+    """The heads of turns that no answer may hold: those of the dialect, and a user's as this template writes it."""
+    header = template.frame.header.strip()
+    is_known = header.startswith(dialect.stops) or COMMON.fullmatch(header)
+    return dialect.stops if is_known else (*dialect.stops, header)
+
+
+def end_of_answer(template: Template, dialect: Dialect) -> str:
+    """The tag that the template has behind an answer, if the answer itself can hold none; else nothing."""
+    begins = (*dialect.stops, *dialect.openers, *chain(*dialect.thoughts))
+    return next((end for end in reversed(template.frame.ends) if end not in begins), "")
+
+
+def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
+    """The last message, if the answer shall go on with it; without a thought where the model knows none."""
+    if not messages or not is_prefill(messages[-1]):
+        return None
+    last = messages[-1]
+    if dialect.thinks or not last.text:
+        return last
+    return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
+
+
+def is_prefill(message: Message) -> bool:
+    """Whether the answer shall go on with this message; one that holds calls is complete."""
+    return message.role == "assistant" and not message.calls and bool(message.text or message.reasoning)
+
+
+def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
+    """What the generation prompt opens: from its first opener on, looking at nothing before it (S15).
+
+    `asking` is the conversation with the generation prompt, `silent` without it.
+    """
+    shared = len(silent)
+    if not asking.startswith(silent):
+        shared = next((at for at, (a, b) in enumerate(zip(asking, silent, strict=False)) if a != b), len(asking))
+    tail = asking[shared:]
+    starts = [at for opener in dialect.openers if (at := tail.find(opener)) >= 0]
+    return tail[min(starts) :] if starts else ""
+
+
+def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
+    """What must follow `opened` so that the model does not think: at most the rest of one empty thought (T7)."""
+    for opener, closer in dialect.thoughts:
+        if opener in opened:
+            is_open = opened.rfind(opener) > opened.rfind(closer)
+            return ("\n" if opened.endswith("\n") else "\n\n") + closer + "\n\n" if is_open else ""
+    if has_switch or not dialect.thoughts:
+        return ""
+    opener, closer = dialect.thoughts[0]
+    return f"{opener}\n\n{closer}\n\n"
+
+
+def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dialect) -> tuple[tuple[Piece, ...], str]:
+    """The rendered conversation up to the end of its last message's text, and what stands open there.
+
+    No pieces when the template has left out some of the message, as templates do with thoughts.
+    """
+    own = [at for at, piece in enumerate(pieces) if piece.origin == index]
+    if not own:
+        return (), ""
+    pieces = pieces[: own[-1] + 1]
+    others = [at for at in range(own[0]) if pieces[at].origin is not None]
+    header = spelled(pieces[others[-1] + 1 if others else 0 : own[0]])
+    said = spelled(pieces[own[0] :])
+    text, thought = last.text.strip(), last.reasoning.strip()
+    if thought not in said or not said.rstrip().endswith(text or thought):
+        return (), ""
+    # Templates like to strip what they print; the model's next word depends on the blank before it.
+    blanks = last.text[len(last.text.rstrip()) :] if text else ""
+    openers = [at for opener in dialect.openers if (at := header.rfind(opener)) >= 0]
+    opened = header[max(openers) :] if openers else ""
+    if said.endswith(blanks) and blanks:
+        blanks = ""
+    return joined(pieces, Piece(blanks, index)), opened + said + blanks
+
+
+def prefilled(
+    pieces: tuple[Piece, ...], opened: str, last: Message, index: int, *, template: Template, dialect: Dialect
+) -> tuple[tuple[Piece, ...], str]:
+    """The conversation before the last message, with that message written behind its generation prompt."""
+    added = [Piece(last.text, index)]
+    if last.reasoning and dialect.thoughts:
+        # Its own thought takes the place of one that the generation prompt opened.
+        opener, closer = around_thought(template, dialect, opened)
+        pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
+        closing = Piece(closer if last.text else "", None)
+        added = [Piece(opener, None), Piece(last.reasoning, index), closing, *added]
+    elif dialect.thoughts:
+        added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
+    return joined(pieces, *added), opened + spelled(added)
+
+
+def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str]:
+    """What this model has before and behind a thought: as the template shows one before a call, else as the generation
+    prompt opens one, else as the template spells the tags elsewhere."""
+    call, result = exchange(1)
+    thinking = Message("assistant", (Reasoning("probethought"), *call.parts))
+    try:
+        pieces = template.render([USER, thinking, result], tools=[TOOL], reasoning="medium")
+    except (InvalidRequest, EngineError):
+        pieces = ()
+    before, thought, behind = spelled(pieces).partition("probethought")
+    for opener, closer in dialect.thoughts:
+        if thought and opener in before and closer in behind:
+            end = behind.index(closer) + len(closer)
+            return before[before.rindex(opener) :], behind[: end + len(behind[end:]) - len(behind[end:].lstrip("\n"))]
+    opener, closer = dialect.thoughts[0]
+    spelling = opened if opener in opened else template.source.replace("\\n", "\n")
+    gap = "\n" if f"{opener}\n" in spelling else ""
+    return opener + gap, gap + closer + gap * 2

@@ -1,0 +1,190 @@
+"""A model's chat template: the jinja program that turns a whole conversation into the text the model was trained on.
+
+The whole conversation is rendered at once, never message by message: templates look at neighbours (T1). What a
+template takes is found out once by asking it (`probe`), because templates do not say. A template that fails says so;
+there is no other template to fall back to (T12). Not here: how origins survive (`provenance`, `environment`), how
+messages are shaped (`conversation`), what the result opens (`prompt`).
+
+Some templates print the date. Whoever renders a conversation again must say which one it began with (`now`), or its
+prompt is another one after midnight and nothing of it is in the cache any more (K8).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from jinja2.exceptions import SecurityError, TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
+
+from shepherd.core import ConfigError, EngineError, InvalidRequest, Message, ReasoningLevel, ToolSpec
+from shepherd.dialects.base import TOOLS, Piece
+from shepherd.dialects.render.conversation import Caps, Turn, shaped, simplified, systems_late, tool_turns
+from shepherd.dialects.render.environment import PromptEnvironment, TemplateRefusal, to_json
+from shepherd.dialects.render.frame import Frame, framed
+from shepherd.dialects.render.probe import EFFORTS, FAILURES, LEVELS, OFF, ON, probed
+from shepherd.dialects.render.provenance import origins, pieces, sourced, whole
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+RESERVED = frozenset(
+    {"messages", "tools", "functions", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"}
+)
+"""What is never a client's to set."""
+
+
+class Template:
+    """A compiled chat template. Immutable to its users; may be shared.
+
+    Raises: `ConfigError` when the source is not valid jinja.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos_token: str = "",
+        eos_token: str = "",
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.source = source
+        self.bos_token = bos_token
+        self.eos_token = eos_token
+        self.clock = clock
+        self.opened: dict[Hashable, str] = {}
+        """What generation prompts open; found out, and kept here, by `prompt`."""
+        try:
+            environment = PromptEnvironment()
+            self._program = environment.from_string(source)
+            self._asks = frozenset(find_undeclared_variables(environment.parse(source)))
+        except TemplateSyntaxError as error:
+            raise ConfigError(
+                f"the model's chat template is not valid jinja (line {error.lineno}: {error.message}); "
+                "give another one in the configuration",
+                key="chat_template",
+            ) from error
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """What it asks for beyond the conversation: what requests may set (`extra`)."""
+        return self._asks - self._program.environment.globals.keys() - RESERVED
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether it may print the date or the time."""
+        return not self._asks.isdisjoint({"strftime_now", "datetime"})
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        add_generation_prompt: bool = True,
+        reasoning: ReasoningLevel | None = None,
+        extra: Mapping[str, Any] = NOTHING,
+        now: datetime | None = None,
+        preface: str = "",
+    ) -> tuple[Piece, ...]:
+        """The conversation as text, in pieces of one origin each.
+
+        `now` is what the template takes for today, if it asks; `preface` what the system message says before all else
+        of the request that is no message.
+
+        Raises: `InvalidRequest` when the template refuses the conversation; `EngineError` when it fails on it.
+        """
+        told = switches(reasoning, self.caps.efforts)
+        told |= {name: sourced(value, TOOLS) for name, value in extra.items() if name in self.variables}
+        run = functools.partial(
+            self._run, no_tools=self.caps.tools, add_generation_prompt=add_generation_prompt, told=told, now=now
+        )
+
+        def shown(tools: Sequence[ToolSpec]) -> tuple[Piece, ...]:
+            turns = tool_turns(tools, described=self.caps.described)
+            shaping = functools.partial(shaped, messages, self.caps, preface)
+            return pieces(self._with_systems(functools.partial(run, tools=turns), shaping))
+
+        try:
+            try:
+                return shown(tools)
+            except (TemplateRefusal, SecurityError):
+                raise
+            except FAILURES:
+                if not tools:
+                    raise
+                # Templates that walk through schemas know the simple ones only.
+                return shown([replace(tool, parameters=simplified(tool.parameters)) for tool in tools])
+        except TemplateRefusal as error:
+            raise InvalidRequest(f"the model's chat template refuses this conversation: {error.message}") from error
+        except SecurityError as error:
+            raise EngineError(f"the model's chat template tried something that is not allowed: {error}") from error
+        except FAILURES as error:
+            raise EngineError(f"the model's chat template fails on this conversation: {error}") from error
+
+    @functools.cached_property
+    def caps(self) -> Caps:
+        """What the template takes; found out at the first use by rendering some tiny conversations."""
+        return probed(self._run)
+
+    @functools.cached_property
+    def frame(self) -> Frame:
+        """What the template writes around messages; found out at the first use by rendering tiny conversations."""
+        return framed(lambda messages, tools: self.render(messages, tools=tools, add_generation_prompt=False))
+
+    def _with_systems(self, run: Callable[[Sequence[Turn]], str], shape: Callable[[], Sequence[Turn]]) -> str:
+        """The conversation rendered so that its system messages show, in the last user message if need be.
+
+        Mistral Nemo's template shows none while a tool works; a few refuse a conversation of nothing else.
+        """
+        turns = shape()
+        systems = {origin for turn in turns if turn["role"] == "system" for origin in origins(turn["content"])}
+        is_alone = all(turn["role"] == "system" for turn in turns)
+        try:
+            text = run(turns)
+        except FAILURES:
+            if not systems or not is_alone:
+                raise
+            return run(systems_late(shape()))
+        return text if systems <= origins(text) else run(systems_late(shape()))
+
+    def _run(
+        self,
+        turns: Sequence[Turn],
+        *,
+        tools: Sequence[Turn] = (),
+        no_tools: str = "none",
+        add_generation_prompt: bool = True,
+        told: Mapping[str, Any] = NOTHING,
+        now: datetime | None = None,
+    ) -> str:
+        today = now or self.clock()
+        given: dict[str, Any] = {
+            **told,
+            "messages": list(turns),
+            "bos_token": self.bos_token,
+            "eos_token": self.eos_token,
+            "add_generation_prompt": add_generation_prompt,
+            "strftime_now": lambda form: whole(today.strftime(form), form),
+        }
+        if tools:
+            given["tools"] = list(tools)
+        elif no_tools != "undefined":
+            given["tools"] = [] if no_tools == "empty" else None
+        if "functions" in self._asks and "tools" not in self._asks:  # the names before there was a custom
+            given["functions"] = to_json(list(tools), indent=4) if tools else ""
+            given["datetime"] = today.strftime("%b %d %Y %H:%M:%S GMT")
+        # Not Template.render: it rewrites the traceback of every error, and probing lives on errors.
+        return self._program.environment.concat(self._program.root_render_func(self._program.new_context(given)))
+
+
+def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[str, Any]:
+    """The arguments by which templates are told to think or not, and how much; nothing when it was not said."""
+    if reasoning is None:
+        return {}
+    if reasoning == "off":
+        return dict(OFF)
+    wanted = LEVELS.index(reasoning)
+    nearest = sorted(efforts, key=lambda level: (abs(LEVELS.index(level) - wanted), -LEVELS.index(level)))
+    return ON | dict.fromkeys(EFFORTS, nearest[0]) if nearest else dict(ON)

@@ -1,0 +1,90 @@
+"""What the log says of a cache decision: how much of a prompt was there, why not more, and what left.
+
+Counts and message indexes go to this module's logger; what was said goes to `shepherd.content` only, which is silent
+unless somebody asks for it by name, as `--debug` does. Indexes of messages count from 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Sequence
+
+from shepherd.engine.base import Job
+from shepherd.engine.kv.ledger import Leaving, Match, Resident
+from shepherd.engine.kv.plan import Plan
+
+logger = logging.getLogger(__name__)
+content_logger = logging.getLogger("shepherd.content")
+content_logger.setLevel(logging.WARNING)
+
+TRAILER = 2
+"""Tokens that a template writes behind a message's closing tag: they come with the next turn."""
+
+Show = Callable[[int], bytes]
+
+
+def tell_match(cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, show: Show) -> None:
+    """How a prompt meets the cache."""
+    source = match.resident if match else None
+    matched = [span for span in job.spans if span.stop - TRAILER <= plan.length and span.start < plan.length]
+    if source is not None and _diverged(source, match, tokens, [span.label for span in matched]):
+        at = len(matched)
+        logger.warning("Conversation diverged at message %d", job.spans[at].message if at < len(job.spans) else at)
+    if plan.replaced is not None or (source is not None and plan.length == 0):
+        logger.warning("Conversation diverged - clearing cache")
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    n_held = len(source.spans) if source is not None else 0
+    logger.debug("KV cache contains %d messages, session has %d messages", n_held, len(job.spans))
+    logger.debug("Prefix match: %d messages already cached", len(matched))
+    logger.debug("Adding %d new messages to KV cache", len(job.spans) - len(matched))
+    if plan.n_new == 1 and plan.n_cached:
+        logger.debug("Prompt already cached, skipping tokenization/decoding")
+    n = len(tokens)
+    if match is None or source is None:
+        logger.debug("cache %r: miss: nothing of these %d tokens is cached", cache, n)
+        return
+    if match.length >= n - 1 or match.length >= len(source):
+        logger.debug("cache %r: hit, %d of %d prompt tokens are cached", cache, plan.n_cached, n)
+    else:
+        logger.debug("cache %r: miss: token %d of %d differs", cache, match.length, n)
+        if content_logger.isEnabledFor(logging.DEBUG):
+            mine, theirs = (_around(of, match.length, show) for of in (tokens, source.tokens))
+            content_logger.debug("cache %r: miss: token %d, %r != %r", cache, match.length, theirs, mine)
+    if content_logger.isEnabledFor(logging.DEBUG):
+        _dump(source, show)
+
+
+def tell_eviction(leaving: Sequence[Leaving], n_kept: int) -> None:
+    """What left, in the seeds' words. The shift is one of indexes: positions stay, see docs/adr/0003."""
+    stretches: list[tuple[int, int, int, int]] = []
+    for turn in leaving:
+        first, start, stop = turn.first, turn.ranges[0][0], turn.ranges[-1][1]
+        if stretches and stretches[-1][3] == start:
+            first, _, start, _ = stretches.pop()
+        stretches.append((first, turn.last, start, stop))
+    for first, last, start, stop in stretches:
+        logger.info("Evicting messages %d-%d (tokens %d-%d)", first, last, start, stop)
+        logger.info("Shifting remaining tokens by -%d (their indexes; positions stay)", stop - start)
+    logger.info("New KV cache size: %d tokens", n_kept)
+
+
+def _diverged(source: Resident, match: Match | None, tokens: array[int], labels: Sequence[str]) -> bool:
+    """Whether a conversation was edited: it shares a user's message with the cached one, and not all of its prompt."""
+    if match is None or "user" not in labels:
+        return False
+    return match.length < min(source.n_prompt, len(source), len(tokens)) - 1
+
+
+def _around(tokens: array[int], at: int, show: Show) -> str:
+    return "..." + b"".join(map(show, tokens[max(0, at - 4) : at + 6])).decode("utf-8", "replace") + "..."
+
+
+def _dump(resident: Resident, show: Show) -> None:
+    content_logger.debug("=== MESSAGES IN KV CACHE ===")
+    for span in resident.spans:
+        if resident.n_resident_in(span.start, span.stop):
+            text = b"".join(map(show, resident.tokens[span.start : span.stop])).decode("utf-8", "replace")
+            content_logger.debug("[%s] %s", span.label, " ".join(text.split()))
+    content_logger.debug("=== END KV CACHE ===")

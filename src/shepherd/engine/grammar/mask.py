@@ -1,0 +1,493 @@
+"""Which tokens may come next: grammars over a model's output, compiled and applied by llguidance.
+
+    request side (any thread)                         engine thread
+    check(lark) ── compiles ──▶ kept by text ──▶ mask(lark) ── allow(logits), draw, accept(token) ──▶ ...
+
+A `Constrainer` belongs to one vocabulary. Control tokens are no text for it: free text can never contain one, except
+for those whose text a dialect spells out in its grammars. All of a vocabulary's end tokens come where a grammar may
+end, and nowhere else. Where the grammar leaves one text only, its tokens are those that the tokenizer would make.
+
+llguidance and NumPy are imported at first use: half of all servers never constrain anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from shepherd.core import EngineError, InvalidRequest
+from shepherd.engine.grammar import lark as text
+from shepherd.engine.base import Mask, Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+KEPT = 32
+"""Compiled grammars that are kept: the tools of an agent's conversation are the same ones in every turn."""
+MAX_FUEL = 1_000_000
+"""Of the lexer, to begin with: about 20 ms. llguidance's own default, as the others that are not given."""
+MAX_STATES = 50_000
+"""Of one grammar's lexer, 1 to 2 kB each."""
+TRIAL_STEPS = 3
+"""Tokens that `check` tries out: some grammars are only found to be too large when they are used."""
+MAX_PROBES = 300
+"""Variants of a schema that are tried to find out which part of it is wrong."""
+MAX_PROBED_VALUES = 50_000
+"""Of all these variants, or of all the tools of one request: a second or two of compiling."""
+
+T = TypeVar("T")
+
+
+class Constrainer:
+    """Masks for one vocabulary. Safe from any thread; the masks belong to the engine thread that asked for them."""
+
+    def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], spelled: Collection[str] = ()) -> None:
+        """Nothing is built yet. `spelled` are the texts of control tokens that grammars write as ordinary text."""
+        self._vocabulary = vocabulary
+        self._end_tokens = end_tokens
+        self._spelled = frozenset(spelled)
+        self._building = threading.Lock()
+        self._lookup = threading.Lock()
+        self._built: LLTokenizer | None = None
+        self._checked: OrderedDict[str, LLMatcher] = OrderedDict()
+        """The compiled grammars in their first state, not to be changed."""
+
+    def prepare(self) -> None:
+        """Build what the first check would: 0.1 s for 32,000 tokens, 0.6 s for 150,000, half of it with the GIL held.
+
+        Raises: `EngineError` for a vocabulary without an end token.
+        """
+        self._tokenizer()
+
+    def check(self, lark: str, *, field: str | None = None) -> None:
+        """Make sure that a grammar can be used. Compiles it, in milliseconds for most and under a second for any.
+
+        Raises: `InvalidRequest` that says what is wrong, with `field`; `EngineError` as `prepare`.
+        """
+        with self._lookup:
+            if lark in self._checked:
+                return
+        try:
+            lark.encode()
+            text.check(lark)
+        except text.Unfit as error:
+            _refuse(field, f" {error.message}")
+        except UnicodeEncodeError:
+            _refuse(field, " holds half a surrogate pair, which is not a character")
+        matcher = compiled(self._tokenizer(), lark)
+        if fault := told(matcher.get_error()) or self._trial(matcher.deep_copy()):
+            _refuse(field, f": {fault}")
+        with self._lookup:
+            self._checked[lark] = matcher
+            while len(self._checked) > KEPT:
+                self._checked.popitem(last=False)
+
+    def accepts(self, lark: str, written: str) -> bool:
+        """Whether `written` is a possible beginning of what a checked grammar describes."""
+        matcher, tokens = self._matcher(lark), self._encoder(written.encode("utf-8", "replace"))
+        return bool(matcher.validate_tokens(tokens) == len(tokens))
+
+    def mask(self, lark: str, written: str = "") -> Mask:
+        """A mask for one answer, behind `written`; quick for a grammar that has been checked lately.
+
+        Raises: `EngineError` when the grammar cannot be used, or `written` is no beginning of it.
+        """
+        matcher = self._matcher(lark)
+        fault = told(matcher.get_error())
+        if not fault and written:
+            matcher.consume_tokens(self._encoder(written.encode("utf-8", "replace")))
+            fault = told(matcher.get_error())
+        if fault:
+            self._forget(lark)
+            raise EngineError(f"the grammar cannot be used: {fault}")
+        return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
+
+    def _forget(self, lark: str) -> None:
+        """Compile it anew next time: all copies of a matcher share one state machine, of no use once it is full."""
+        with self._lookup:
+            self._checked.pop(lark, None)
+
+    def _trial(self, matcher: LLMatcher) -> str:
+        """What is wrong with a grammar that compiles; nothing if it can be satisfied, as far as a few tokens tell."""
+        mask = GrammarMask(matcher, self._encoder)
+        try:
+            for _ in range(TRIAL_STEPS):
+                token = _guarded(mask.some)
+                if token is None:
+                    return "no text of this model satisfies it"
+                if token in self._end_tokens:
+                    break
+                mask.accept(token)
+        except EngineError as error:
+            return told(matcher.get_error()) or error.message
+        return ""
+
+    def _matcher(self, lark: str) -> LLMatcher:
+        """A matcher for a checked grammar, in its first state."""
+        with self._lookup:
+            known = self._checked.get(lark)
+            if known is not None:
+                self._checked.move_to_end(lark)
+        return known.deep_copy() if known is not None else compiled(self._tokenizer(), lark)
+
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._vocabulary, self._end_tokens, self._spelled)
+
+    def _tokenizer(self) -> LLTokenizer:
+        with self._building:
+            if self._built is None:
+                if not self._end_tokens:
+                    raise EngineError("this model has no token that ends a text, so its output cannot be constrained")
+                self._built = tokenizer_of(self._encoder, self._end_tokens)
+            return self._built
+
+
+class Stuck(EngineError):
+    """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
+
+    status = 400
+    code = "invalid_request"
+
+
+class GrammarMask:
+    """The tokens that a grammar allows, one answer long; satisfies `Mask`."""
+
+    def __init__(self, matcher: LLMatcher, encoder: Encoder, failed: Callable[[], None] = lambda: None) -> None:
+        """`failed` is called before an error of the matcher is raised."""
+        import numpy as np  # noqa: PLC0415 - see the header
+        from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask  # noqa: PLC0415
+
+        self._matcher = matcher
+        self._failed = failed
+        self._n_vocab = len(encoder.tokens)
+        self._end_tokens = encoder.end_tokens
+        self._control = encoder.control
+        self._control_ids = np.array(sorted(encoder.control), np.int64)
+        self._np = np
+        self._fill = fill_next_token_bitmask
+        self._words = allocate_token_bitmask(1, self._n_vocab)
+        self._bytes = self._words.view(np.uint8)[0]
+        self._never = np.float32(-np.inf)
+
+    def allows(self, token: int) -> bool:
+        if token in self._end_tokens:  # llguidance denies them where nothing else may come
+            return bool(self._matcher.is_accepting())
+        if token in self._control:  # a negated expression of a client's would match them
+            return False
+        allowed = self._matcher.validate_tokens([token]) == 1
+        if self._matcher.is_error():
+            self._fail()
+        return bool(allowed)
+
+    def allow(self, logits: memoryview) -> None:
+        np, row = self._np, self._np.frombuffer(logits, self._np.float32)
+        n = min(self._n_vocab, len(row))
+        allowed = self._allowed()[:n].view(bool)
+        n_allowed = np.count_nonzero(allowed)
+        if not n_allowed:
+            raise EngineError("the grammar allows no token here that the model has")
+        if n_allowed < n // 8:
+            ids = np.flatnonzero(allowed)
+            values = row[ids]
+            row.fill(self._never)
+            row[ids] = values
+        else:
+            np.copyto(row[:n], self._never, where=~allowed)
+            row[n:] = self._never
+
+    def accept(self, token: int) -> None:
+        if token not in self._end_tokens and not self._matcher.consume_token(token):
+            self._fail()
+
+    def some(self) -> int | None:
+        """A token that may come next, an end token only if nothing else may. Raises: `EngineError` as `allow`."""
+        found = self._np.flatnonzero(self._allowed()).tolist()
+        return min(found, key=lambda token: (token in self._end_tokens, token), default=None)
+
+    def _allowed(self) -> Any:
+        """[tokens of the vocabulary], 1 for those that may come next."""
+        self._fill(self._matcher, self._words)
+        if self._matcher.is_error():
+            self._fail()
+        allowed = self._np.unpackbits(self._bytes, bitorder="little", count=self._n_vocab)
+        allowed[self._control_ids] = 0
+        return allowed
+
+    def _fail(self) -> NoReturn:
+        self._failed()
+        fault = told(self._matcher.get_error())
+        if fault == TOO_COMPLEX:
+            raise Stuck(
+                "the answer could not be held to its form any further: the grammar is too complex;"
+                " use smaller repetitions, and fewer of them inside of each other"
+            )
+        raise (Stuck if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
+
+
+class Encoder:
+    """A vocabulary as llguidance wants to see it: the bytes of all tokens, and text to tokens."""
+
+    def __init__(self, vocabulary: Vocabulary, end_tokens: Collection[int], spelled: Collection[str]) -> None:
+        self.tokens = [vocabulary.piece(token) for token in range(vocabulary.n_vocab)]
+        self.bos_token_id = vocabulary.bos
+        self.end_tokens = frozenset(end_tokens)
+        self.eos_token_id = min(end_tokens, default=0)
+        written = {s.text: s.id for s in vocabulary.specials if s.text and s.text in spelled and s.id not in end_tokens}
+        control = {s.id for s in vocabulary.specials if s.control} - {*written.values()}
+        self.special_token_ids = sorted(control | self.end_tokens)
+        self.control = control - self.end_tokens
+        self._tokenize = vocabulary.tokenize
+        self._written = written
+        longest_first = sorted(map(re.escape, written), key=len, reverse=True)
+        self._parts = re.compile(f"({'|'.join(longest_first)})" if written else r"(?!)")
+        self._of_byte = {piece[0]: token for token, piece in reversed([*enumerate(self.tokens)]) if len(piece) == 1}
+
+    def __call__(self, raw: bytes) -> list[int]:
+        """The tokens of a text, which spell exactly that. What cannot be said otherwise is said byte by byte.
+
+        Must not raise: llguidance calls it, and panics.
+        """
+        try:
+            parts = self._parts.split(raw.decode())
+        except UnicodeDecodeError:
+            return self._spell(raw)
+        return [token for part in parts if part for token in self._encode(part)]
+
+    def _encode(self, part: str) -> list[int]:
+        if part in self._written:
+            return [self._written[part]]
+        # Many tokenizers put a space before what they take for the beginning of a text: they must not think so.
+        for lead in ("", "\x02"):
+            before, tokens = self._tokenize(lead) if lead else [], self._tokenize(lead + part)
+            rest = tokens[len(before) :]
+            if tokens[: len(before)] == before and self._text(rest) == part.encode():
+                return rest
+        return self._spell(part.encode())
+
+    def _text(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in tokens if token < len(self.tokens))
+
+    def _spell(self, raw: bytes) -> list[int]:
+        return [self._of_byte[byte] for byte in raw if byte in self._of_byte]
+
+
+# -- llguidance -----------------------------------------------------------------------------------------------------
+
+
+def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
+    """llguidance's view of a vocabulary; NumPy is loaded, too, so that no engine thread has to."""
+    import llguidance.numpy  # noqa: PLC0415 - see the header
+    from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415
+
+    assert llguidance.numpy
+    return LLTokenizer(TokenizerWrapper(encoder), eos_token=sorted(end_tokens))
+
+
+def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
+    """A grammar that has been measured, in its first state or in error."""
+    from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
+
+    limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
+    grammar = LLMatcher.grammar_from_lark(text.eased(lark))
+    return _guarded(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=limits))
+
+
+def _guarded(call: Callable[[], T]) -> T:
+    """The result of foreign code. Raises: `EngineError` for a panic of Rust, which is no `Exception`."""
+    try:
+        return call()
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise EngineError("it broke the library that reads it") from error
+
+
+TOO_COMPLEX = "it is too complex"
+NO_TEXT = "no text satisfies it"
+
+_WORDS: tuple[tuple[str, str], ...] = (
+    (r"Unimplemented keys: \[(.*)\]", r"\1 is not supported"),
+    (r"Unknown format: (.*)", r"the format '\1' is not supported"),
+    (r"Unsatisfiable schema: Regex is empty.*", "pattern, format and lengths exclude each other"),
+    (r"Unsatisfiable schema: (.*)", r"nothing satisfies it: \1"),
+    (r"Unable to determine if regex is empty.*", "its patterns together are too complex"),
+    (r"oneOf constraints are not supported.*", "oneOf must have members that exclude each other; use anyOf"),
+    (r"Expected f64 for (.*)", r"expected a number for \1"),
+    (r"Failed to generate regex for (?:integer|float) range.*", "the numbers are too large for a range"),
+    (r"Resource .* is not present in a registry.*", "references to other documents are not supported"),
+    (r"(?:initial lexer configuration .* too big|schema too large).*", "it is too large"),
+    (r"(?:lexer error: too many|parser error: Too many|lexer precomputation failed).*", TOO_COMPLEX),
+    (r"(?i:parser error: current row has).*", TOO_COMPLEX),
+    (r"NoExtension.*", NO_TEXT),
+    (r"panic: .*", "it broke the library that reads it"),
+    (r"Parser Error: token .*", "what has been written does not satisfy it"),
+)
+_PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
+_EXCERPT = re.compile(r"^\s*(?:\d+ \|.*|\^+)?$")
+
+
+def told(error: str) -> str:
+    """An error of llguidance in our words, with the line where it gives one; empty for none."""
+    error = error.partition("\n<")[0]
+    place = _PLACE.match(error)
+    error = error[place.end() :] if place else error
+    is_schema = "failed to compile JSON schema: " in error or 'failed to parse "%json"' in error
+    error = error.replace("failed to compile JSON schema: ", "")
+    lines = [line.strip() for line in error.splitlines() if not _EXCERPT.match(line)]
+    reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "")
+    if reason:
+        lines = [f"the pattern cannot be read: {reason}"]
+    said = re.sub(r' \(at ".*\)$', "", lines[0]) if lines else ""
+    for pattern, words in _WORDS:
+        if found := re.match(pattern, said):
+            said = found.expand(words)
+            break
+    if place and not is_schema and said:
+        return f"line {place[1]}, column {place[2]}: {said}"
+    return said[:1].lower() + said[1:] if not said.startswith(("JSON", "RFC")) else said
+
+
+def _refuse(field: str | None, what: str) -> NoReturn:
+    raise InvalidRequest(f"{field or 'the grammar'}{what}", field=field)
+
+
+# -- schemas -------------------------------------------------------------------------------------------------------
+
+_DEFINITIONS = ("$defs", "definitions")
+_SCHEMAS = ("properties", "patternProperties", "anyOf", "oneOf", "allOf", "prefixItems")
+"""Keywords whose members are schemas, as are those of `_DEFINITIONS`."""
+_SCHEMA = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+
+
+def check_schema(schema: Any, field: str) -> None:
+    """Make sure that answers can be held to a JSON schema.
+
+    Raises: `InvalidRequest` with the path of the part that is wrong or not supported, from `field` on.
+    """
+    if not isinstance(schema, (Mapping, bool)):
+        raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
+    try:
+        text.check_document(schema)
+        fault = fault_of(schema)
+    except text.Unfit as error:
+        path, what = error.path, f" {error.message}"
+    except (RecursionError, ValueError, TypeError) as error:
+        raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
+    else:
+        if not fault:
+            return
+        path, what = blamed(schema, fault), f": {fault}"
+    where = field + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    raise InvalidRequest(f"{where}{what}", field=where)
+
+
+def fault_of(schema: Any) -> str:
+    """What is wrong with a schema, in words that do not depend on where; empty if nothing is."""
+    matcher = compiled(_bytes_only(), "start: %json " + json.dumps(schema, allow_nan=False))
+    if not matcher.is_error():
+        _guarded(matcher.compute_bitmask)  # circles are found only now
+    return told(matcher.get_error())
+
+
+class Probes:
+    """How much may still be compiled to find out what is wrong."""
+
+    def __init__(self, n: int = MAX_PROBES, n_values: int = MAX_PROBED_VALUES) -> None:
+        self._n = n
+        self._n_values = n_values
+
+    def take(self, schema: Any) -> bool:
+        """Whether this schema may still be compiled; it counts as if it was."""
+        self._n -= 1
+        self._n_values -= text.n_values(schema)
+        return self._n >= 0 and self._n_values >= 0
+
+
+def blamed(schema: Any, fault: str, probes: Probes | None = None) -> text.Path:
+    """The path of the smallest part of `schema` that has the fault, as far as `probes` reach.
+
+    llguidance does not tell, so parts are replaced by what cannot have it, half of them at a time.
+    """
+    probes = probes or Probes()
+
+    def has_fault(variant: Any) -> bool:
+        return not probes.take(variant) or fault_of(variant) == fault
+
+    path: text.Path = ()
+    while True:
+        node = at(schema, path)
+        groups = [[(*path, *step) for step in steps] for steps in _steps(node)]
+        parts = next((group for group in groups if group and not has_fault(without(schema, group))), [])
+        if not parts:
+            break
+        while len(parts) > 1:
+            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+            for kept, gone in (halves, halves[::-1]):
+                if has_fault(variant := without(schema, gone)):
+                    schema, parts = variant, kept
+                    break
+            else:  # it takes several of them
+                keywords = {part[len(path)] for part in parts}
+                return (*path, *keywords) if len(keywords) == 1 else path
+        path = parts[0]
+    if isinstance(node, Mapping):
+        for key in sorted(node, key=lambda key: key == "type"):
+            if not has_fault(replaced(schema, path, {other: node[other] for other in node if other != key})):
+                return (*path, key)
+    return path
+
+
+def without(schema: Any, parts: Iterable[text.Path]) -> Any:
+    """A schema with parts of it replaced by what allows something else, or anything."""
+    for n, part in enumerate(parts):
+        # Of alternatives, one that allowed everything would hide the others.
+        is_alternative = len(part) > 1 and part[-2] in ("anyOf", "oneOf")
+        schema = replaced(schema, part, {"const": n} if is_alternative else True)
+    return schema
+
+
+def _steps(node: Any) -> tuple[Sequence[text.Path], Sequence[text.Path]]:
+    """The ways from a schema to those directly inside of it: its definitions, and all others."""
+    if not isinstance(node, Mapping):
+        return [], []
+    defined = [(key, name) for key in _DEFINITIONS if key in node for name, _ in text.members(node[key])]
+    many = [(key, name) for key in _SCHEMAS if key in node for name, _ in text.members(node[key])]
+    return defined, [*many, *((key,) for key in _SCHEMA if key in node)]
+
+
+def at(document: Any, path: Sequence[Any]) -> Any:
+    """What stands at `path`."""
+    for step in path:
+        document = document[step]
+    return document
+
+
+def replaced(document: Any, path: text.Path, value: Any) -> Any:
+    """A copy with something else at `path`; the rest is shared."""
+    if not path:
+        return value
+    copy: Any = dict(document) if isinstance(document, Mapping) else list(document)
+    copy[path[0]] = replaced(document[path[0]], path[1:], value)
+    return copy
+
+
+@functools.cache
+def _bytes_only() -> LLTokenizer:
+    """The smallest vocabulary there can be: what is wrong with a schema does not depend on tokens."""
+
+    class Bytes:
+        eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
+        tokens = (*(bytes([byte]) for byte in range(256)), b"")
+
+        def __call__(self, raw: bytes) -> list[int]:
+            return list(raw)
+
+    from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - see the header
+
+    return LLTokenizer(TokenizerWrapper(Bytes()))

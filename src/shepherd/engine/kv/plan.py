@@ -1,0 +1,211 @@
+"""What becomes of a prompt: what is reused, what leaves, what must be computed. Pure; the pool carries it out.
+
+prompt      S S S S | t t t t | t t t t | u u u | a
+source      S S S S | t t t t | t t t t | x x x x x        the sequence that has most of it
+leaving               - - - -                              whole turns, oldest first, down to the low-water mark
+todo                                      u u u | a        never empty: sampling needs fresh logits
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.engine.base import Job, Memory, Span
+from shepherd.engine.kv.ledger import SINK, Leaving, Ledger, Match, NoRoom, Resident, choose, common_suffix, usable
+
+ANCHOR = 16
+"""Tokens by which a tail is recognised."""
+WORTH_SPLICING = 32
+"""Tokens of a tail: below, computing them again is as cheap."""
+
+Range = tuple[int, int]
+"""Logical indexes, half open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much room there is for one conversation."""
+
+    n_ctx: int
+    low_water: float
+    """Share of `n_ctx` that is left filled after an eviction."""
+    n_positions: int
+    """Positions that may be used; 0 = no limit."""
+
+    @property
+    def n_low(self) -> int:
+        """Tokens that are left after an eviction, as nearly as whole turns allow."""
+        return int(self.n_ctx * self.low_water)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What stands behind an edit and is the same in both: tokens `[start, stop)` of the source, `at` in the prompt."""
+
+    start: int
+    stop: int
+    at: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the prompt."""
+        return self.at + self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a prompt comes into the cache."""
+
+    source: Resident | None
+    length: int
+    """Logical tokens of the source that stay, evicted ones included."""
+    leaving: tuple[Leaving, ...]
+    todo: tuple[Range, ...]
+    n_cached: int
+    n_new: int
+    n_cells: int
+    """Cells in use when it is done, if every idle sequence gave up what this one does not need."""
+    close_gaps: bool = False
+    """Positions run out: the holes are to be closed first."""
+    tail: Tail | None = None
+    """To be kept behind what is computed first; the source is cut before it meanwhile."""
+    replaced: Resident | None = None
+    """The sequence that is built anew, because it cannot be cut back as far as it must."""
+
+
+def plan(
+    ledger: Ledger,
+    tokens: array[int],
+    job: Job,
+    match: Match | None,
+    *,
+    limits: Limits,
+    reserve: int,
+    reuse_tail: bool = False,
+) -> Plan | NoRoom:
+    """How to go on from `match` with `tokens`, so that `reserve` more tokens fit behind them.
+
+    `reuse_tail`: what stands behind an edit may be kept although it was computed with the old text in view.
+
+    `NoRoom` counts what is missing and what could leave.
+    """
+    source, length = (match.resident, match.length) if match else (None, 0)
+    gone = [(start, min(stop, length)) for start, stop in source.gaps() if start < length] if source else []
+    needed = len(tokens) - _size(gone) + reserve
+    leaving: list[Leaving] = []
+    if needed > limits.n_ctx or job.n_leaving:
+        wish = needed - limits.n_low if needed > limits.n_ctx else 0
+        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=wish, n_turns=job.n_leaving)
+        if isinstance(chosen, NoRoom) or job.on_full != "evict":
+            return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
+        leaving = chosen
+    leaves = [range_ for turn in leaving for range_ in turn.ranges]
+    close_gaps = False
+    if source is not None:
+        if leaves and not ledger.memory.hole:
+            # This memory keeps what it has read: go back to before the first word that leaves.
+            length = usable(source, min(length, leaves[0][0]), ledger.memory, holes=True).length
+        end = source.position_of(length) + len(tokens) - length + reserve
+        if limits.n_positions and end > limits.n_positions:
+            first = min([start for start, _ in [*gone, *leaves] if start < length], default=length)
+            if ledger.memory.shift and not (source.live or ledger.is_shared(source, source.position_of(first))):
+                close_gaps = True
+            else:
+                length = usable(source, min(length, first), ledger.memory, holes=True).length
+    tail = None
+    if source is not None and not leaves and not close_gaps and not source.live and length:
+        tail = find_tail(source, tokens, length, ledger.memory)
+        if tail is not None and not reuse_tail:
+            # Nobody has asked for it: only where what lies between has been evicted, and nothing takes its place. This
+            # client then sends what the cache holds, as it went on from there.
+            has_left = job.on_full == "evict" and not source.n_resident_in(length, tail.start) and tail.at == length
+            tail = tail if has_left else None
+    without = [*gone, *leaves]
+    kept = remaining(0, length, without)
+    todo = remaining(length, len(tokens), without)
+    if tail is not None:
+        todo = [range_ for range_ in ((length, tail.at), (tail.end, len(tokens))) if range_[0] < range_[1]]
+        kept = [*kept, (tail.start, tail.stop)]
+    n_new = _size(todo)
+    return Plan(
+        source=source if length else None,
+        length=length,
+        leaving=tuple(leaving),
+        todo=tuple(todo),
+        n_cached=_size(kept),
+        n_new=n_new,
+        n_cells=ledger.used_if(source, kept) + n_new,
+        close_gaps=close_gaps,
+        tail=tail,
+        replaced=None if length else source,
+    )
+
+
+def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory) -> Tail | None:
+    """The end of `source` if it comes again in a prompt that differs from it at `length`.
+
+    What takes the place of the old middle must not be longer than that was: positions cannot be moved apart.
+    """
+    if not (memory.share and memory.hole and memory.rollback == "any"):
+        return None
+    text = tokens.tobytes()
+    for stop in dict.fromkeys((len(source), min(source.n_prompt, len(source)))):
+        anchor = source.tokens[max(length, stop - ANCHOR) : stop]
+        if len(anchor) < ANCHOR:
+            continue
+        at = text.rfind(anchor.tobytes(), length * tokens.itemsize)
+        if at < 0 or at % tokens.itemsize:
+            continue
+        end = at // tokens.itemsize + ANCHOR
+        n = common_suffix(source.tokens[length:stop], tokens[length:end])
+        start, at = stop - n, end - n
+        n -= end == len(tokens)  # the last token is always computed
+        if n < WORTH_SPLICING or source.n_resident_in(start, start + n) < n:
+            continue
+        if source.position_of(length) + at - length <= source.position_of(start):
+            return Tail(start, start + n, at)
+    return None
+
+
+def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
+    """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""
+    if not memory.checkpoint or not job.spans:
+        return []
+    first = next((span.start for span in job.spans if not span.keep), job.spans[-1].start)
+    return [at for at in (first, job.spans[-1].start, job.spans[-1].stop) if at > planned.length]
+
+
+def leave(
+    spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
+) -> list[Leaving] | NoRoom:
+    """The turns that must leave, where the ranges in `gone` have left before; see `choose`."""
+    # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
+    staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
+    return choose(
+        staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish, n_turns=n_turns
+    )
+
+
+def kept_tokens(job: Job) -> int:
+    """Tokens of a prompt that can never leave."""
+    return len(job.tokens) - sum(max(0, span.stop - max(span.start, SINK)) for span in job.spans if not span.keep)
+
+
+def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
+    """What is left of `[start, stop)` when the ranges in `without` are taken out."""
+    left: list[Range] = []
+    for low, high in sorted(without):
+        if high <= start or low >= stop:
+            continue
+        if low > start:
+            left.append((start, low))
+        start = max(start, high)
+    if start < stop:
+        left.append((start, stop))
+    return left
+
+
+def _size(ranges: Sequence[Range]) -> int:
+    return sum(stop - start for start, stop in ranges)

@@ -1,0 +1,288 @@
+"""One snapshot as one file: written whole or not at all, and not believed before its checksum is.
+
+    magic | version | lengths, clock | facts (JSON) | tokens | checksum           the head, read alone for the index
+    state | checkpoints                                                           as the runtime gave them
+    checksum of everything before
+
+Names are digests of what is saved (`Snapshot.key`), and nothing in a file says what was said but the tokens and the
+state themselves. A file under its
+final name (`.kv`) is complete; one being written has another (`.part`) and is locked by its writer, so that what a
+killed process left is known by not being locked. I/O; no policy, no thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
+from hashlib import blake2b
+from io import FileIO
+from math import isfinite
+from pathlib import Path
+from typing import BinaryIO
+
+from shepherd.engine.base import Span
+from shepherd.engine.kv.tiers.snapshot import Snapshot
+
+if sys.platform != "win32":
+    import fcntl
+
+MAGIC = b"shepkv\r\n"
+VERSION = 1
+_PRELUDE = struct.Struct("<8sIIQd")
+"""Magic, version, bytes of facts, number of tokens, clock. Every later version begins with the first two."""
+_DIGEST = 32
+_CHUNK = 8 << 20
+"""Bytes between two looks at whether the file is still wanted: some 15 ms."""
+_MAX_HEAD = 256 << 20
+"""Bytes. No head comes near it; a damaged length must not make us read all of a large file."""
+_NAME = re.compile(r"([0-9a-f]{32})\.(kv|part)")
+
+
+class Damaged(ValueError):
+    """Not what was written."""
+
+
+class OtherVersion(ValueError):
+    """Written by another version of this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a file says of its snapshot before the states."""
+
+    owner: str
+    """See `owner`."""
+    outline: Snapshot
+    sizes: tuple[int, ...]
+    """Bytes of the state and of each checkpoint."""
+    uses: int
+    clock: float
+    """Of the disk's shelf. Both as of the writing: what was taken since is forgotten with the process."""
+
+    @property
+    def size_bytes(self) -> int:
+        """`Snapshot.size_bytes` of the whole."""
+        return sum(self.sizes) + self.outline.size_bytes
+
+
+def owner(fingerprint: str) -> str:
+    """A name for all snapshots of one fingerprint. States are the machine's own bytes, hence the byte order."""
+    return blake2b(f"{sys.byteorder} {fingerprint}".encode(), digest_size=16).hexdigest()
+
+
+def path(folder: Path, key: str) -> Path:
+    """Where the snapshot of a key is."""
+    return folder / f"{key}.kv"
+
+
+def open_folder(folder: Path) -> None:
+    """Make it, for this user alone, unless it is there. Raises: `OSError`."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def listing(folder: Path) -> dict[str, int]:
+    """Bytes of each complete file, by key, oldest first; what killed writers left is removed. Raises: `OSError`."""
+    facts = []
+    with os.scandir(folder) as files:
+        for found in files:
+            name = _NAME.fullmatch(found.name)
+            if name is None or not found.is_file(follow_symlinks=False):
+                continue
+            if name[2] == "part":
+                _remove_leftover(found.path)
+                continue
+            with suppress(FileNotFoundError):
+                fact = found.stat(follow_symlinks=False)
+                facts.append((fact.st_mtime_ns, name[1], fact.st_size))
+    return {key: size for _, key, size in sorted(facts)}
+
+
+def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes, int]:
+    """The head of a snapshot's file, and the bytes of the whole file, which do not depend on the clock."""
+    sizes = [len(part) for part in _parts(snapshot)]
+    facts = {
+        "owner": whose,
+        "runs": snapshot.runs,
+        "spans": [astuple(span) for span in snapshot.spans],
+        "n_prompt": snapshot.n_prompt,
+        "cost_s": snapshot.cost_s,
+        "checkpoints": [length for length, _ in snapshot.checkpoints],
+        "low": snapshot.low,
+        "sizes": sizes,
+        "uses": uses,
+    }
+    text = json.dumps(facts, separators=(",", ":")).encode()
+    head = _PRELUDE.pack(MAGIC, VERSION, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
+    head += blake2b(head, digest_size=_DIGEST).digest()
+    return head, len(head) + sum(sizes) + _DIGEST
+
+
+def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> bool:
+    """Write the file of a key that has none; on disk for certain when it returns.
+
+    False when `is_wanted` said so in between; then, and after an error, there is nothing. Raises: `OSError`.
+    """
+    part, target = _create(folder)
+    try:
+        with target:
+            digest = blake2b(digest_size=_DIGEST)
+            for chunk in _chunks(head, *_parts(snapshot)):
+                if not is_wanted():
+                    return False
+                digest.update(chunk)
+                _write(target, chunk)
+            _write(target, memoryview(digest.digest()))
+            os.fsync(target.fileno())
+            if not is_wanted():
+                return False
+            if sys.platform == "win32":
+                target.close()  # an open file cannot be renamed there
+            part.replace(path(folder, key))  # while locked: nobody takes it for a leftover
+            if sys.platform != "win32":
+                _sync(folder)
+            return True
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def read_head(source: Path) -> Head:
+    """What a file is, without its states; cost O(tokens). Raises: `Damaged`, `OtherVersion`, `OSError`."""
+    with source.open("rb") as stream:
+        return _read_head(stream)[0]
+
+
+def read(source: Path) -> Snapshot:
+    """All of a file, verified. Raises: `Damaged`, `OtherVersion`, `OSError`, `MemoryError`."""
+    with source.open("rb") as stream:
+        head, raw = _read_head(stream)
+        digest = blake2b(raw, digest_size=_DIGEST)
+        parts = []
+        for size in head.sizes:
+            parts.append(stream.read(size))
+            digest.update(parts[-1])
+        if stream.read(_DIGEST + 1) != digest.digest():
+            raise Damaged("checksum")
+    lengths = [length for length, _ in head.outline.checkpoints]
+    checkpoints = tuple(zip(lengths, parts[1:], strict=True))
+    return replace(head.outline, state=parts[0], checkpoints=checkpoints)
+
+
+def _read_head(stream: BinaryIO) -> tuple[Head, bytes]:
+    prelude = stream.read(_PRELUDE.size)
+    if len(prelude) < _PRELUDE.size or not prelude.startswith(MAGIC):
+        raise Damaged("magic")
+    _, version, n_text, n_tokens, clock = _PRELUDE.unpack(prelude)
+    if version != VERSION:
+        raise OtherVersion
+    tokens = array("i")
+    n_rest = n_text + n_tokens * tokens.itemsize + _DIGEST
+    size = os.fstat(stream.fileno()).st_size
+    if n_rest > min(size, _MAX_HEAD):
+        raise Damaged("length of the head")
+    raw = prelude + stream.read(n_rest)
+    if blake2b(raw[:-_DIGEST], digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
+        raise Damaged("checksum of the head")
+    tokens.frombytes(raw[_PRELUDE.size + n_text : -_DIGEST])
+    head = _understand(raw[_PRELUDE.size : _PRELUDE.size + n_text], tokens, clock)
+    if size != len(raw) + sum(head.sizes) + _DIGEST:
+        raise Damaged("length")
+    return head, raw
+
+
+def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
+    """The facts of a head. The checksum says that they are as written, not that a sane program wrote them."""
+    try:
+        facts = json.loads(text)
+        outline = Snapshot(
+            tokens=tokens,
+            runs=tuple((int(start), int(stop), int(position)) for start, stop, position in facts["runs"]),
+            spans=tuple(Span(*span) for span in facts["spans"]),
+            n_prompt=int(facts["n_prompt"]),
+            state=b"",
+            cost_s=float(facts["cost_s"]),
+            checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
+            low=int(facts.get("low", sys.maxsize)),  # older files do not say: nothing can be cut, then
+        )
+        sizes = tuple(int(size) for size in facts["sizes"])
+        head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise Damaged("facts") from error
+    edges = [0, *(edge for start, stop, _ in outline.runs for edge in (start, stop)), len(tokens)]
+    are_finite = isfinite(outline.cost_s) and isfinite(head.clock)
+    are_all_there = len(tokens) > 0 and len(sizes) == 1 + len(outline.checkpoints) and min(sizes) >= 0
+    if edges != sorted(edges) or not are_finite or not are_all_there:
+        raise Damaged("facts")
+    return head
+
+
+def _parts(snapshot: Snapshot) -> list[bytes]:
+    return [snapshot.state, *(state for _, state in snapshot.checkpoints)]
+
+
+def _chunks(*parts: bytes) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _CHUNK):
+            yield view[start : start + _CHUNK]
+
+
+def _create(folder: Path) -> tuple[Path, FileIO]:
+    """A new file to write to, locked. The name is new, too: one that was taken for a leftover may still be removed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        part = folder / f"{secrets.token_hex(16)}.part"
+        target = FileIO(os.open(part, flags, 0o600), "wb")
+        try:
+            _lock(target.fileno())
+        except BlockingIOError:
+            is_ours = False  # another process is about to remove it: it looked before we had locked
+        except OSError:
+            is_ours = True  # no locks in this file system: no leftover is removed, either
+        else:
+            is_ours = os.fstat(target.fileno()).st_nlink > 0  # or it has been
+        if is_ours:
+            return part, target
+        target.close()
+        part.unlink(missing_ok=True)
+
+
+def _write(target: FileIO, chunk: memoryview) -> None:
+    while chunk:
+        chunk = chunk[target.write(chunk) :]
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename last."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Say that this file has a living writer. Raises: `BlockingIOError` when it has one already, `OSError`."""
+    if sys.platform != "win32":  # there, an open file cannot be removed, which says the same
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_leftover(name: str) -> None:
+    """Remove a file that nobody writes any more."""
+    with suppress(OSError):  # it is being written, or gone
+        if sys.platform == "win32":
+            Path(name).unlink()
+        else:
+            with open(name, "rb") as stream:
+                _lock(stream.fileno())
+                Path(name).unlink()

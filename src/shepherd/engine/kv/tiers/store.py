@@ -1,0 +1,590 @@
+"""The warm and the cold tier: saved conversations in host memory and, with a folder, on disk, found by their tokens.
+
+    put ──▶ RAM ──(own thread)──▶ disk        on disk at once, or when RAM fills
+    take ◀── RAM ◀──(fetch: own thread)── disk
+
+Losing any of it costs time and nothing else: whatever does not work (a full disk, a damaged file, another process that
+deletes) ends in something not being found. One thread calls the methods, none of which waits for a disk but `flush` and
+`close`; one more thread, started with the folder, does all reading, writing and deleting. Both hold the one lock for
+bookkeeping only. Each file stands for itself, so that several processes may share a folder: every write begins with a
+look at what is there now.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from array import array
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from math import inf, isfinite
+from pathlib import Path
+from typing import Literal
+
+from shepherd.engine.base import Memory, Span
+from shepherd.engine.kv.ledger import common_prefix, usable
+from shepherd.engine.kv.tiers import file
+from shepherd.engine.kv.tiers.entry import Entry
+from shepherd.engine.kv.tiers.gdsf import Shelf
+from shepherd.engine.kv.tiers.snapshot import Found, Snapshot, Tally, covers
+
+log = logging.getLogger(__name__)
+
+_LENT = 64
+"""Snapshots that were taken and are nowhere any more, remembered for how often they were of use."""
+
+
+class Snapshots:
+    """Saved conversations of one runtime fingerprint."""
+
+    def __init__(
+        self,
+        fingerprint: str,
+        memory: Memory,
+        n_cells: int,
+        *,
+        ram_bytes: int,
+        folder: Path | None = None,
+        disk_bytes: int = 0,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        memory: what may be done with a sequence once it is loaded.
+        n_cells: of the cache that loads them: what takes more, which a larger cache has saved, is not found.
+        ram_bytes: a cap. Besides, one snapshot that is larger may be on its way to the disk, and one from it.
+        folder: made for this user alone if it is missing; None = no disk tier.
+        disk_bytes: a cap on all complete files there, of every model and process; 0 = no disk tier.
+        on_ready: called by the I/O thread after every `fetch`.
+        """
+        self._owner = file.owner(fingerprint)
+        self._memory = memory
+        self._n_cells = n_cells
+        self._folder = folder or Path()
+        self._on_ready = on_ready
+        self._turn = threading.Condition()
+        """Guards all that follows."""
+        self._entries: dict[str, Entry] = {}
+        self._lent: dict[str, Entry] = {}
+        self._ram = Shelf(ram_bytes)
+        self._passing: dict[Literal["in", "out"], Entry] = {}
+        """Snapshots in RAM that are larger than its cap."""
+        self._disk = Shelf(disk_bytes)
+        """Every file in the folder that is complete, and the one being written."""
+        self._alien: set[str] = set()
+        """Keys of files of other fingerprints."""
+        self._fetches: dict[str, None] = {}
+        self._writes: dict[str, None] = {}
+        self._busy = ""
+        """The key that the I/O thread reads or writes: its bytes stay in memory until it is done."""
+        self._reading = ""
+        """The same, while it reads: who has asked for the key hears of it."""
+        self._clearing = False
+        self._closing = False
+        self._has_warned = False
+        self._counts = dict.fromkeys(("taken", "written", "fetched", "dropped", "damaged"), 0)
+        has_disk = folder is not None and disk_bytes > 0
+        self._can_write = has_disk
+        self._is_alive = has_disk
+        self._is_indexed = not has_disk
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True) if has_disk else None
+        if self._thread is not None:
+            self._thread.start()
+
+    # -- what the engine thread calls ------------------------------------------------------------------------------
+
+    def find(
+        self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Container[str] = ()
+    ) -> Found | None:
+        """The snapshot that spares most of the prompt's tokens; of equals one in RAM, then the smallest.
+
+        With holes, tokens that have left it are spared, too: what it was before they left would bring them back. What
+        it promises is what `ledger.usable` says of it, with the same `spans`. Keys in `without` do not count. Where a
+        token of the prompt must be left to compute, look for the prompt without it.
+
+        Files are known once the folder has been read, some milliseconds after the start. O(snapshots), about a
+        microsecond for each that does not match.
+        """
+        kept = [span for span in spans if span.keep]
+        best: Found | None = None
+        best_rank = (1, False, -inf)
+        head = prompt[:2]
+        with self._turn:
+            for entry in reversed(self._entries.values()):
+                tokens, in_ram = entry.outline.tokens, entry.snapshot is not None
+                n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
+                if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
+                    continue
+                if not (in_ram or entry.on_disk) or entry.key in without:
+                    continue
+                common = common_prefix(tokens, prompt)
+                match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
+                if match.saved and (match.length, in_ram, -entry.size) > best_rank:
+                    found = Found(entry.key, match, in_ram)
+                    if found.n_resident <= self._n_cells:
+                        best_rank = match.length, in_ram, -entry.size
+                        best = found
+                        head = prompt[: match.length + 1]
+        return best
+
+    def outlines(self) -> dict[str, Snapshot]:
+        """What is saved, without its states, by key."""
+        with self._turn:
+            entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
+            return {entry.key: entry.outline for entry in entries}
+
+    def take(self, key: str) -> Snapshot | None:
+        """A snapshot out of RAM, where it is not any more; one on disk stays there. None if it has gone meanwhile."""
+        with self._turn:
+            entry = self._entries.get(key)
+            if entry is None or entry.snapshot is None:
+                return None
+            snapshot = entry.snapshot
+            entry.uses += 1
+            self._counts["taken"] += 1
+            self._writes.pop(key, None)
+            self._leave_ram(entry)
+            if entry.on_disk:
+                self._disk.touch(key, entry.value)
+            elif key not in self._entries:
+                self._lent[key] = entry
+                if len(self._lent) > _LENT:
+                    del self._lent[next(iter(self._lent))]
+            return snapshot
+
+    def fetch(self, key: str) -> None:
+        """Read a snapshot into RAM. `on_ready` is called when that is done or has failed; then it is gone.
+
+        It is called by the I/O thread; by this one if there is none.
+        """
+        with self._turn:
+            has_thread = self._is_alive and not self._closing
+            if has_thread:
+                self._fetches[key] = None
+                self._turn.notify_all()
+        if not has_thread:
+            self._on_ready()
+
+    def is_coming(self, key: str) -> bool:
+        """Whether a `fetch` of it is under way."""
+        with self._turn:
+            return key in self._fetches or key == self._reading
+
+    def touch(self, key: str) -> bool:
+        """Whether a snapshot of this key is in RAM; it counts as the newest then, and need not be put there again."""
+        with self._turn:
+            entry = self._entries.get(key)
+            if entry is None or entry.snapshot is None:
+                return False
+            self._entries[key] = self._entries.pop(key)
+            return True
+
+    def is_on_disk(self, key: str) -> bool:
+        """Whether there is a file of this key."""
+        with self._turn:
+            return key in self._entries and self._entries[key].on_disk
+
+    def key(self, outline: Snapshot) -> str:
+        """The key under which `put` keeps this snapshot, whose states do not matter here."""
+        return outline.key(self._owner)
+
+    def put(self, snapshot: Snapshot, *, to_disk: bool = True) -> None:
+        """Keep a snapshot, in place of those that it continues. The least valuable ones leave, which may be this one.
+
+        to_disk: write it now; otherwise when RAM fills, or with `flush`. What must leave RAM before the disk has caught
+        up is lost: with both tiers, what is on disk already leaves first.
+        """
+        assert snapshot.tokens, "a snapshot of nothing"
+        assert snapshot.tokens.typecode == "i"
+        cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
+        snapshot = replace(snapshot, cost_s=cost_s)
+        key, outline, size = snapshot.key(self._owner), snapshot.outline(), snapshot.size_bytes
+        with self._turn:
+            if self._closing:
+                return
+            # A sequence that comes back as it was keeps its entry, and its file.
+            entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, size)
+            older = [
+                other for other in chain(self._entries.values(), self._lent.values()) if covers(outline, other.outline)
+            ]
+            for other in older:
+                self._lent.pop(other.key, None)
+                self._writes.pop(other.key, None)
+                self._leave_ram(other)
+                entry.uses = max(entry.uses, other.uses)
+            if entry.snapshot is None and key not in self._ram:
+                entry.size = size
+            self._entries[key] = entry  # the newest
+            entry.snapshot, entry.is_refused = snapshot, False
+            if not self._enter_ram(entry, "out"):
+                return
+            if not entry.on_disk and self._can_write and (to_disk or self._passing.get("out") is entry):
+                self._writes[entry.key] = None
+            self._spill(self._ram.cap // 2)
+            self._turn.notify_all()
+
+    def clear(self) -> None:
+        """Forget everything of this fingerprint: RAM now, files as soon as the I/O thread comes to it (`flush` waits).
+
+        Files of other versions of the format go, too: they may be ours.
+        """
+        with self._turn:
+            for entry in list(self._entries.values()):
+                self._leave_ram(entry)
+            self._entries.clear()
+            self._lent.clear()
+            self._writes.clear()
+            self._clearing = self._is_alive and not self._closing
+            self._turn.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Write what is only in RAM, and wait for all that the I/O thread has to do.
+
+        False: not done in time, or there should be a disk tier and is none any more.
+        """
+        with self._turn:
+            self._spill(0)
+            self._turn.notify_all()
+            is_idle = self._turn.wait_for(self._is_idle, timeout_s)
+            return is_idle and (self._thread is None or (self._can_write and not self._closing))
+
+    def close(self) -> None:
+        """End the I/O thread, at once: what is not on disk is lost. Nothing is kept or found afterwards."""
+        with self._turn:
+            self._closing = True
+            for entry in list(self._entries.values()):
+                self._leave_ram(entry)
+            self._entries.clear()
+            self._lent.clear()
+            self._turn.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def ram_bytes(self) -> int:
+        with self._turn:
+            return self._ram.used + sum(entry.size for entry in self._passing.values())
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of all files in the folder, as last seen."""
+        with self._turn:
+            return self._disk.used
+
+    @property
+    def tally(self) -> Tally:
+        with self._turn:
+            entries = self._entries.values()
+            in_ram = sum(entry.snapshot is not None for entry in entries)
+            return Tally(in_ram=in_ram, on_disk=sum(entry.on_disk for entry in entries), **self._counts)
+
+    # -- bookkeeping, with the lock held ---------------------------------------------------------------------------
+
+    def _enter_ram(self, entry: Entry, way: Literal["in", "out"]) -> bool:
+        """Make room for an entry's bytes; False when it has to go itself."""
+        if entry.key in self._ram or entry in self._passing.values():
+            return True  # it has its place, or is being read or written just now
+        if entry.size <= self._ram.cap:
+            self._ram.place(entry.key, entry.size, entry.value)
+            for key in self._ram.overflow(entry.key, self._rank):
+                self._writes.pop(key, None)
+                self._drop(self._entries[key])
+            return entry.key in self._ram
+        other = self._passing.get(way)
+        if way == "out" and (other or entry.on_disk or not self._can_write):
+            self._drop(entry)
+            return False
+        if other:
+            self._drop(other)
+        self._passing[way] = entry
+        return True
+
+    def _rank(self, key: str) -> int | None:
+        """Who leaves RAM first: what is on disk as well and nobody waits for. See `Shelf.in_order`."""
+        entry = self._entries.get(key)
+        if key == self._busy or entry is None:
+            return None
+        return int(entry.is_fetched or self._is_unsaved(entry))
+
+    def _is_unsaved(self, entry: Entry) -> bool:
+        """Whether it is in RAM and should be on disk and is not."""
+        is_missing = entry.snapshot is not None and not entry.on_disk
+        return is_missing and self._can_write and not entry.is_refused
+
+    def _spill(self, allowed: int) -> None:
+        """Queue writes, least valuable first, until at most `allowed` bytes of RAM are neither on disk nor queued."""
+        waiting = {
+            key: entry.size
+            for key, entry in self._entries.items()
+            if self._is_unsaved(entry) and key not in self._writes and key != self._busy
+        }
+        excess = sum(waiting.values()) - allowed
+        for key in self._ram.in_order() if excess > 0 else ():
+            if excess > 0 and key in waiting:
+                self._writes[key] = None
+                excess -= waiting[key]
+
+    def _drop(self, entry: Entry) -> None:
+        """Let an entry leave RAM for want of room."""
+        self._counts["dropped"] += not entry.on_disk
+        self._leave_ram(entry)
+
+    def _leave_ram(self, entry: Entry) -> None:
+        entry.snapshot = None
+        entry.is_fetched = False
+        if entry.key != self._busy:
+            self._release(entry)
+
+    def _release(self, entry: Entry) -> None:
+        """Count out of RAM what is not in it any more; what is nowhere is no entry."""
+        if entry.snapshot is None:
+            for way, passing in list(self._passing.items()):
+                if passing is entry:
+                    del self._passing[way]
+            if self._entries.get(entry.key, entry) is not entry:
+                return  # all was forgotten while it was busy, and the same was put here again
+            self._ram.remove(entry.key)
+            if not entry.on_disk:
+                self._entries.pop(entry.key, None)
+
+    def _leave_disk(self, key: str, *, is_refused: bool = False) -> None:
+        self._disk.remove(key)
+        self._alien.discard(key)
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.on_disk = False
+            entry.is_refused = is_refused
+            if key != self._busy:
+                self._release(entry)
+
+    def _is_idle(self) -> bool:
+        is_waiting = self._fetches or self._writes or self._busy or self._clearing
+        return self._closing or not self._is_alive or (self._is_indexed and not is_waiting)
+
+    # -- what the I/O thread does ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._index()
+            while (task := self._next()) is not None:
+                task()
+        finally:  # after a bug of ours, too, which the thread's hook reports: nobody shall wait for a dead thread
+            with self._turn:
+                self._is_alive = self._can_write = False
+                self._fetches.clear()
+                for key in list(self._disk):
+                    self._leave_disk(key)
+                self._done(self._entries.get(self._busy))
+                is_down = not self._closing
+            if is_down:
+                self._on_ready()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._closing or self._clearing or self._fetches or self._writes)
+            if self._closing:
+                return None
+            if self._clearing:
+                return self._delete_all
+            queue, work = (self._fetches, self._read) if self._fetches else (self._writes, self._write)
+            key = next(iter(queue))
+            del queue[key]
+            self._busy = key
+            self._reading = key if queue is self._fetches else ""
+            return partial(work, key)
+
+    def _done(self, entry: Entry | None) -> None:
+        """The I/O thread lets go of an entry's bytes. With the lock held."""
+        self._busy = self._reading = ""
+        if entry is not None:
+            self._release(entry)
+        self._turn.notify_all()
+
+    def _index(self) -> None:
+        try:
+            self._survey()
+        except OSError as error:
+            self._give_up(error)
+        with self._turn:
+            self._is_indexed = True
+            self._turn.notify_all()
+
+    def _survey(self) -> None:
+        """Learn what is in the folder now: files that came, files that went. Raises: `OSError`."""
+        file.open_folder(self._folder)
+        sizes = file.listing(self._folder)
+        with self._turn:
+            known = set(self._disk)
+            for key in known - sizes.keys():
+                self._leave_disk(key)
+        for key, size in sizes.items():
+            if key not in known:
+                self._adopt(key, size)
+        with self._turn:
+            leaving = self._disk.overflow()
+            for key in leaving:
+                self._leave_disk(key, is_refused=True)
+        self._delete(leaving)
+        self._warn()
+
+    def _adopt(self, key: str, size: int) -> None:
+        """Learn what one file is."""
+        path = file.path(self._folder, key)
+        try:
+            head = file.read_head(path)
+        except FileNotFoundError:
+            return
+        except file.Damaged:
+            self._delete([key])
+            self._count("damaged")
+            return
+        except (file.OtherVersion, OSError, MemoryError):
+            with self._turn:
+                self._disk.place(key, size, 0.0, clock=-inf)  # the first to go when there is no room
+            self._count("damaged")
+            return
+        entry = Entry(key, head.outline, head.size_bytes, head.uses)
+        with self._turn:
+            self._disk.place(key, size, entry.value, clock=head.clock)
+            self._disk.clock = max(self._disk.clock, head.clock)
+            if head.owner != self._owner:
+                self._alien.add(key)
+            elif not self._closing:  # another process may have saved what is in our RAM
+                self._entries.setdefault(key, entry).on_disk = True
+
+    def _write(self, key: str) -> None:
+        with self._turn:
+            entry = self._entries.get(key)
+            snapshot = entry.snapshot if entry else None
+            if entry is None or snapshot is None or entry.on_disk:
+                self._done(entry)
+                return
+        leaving: list[str] = []
+        is_written = False
+        try:
+            self._survey()
+            uses = entry.uses
+            _, size = file.pack(snapshot, self._owner, uses, 0.0)
+            with self._turn:
+                is_needed = not entry.on_disk  # another process may have written it meanwhile
+                if is_needed:
+                    self._disk.remove(key)  # a file of this name that cannot be read
+                    self._disk.place(key, size, entry.value)
+                    leaving = self._disk.overflow(key)
+                for other in leaving:
+                    self._leave_disk(other, is_refused=True)
+                clock = self._disk.clock
+            if is_needed and key not in leaving:
+                self._delete(leaving)
+                head, _ = file.pack(snapshot, self._owner, uses, clock)
+                is_written = file.write(self._folder, key, head, snapshot, partial(self._is_wanted, key))
+        except FileNotFoundError:  # somebody emptied the folder: the next write makes it anew
+            pass
+        except OSError as error:
+            self._give_up(error)
+        with self._turn:
+            leaving = []
+            if is_written:
+                self._counts["written"] += 1
+                entry.on_disk = True
+                leaving = [
+                    other.key
+                    for other in self._entries.values()
+                    if other is not entry and other.on_disk and covers(entry.outline, other.outline)
+                ]
+                for other in leaving:
+                    self._leave_disk(other, is_refused=True)
+            elif not entry.on_disk:
+                self._disk.remove(key)
+            if self._passing.get("out") is entry:
+                self._drop(entry)
+        self._delete(leaving)
+        with self._turn:
+            self._done(entry)
+
+    def _is_wanted(self, key: str) -> bool:
+        with self._turn:
+            return key in self._entries and not self._closing
+
+    def _read(self, key: str) -> None:
+        with self._turn:
+            entry = self._entries.get(key)
+            must_read = entry is not None and entry.snapshot is None and entry.on_disk
+            if entry is not None and must_read:
+                self._enter_ram(entry, "in")
+        if entry is not None and must_read:
+            snapshot = self._load(entry)
+            with self._turn:
+                if snapshot is None:
+                    self._leave_disk(key)
+                elif self._entries.get(key) is entry:
+                    entry.snapshot = snapshot
+                    entry.is_fetched = True
+                    self._counts["fetched"] += 1
+        with self._turn:
+            self._done(entry)
+        self._on_ready()
+
+    def _load(self, entry: Entry) -> Snapshot | None:
+        """A snapshot from its file; None if that cannot be used, which is deleted if it never will be."""
+        try:
+            snapshot = file.read(file.path(self._folder, entry.key))
+            if snapshot.key("") != entry.outline.key(""):
+                raise file.Damaged("another snapshot")
+        except FileNotFoundError:
+            return None
+        except file.Damaged:
+            self._delete([entry.key])
+        except (file.OtherVersion, OSError, MemoryError):
+            pass
+        else:
+            return snapshot
+        self._count("damaged")
+        self._warn()
+        return None
+
+    def _delete_all(self) -> None:
+        """Delete every file that is ours or may be."""
+        try:
+            self._survey()
+        except OSError as error:
+            self._give_up(error)
+        with self._turn:
+            leaving = [key for key in self._disk if key not in self._alien]
+            for key in leaving:
+                self._leave_disk(key)
+        self._delete(leaving)
+        with self._turn:
+            self._clearing = False
+            self._turn.notify_all()
+
+    def _delete(self, keys: list[str]) -> None:
+        for key in keys:
+            try:
+                file.path(self._folder, key).unlink(missing_ok=True)
+            except OSError as error:
+                self._give_up(error)
+
+    def _count(self, what: str) -> None:
+        with self._turn:
+            self._counts[what] += 1
+
+    def _warn(self) -> None:
+        """Say once that there are files that cannot be used."""
+        with self._turn:
+            n, has_warned = self._counts["damaged"], self._has_warned
+            self._has_warned = has_warned or n > 0
+        if n and not has_warned:
+            log.warning("%d saved conversations in %s cannot be used: damaged, or of another version", n, self._folder)
+
+    def _give_up(self, error: OSError) -> None:
+        """Write no more: the disk is full, or the folder cannot be used. What is there can still be read."""
+        with self._turn:
+            is_first, self._can_write = self._can_write, False
+            self._writes.clear()
+            stuck = self._passing.get("out")
+            if stuck is not None:
+                self._drop(stuck)
+        if is_first:
+            log.warning("no more conversations are saved in %s: %s", self._folder, error.strerror or error)

@@ -1,0 +1,155 @@
+"""Does this build of the native library compute quantised models on this CPU, or crash? Asked once per build.
+
+On CPUs with AMX, llama.cpp built by GCC before 14 without our flags dies by SIGSEGV at the first decode of any
+quantised model (ggml issue 20824). A crash cannot be caught in process, so a child makes a quantised copy of the
+embedded model and decodes with it (`child.py`); the verdict is kept in the user's cache folder, keyed by the library
+and the CPU. When the child crashes, a second one tries without llama.cpp's extra buffer types, which keeps off AMX:
+slower, but it works.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from shepherd.core import EngineError
+from shepherd.engine.llamacpp import child
+
+logger = logging.getLogger(__name__)
+
+_FILE_TYPES: tuple[Literal["Q8_0", "Q4_0"], ...] = ("Q8_0", "Q4_0")
+TIMEOUT_S = 120.0
+"""A healthy child takes about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the self-test found."""
+
+    use_extra_bufts: bool
+    """Whether llama.cpp may use its extra buffer types (AMX, repacking)."""
+    detail: str
+    """One sentence for a person."""
+    cached: bool = False
+    """Read from an earlier run."""
+
+
+Run = Callable[[bool], int]
+"""Runs the child with or without extra buffer types; its exit status (negative: killed by that signal)."""
+
+
+def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = None) -> Verdict:
+    """The verdict on the library build in use, from the cache when this build was tested before.
+
+    Raises: `EngineError` when neither way of running works.
+    """
+    build = build or build_id()
+    file = cache_folder / f"selftest-{build}.json"
+    known = _read(file)
+    if known is not None:
+        return known
+    found = _test(run or run_child)
+    child.keep(file, {"use_extra_bufts": found.use_extra_bufts, "detail": found.detail})
+    return found
+
+
+def build_id() -> str:
+    """A short name for this library build on this CPU."""
+    from shepherd.engine.llamacpp import library_path  # noqa: PLC0415 - loads the library
+
+    facts = [platform.machine(), _cpu_model()]
+    for file in sorted(library_path().parent.iterdir()):
+        status = file.stat()
+        facts += [file.name, str(status.st_size), str(status.st_mtime_ns)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
+def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
+    """Run the test in a child process; its exit status, negative when a signal killed it."""
+    command = command or [sys.executable, "-m", "shepherd.engine.selftest"]
+    ended = child.run(
+        command, timeout_s=TIMEOUT_S, variables={"SHEPHERD_SELFTEST_EXTRA_BUFTS": str(int(use_extra_bufts))}
+    )
+    if ended.status > 0:
+        logger.warning("the self-test failed: %s", ended.words)
+    return ended.status
+
+
+def _test(run: Run) -> Verdict:
+    status = run(True)
+    if status == 0:
+        return Verdict(True, "quantised models decode properly")
+    logger.warning("quantised models %s with this build; trying without extra buffer types", _died(status))
+    fallback = run(False)
+    if fallback == 0:
+        return Verdict(
+            False,
+            f"quantised models {_died(status)} with this build; they run without AMX, which is slower. "
+            "Reinstall with the build flags of docs/troubleshooting.md to cure it",
+        )
+    raise EngineError(
+        f"the native llama.cpp library does not work on this machine: a quantised model {_died(status)}, and "
+        f"{_died(fallback)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
+    )
+
+
+def _died(status: int) -> str:
+    return child.died(status, TIMEOUT_S)
+
+
+def _read(file: Path) -> Verdict | None:
+    stored = child.kept(file)
+    try:
+        return Verdict(bool(stored["use_extra_bufts"]), str(stored["detail"]), cached=True) if stored else None
+    except KeyError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), "") + next(
+        (line for line in lines if line.startswith("flags")), ""
+    )
+
+
+def _child(use_extra_bufts: bool) -> None:
+    """Quantise the embedded model, load it, decode a batch and a token, and look at the result."""
+    from shepherd.core import Sampling  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.base import Chunk  # noqa: PLC0415
+    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights, quantize  # noqa: PLC0415
+
+    with (
+        resources.as_file(resources.files("shepherd.models") / "lamb.gguf") as source,
+        tempfile.TemporaryDirectory(prefix="shepherd-selftest-") as folder,
+    ):
+        for file_type in _FILE_TYPES:
+            target = Path(folder) / f"{file_type}.gguf"
+            quantize(source, target, file_type)
+            weights = Weights.load(target, use_extra_bufts=use_extra_bufts)
+            runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1))
+            tokens = array("i", weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64])
+            assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
+            sampler = runtime.sampler(Sampling(temperature=0), tokens)
+            token = sampler.sample(0)
+            assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
+            assert 0 <= sampler.sample(0) < weights.n_vocab
+            sampler.close()
+            runtime.close()
+            weights.close()
+
+
+if __name__ == "__main__":
+    _child(os.environ.get("SHEPHERD_SELFTEST_EXTRA_BUFTS") != "0")

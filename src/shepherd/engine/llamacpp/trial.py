@@ -1,0 +1,168 @@
+"""A model's first load on this machine, done in a child: what ends that process must not end a server.
+
+    Header ─▶ digest known? ──yes──▶ nothing          the verdict: <cache folder>/trials/<build>-<digest>.json
+                   └─no─▶ child: load, tokenise, compute a token ─▶ remembered, or one `EngineError`
+
+`soundness.py` refuses what is known to abort; this finds the rest. Only good verdicts are kept: a file that failed is
+tried again, since it may have been repaired in place. The digest covers the header and the sizes of the files, not the
+tensors' data: those are numbers, which may be wrong but end nothing.
+
+What a good verdict leaves unproved: the child computes on the CPU alone and without the extra buffer types, so that it
+takes no memory of a card and no second copy of the weights (the file is mapped, and its pages are shared with the
+process that loads it next). Kernels of a card, AMX and repacked weights, long contexts and quantised caches are
+therefore first used by the server itself; the self-test vouches for the CPU's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shepherd.core import EngineError, Sampling, ShepherdError
+from shepherd.engine.llamacpp import child
+from shepherd.models import gguf, soundness
+
+if TYPE_CHECKING:
+    from shepherd.engine.llamacpp.embedding import Pooling
+
+logger = logging.getLogger(__name__)
+
+TRUSTED = frozenset({"6948a34b1cfcd75d8aee836ea9c6757a"})
+"""Digests of models that need no trial: the one in the package, which the self-test and our own tests load."""
+TIMEOUT_S, SLOWEST_BYTES_PER_S = 120.0, 16 << 20
+"""What a child may take, and longer for each of so many bytes: a large model comes from a slow disk in minutes."""
+MOST_MEMORY_BYTES = 4 << 30
+"""What a child may allocate besides the size of the model: a damaged count must not take the memory of the machine."""
+N_CTX = 256
+_EVERY_BYTE = "".join(map(chr, (*range(0x100), *range(0x100, 0x800, 0x3F), *range(0x800, 0xD800, 0xFC1))))
+_EVERY_BYTE += "".join(map(chr, range(0x10000, 0x110000, 0x1F041)))
+"""A text of characters of every length, with nearly every byte that UTF-8 has."""
+
+
+def prove(
+    path: Path,
+    cache_folder: Path,
+    *,
+    build: str,
+    pooling: Pooling | None = None,
+    makes_vectors: bool = False,
+    is_wanted: Callable[[], bool] = lambda: True,
+    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.trial"),
+    timeout_s: float | None = None,
+) -> None:
+    """Return when this model is known to load with this build of the library. Blocks.
+
+    build: `selftest.build_id()`. pooling, makes_vectors: how it will be used.
+
+    Raises: `ConfigError` for a file that is damaged, `EngineError` for one that does not load, `child.Unwanted`.
+    """
+    header = gguf.read_header(path)
+    soundness.check(header)
+    file = _verdict(header, cache_folder, build, "vectors" if makes_vectors else "chat")
+    if file is None or child.kept(file) is not None:
+        return
+    logger.info("checking %s in a child process: this build of the library has not loaded it yet", path.name)
+    if timeout_s is None:
+        timeout_s = TIMEOUT_S + header.size_bytes / SLOWEST_BYTES_PER_S
+    began_s = time.monotonic()
+    task = {"path": str(header.path), "makes_vectors": makes_vectors, "pooling": pooling}
+    ended = child.run((*command, json.dumps(task)), timeout_s=timeout_s, is_wanted=is_wanted)
+    if ended.status == 0:
+        logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
+        child.keep(file, {"model": path.name})
+        return
+    logger.info("%s does not load: status %d. The library said: %s", path.name, ended.status, ended.words or "nothing")
+    raise EngineError(_refusal(header, ended, timeout_s))
+
+
+def is_proved(header: gguf.Header, cache_folder: Path, *, build: str) -> bool:
+    """Whether `prove` has nothing to do for this model in one of its uses. Raises: `ConfigError`."""
+    files = (_verdict(header, cache_folder, build, use) for use in ("chat", "vectors"))
+    return any(file is None or child.kept(file) is not None for file in files)
+
+
+def _verdict(header: gguf.Header, cache_folder: Path, build: str, use: str) -> Path | None:
+    """Where the verdict on a model is kept, if it is good; None for a model that needs none."""
+    digest = header.digest()
+    return None if digest in TRUSTED else cache_folder / "trials" / f"{build}-{digest}-{use}.json"
+
+
+def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # it ended in order, with a reason
+        return str(json.loads(ended.answer)["error"])
+    became = "hangs" if ended.status == child.HUNG else "ends"
+    last = next((line for line in reversed(ended.words.splitlines()) if "GGML_" in line or "what()" in line), "")
+    last = last or next(reversed(ended.words.splitlines()), "")
+    words = f": {last.strip()[-200:]}" if last else ""
+    how = child.died(ended.status, timeout_s)
+    return (
+        f"{header.path.name} {became} the process that loads it ({how}{words}); the file is damaged, or newer than the "
+        "library: download it again, choose another file of this model, or update Shepherd"
+    )
+
+
+# -- the child --------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None) -> None:
+    """Load a model and compute a token with it, in this process. Raises: `ShepherdError`."""
+    from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights  # noqa: PLC0415
+
+    weights = Weights.load(path, use_extra_bufts=False, cpu_only=True)
+    try:
+        if weights.has_text:
+            weights.tokenize(_EVERY_BYTE)
+        if makes_vectors:
+            from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415
+
+            with EmbeddingModel(weights, pooling=pooling, n_tokens=N_CTX) as embedder:
+                embedder.encode(["a"])
+            return
+        runtime = LlamaRuntime(weights, ContextOptions(n_ctx=N_CTX, n_ubatch=32))
+        try:
+            tokens = array("i", [max(weights.bos or 0, 0)])
+            runtime.decode([Chunk(0, tokens, 0, logits=True)])
+            sampler = runtime.sampler(Sampling(temperature=0), tokens)
+            sampler.sample(0)
+            sampler.close()
+        finally:
+            runtime.close()
+    finally:
+        weights.close()
+
+
+def _limit(size_bytes: int) -> None:
+    """Let a damaged count fail here, and let the system choose this process when memory runs out."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 - POSIX only
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        most = size_bytes + MOST_MEMORY_BYTES  # mapped files do not count
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _child(task: str) -> int:
+    child.end_with_parent()
+    wanted = json.loads(task)
+    path = Path(wanted["path"])
+    _limit(gguf.read_header(path).size_bytes)
+    try:
+        load(path, makes_vectors=wanted["makes_vectors"], pooling=wanted["pooling"])
+    except ShepherdError as error:
+        sys.stdout.write(json.dumps({"error": error.message}))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_child(sys.argv[1]))

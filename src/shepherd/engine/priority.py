@@ -1,0 +1,72 @@
+"""Who comes first on one cache: conversations before side tasks, among equals whoever came first. Pure.
+
+A side task (`Job.background`: a title, a summary) may use what is left over. It leaves a place for a conversation that
+may come, makes way when one has come, and is the first to be put aside when cells run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from shepherd.core import RateLimited
+from shepherd.engine.kv.ledger import Ledger, common_prefix
+from shepherd.engine.task import Task
+
+
+def in_order(waiting: Iterable[Task]) -> list[Task]:
+    """Those that wait, as they are to be started."""
+    return sorted(waiting, key=is_background)
+
+
+def has_turn(task: Task, running: Sequence[Task], n_places: int) -> bool:
+    """Whether one more may run."""
+    return len(running) < (max(1, n_places - 1) if task.job.background else n_places)
+
+
+def makes_way(task: Task, running: Sequence[Task]) -> Task | None:
+    """The running side task that is put aside so that `task`, which is none, can start."""
+    if task.job.background:
+        return None
+    sides = [other for other in running if other.job.background and other.phase != "closing"]
+    return sides[-1] if sides else None
+
+
+def weakest(running: Sequence[Task]) -> Task:
+    """Who is put aside when cells run out: the youngest side task, else the youngest. One must run."""
+    return max(reversed(running), key=is_background)
+
+
+def read_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
+    """Whose prompts the next decode may read: side tasks' only when no conversation has one."""
+    first = {seq: task for seq, task in prompts.items() if not task.job.background}
+    return first or prompts
+
+
+def are_sides(running: Iterable[Task]) -> bool:
+    """Whether no conversation is among them."""
+    return all(map(is_background, running))
+
+
+def is_background(task: Task) -> bool:
+    return task.job.background
+
+
+def promised(running: Iterable[Task]) -> int:
+    """Cells that running jobs still need for their prompts and reserves."""
+    return sum(task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in running)
+
+
+def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
+    """What a side task is told that finds too few cells beside the conversations."""
+    return RateLimited(
+        f"cache {cache!r} has no room for a background request beside its conversations ({needed} tokens are needed, "
+        f"{free} are free); give such requests a cache of their own",
+        backend=f"local:{cache}",
+    )
+
+
+def in_common(task: Task, other: Task, ledger: Ledger) -> int:
+    """Tokens that the prompt of a running job will soon have in common with this one."""
+    if other.phase != "prefill" or not ledger.memory.share:
+        return 0
+    return 0 if any(other.cells.gaps()) else common_prefix(task.tokens, other.tokens)

@@ -1,0 +1,167 @@
+"""Is the file sound? What is wrong with it, and what of that can be mended.
+
+What can be made anew is: lanes from messages, indexes from tables, and rows that belong to nothing are deleted. What
+was said cannot: if SQLite finds the tables themselves damaged, restore a copy, or export what can still be read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import apsw
+
+from shepherd.memory.archive import forget, index
+from shepherd.memory.schema import APPLICATION_ID, VERSION
+
+MOST = 20
+"""Findings of one kind that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong."""
+
+    kind: str
+    """`file`, `damage`, `index`, `orphan`, `gap` or `fact`."""
+    text: str
+    """One sentence."""
+    can_repair: bool = False
+
+
+_BELONGS = (
+    ("message", "conversation", "conversation", False),
+    ("vector", "message", "message", True),
+    ("vector", "embedder", "embedder", True),
+    ("alias", "message", "message", True),
+    ("fact", "source", "message", True),
+    ("message", "before1", "message", True),
+    ("message", "before2", "message", True),
+)
+"""Table, its column that names a row of another table, that table; whether `repair` can do without."""
+
+_CLEAR = (
+    "DELETE FROM vector WHERE message NOT IN (SELECT id FROM message) OR embedder NOT IN (SELECT id FROM embedder)",
+    "DELETE FROM alias WHERE message NOT IN (SELECT id FROM message)",
+    "UPDATE fact SET source = NULL WHERE source NOT IN (SELECT id FROM message)",
+)
+
+
+def check(connection: apsw.Connection, *, deep: bool = False) -> list[Problem]:
+    """What is wrong, worst first; empty = nothing. `deep`: also whether every index agrees with its table.
+
+    On a connection that may write, since the lanes check themselves by a statement that looks like writing. Reads the
+    whole file: about a second for 100 MB, somewhat more when deep.
+    """
+    found: list[Problem] = []
+    for look in (_damage, _lanes, _orphans, _gaps, _facts, _file):
+        try:
+            found += look(connection, deep)
+        except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
+            found.append(Problem("damage", f"the file cannot be read through: {error}"))
+    return found
+
+
+def repair(connection: apsw.Connection) -> list[Problem]:
+    """Mend what can be mended; what is wrong after that. In a transaction."""
+    for sql in _CLEAR:
+        connection.execute(sql)
+    missing = connection.execute(
+        "SELECT before1 FROM message WHERE before1 NOT IN (SELECT id FROM message) "
+        "UNION SELECT before2 FROM message WHERE before2 NOT IN (SELECT id FROM message)"
+    )
+    forget.requote(connection, [id for (id,) in missing], are_indexed=False)
+    connection.execute("REINDEX")
+    for lane in dict.fromkeys(index.LANES.values()):
+        connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('secure-delete', 1)")
+    forget.reindex(connection)
+    for path in _files(connection):
+        os.chmod(path, 0o600)
+    return check(connection)
+
+
+def _damage(connection: apsw.Connection, deep: bool) -> Iterator[Problem]:
+    """What SQLite says of its own structure."""
+    pragma = "integrity_check" if deep else "quick_check"
+    for (says,) in connection.execute(f"PRAGMA {pragma}({MOST})"):
+        if says != "ok":
+            yield Problem("damage", f"SQLite finds: {says}", can_repair="index" in says)
+    identity = (connection.pragma("application_id"), connection.pragma("user_version"))
+    if identity != (APPLICATION_ID, VERSION):
+        yield Problem("damage", f"the file says that it is {identity[0]:#x}, version {identity[1]}")
+
+
+def _lanes(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Whether the lanes are sound, and whether each holds the messages that it should, no others."""
+    for lane in dict.fromkeys(index.LANES.values()):
+        try:
+            # Its own structure only (0): it cannot be compared with a view that shows it the other lane's, too.
+            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+        except apsw.CorruptError:
+            yield Problem("index", f"the full-text index {lane} is damaged", can_repair=True)
+        wanted = ", ".join(f"'{role}'" for role, its in index.LANES.items() if its == lane)
+        ((n_missing, n_foreign),) = connection.execute(
+            f"WITH wanted AS (SELECT id FROM message WHERE role IN ({wanted})) SELECT "
+            f"(SELECT count(*) FROM wanted WHERE id NOT IN (SELECT id FROM {lane}_docsize)), "
+            f"(SELECT count(*) FROM {lane}_docsize WHERE id NOT IN (SELECT id FROM wanted))"
+        )
+        if n_missing:
+            yield Problem("index", f"{n_missing} messages are not in {lane}: they cannot be found", can_repair=True)
+        if n_foreign:
+            yield Problem("index", f"{n_foreign} entries of {lane} belong to no message of it", can_repair=True)
+        secure = list(connection.execute(f"SELECT v FROM {lane}_config WHERE k = 'secure-delete'"))
+        if secure != [(1,)]:
+            yield Problem("index", f"{lane} keeps words that were deleted", can_repair=True)
+
+
+def _orphans(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Rows that belong to nothing."""
+    for table, column, other, can_repair in _BELONGS:
+        ((n,),) = connection.execute(
+            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {other})"
+        )
+        if n:
+            text = f"{n} rows of {table} name a {column} that is not there"
+            yield Problem("orphan", text, can_repair)
+
+
+def _gaps(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Messages that are missing within a conversation, as long as nothing was ever forgotten or given up."""
+    ((n_gone,),) = connection.execute("SELECT coalesce(max(value), 0) FROM about WHERE name = 'gone'")
+    if n_gone:
+        return
+    for uuid, n in connection.execute(
+        "SELECT uuid, max(seq) - min(seq) + 1 - count(*) AS n FROM message JOIN conversation ON conversation.id = "
+        "message.conversation GROUP BY conversation.id HAVING n <> 0 LIMIT ?",
+        (MOST,),
+    ):
+        yield Problem("gap", f"{n} messages of the conversation {uuid} are missing")
+
+
+def _facts(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Keys with more than one current value."""
+    for key, n in connection.execute(
+        "SELECT key, count(*) AS n FROM fact NOT INDEXED WHERE status = 'current' GROUP BY kind, key HAVING n > 1 "
+        "LIMIT ?",
+        (MOST,),
+    ):
+        yield Problem("fact", f"{key!r} has {n} current values")
+
+
+def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Whether others may read it."""
+    for path in _files(connection):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & 0o077:
+            yield Problem("file", f"{path} may be read or written by others (mode {mode:o})", can_repair=True)
+
+
+def _files(connection: apsw.Connection) -> list[str]:
+    """The file and those beside it."""
+    return [
+        path
+        for end in ("", "-wal", "-shm")
+        if connection.filename and os.path.exists(path := connection.filename + end)
+    ]

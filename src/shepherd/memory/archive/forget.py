@@ -1,0 +1,256 @@
+"""Forgetting: what is to go, and everything that says it, down to the last byte of the file.
+
+    find ─▶ ids, to be shown ─▶ remove, in one transaction ─▶ scrub, outside of any
+
+A message is also in its lane, in the contexts of messages that quote it, in facts, in a title, in a vector. What is
+left of it is a tombstone: hashes, so that a client which sends its history again does not bring it back.
+
+Deleting is not enough. SQLite overwrites what it deletes (`secure_delete`), and so do the lanes; but a cell that was
+once moved to another page has left a copy in the gap of the old one, which is never overwritten, and the log keeps old
+pages. `scrub` writes the file anew without its gaps and empties the log.
+
+Not here: caches and snapshots of models, which hold the text as well: who forgets must clear them.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from shepherd.core import InvalidRequest
+from shepherd.memory.archive import index
+from shepherd.memory.archive.history import now_ms
+
+BULK = 100
+"""Up to so many messages are taken out of the lanes one by one."""
+REST = 100
+"""Of more, too, when at least so many times as many stay; else the lanes are made anew. To take one out costs about a
+hundred times what it costs to put one in: every page with one of its words is written again."""
+SAYING_CHARS = 4
+"""A message that says less is in every second fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What is gone."""
+
+    n_messages: int = 0
+    n_facts: int = 0
+    shas: tuple[bytes, ...] = ()
+    """Of the messages: what they said."""
+
+
+def find(
+    connection: apsw.Connection,
+    *,
+    messages: Collection[int] = (),
+    conversation: str | None = None,
+    matching: str | None = None,
+    before_ms: int | None = None,
+) -> list[int]:
+    """Ids of the messages that are all of this, in order: among `messages`, of the conversation with this uuid, saying
+    this phrase (in any case, with any blanks, also in a call), said before this time. Reads all of them for a phrase.
+
+    Raises: `InvalidRequest` when nothing is asked for, so that a slip does not forget everything.
+    """
+    if not messages and conversation is None and matching is None and before_ms is None:
+        raise InvalidRequest("forget: say what: messages, a conversation, a phrase, or a time", field="forget")
+    if matching is not None and not folded(matching):
+        raise InvalidRequest("matching: must not be empty", field="matching")
+    asked: list[tuple[str, Any]] = []
+    if messages:
+        asked.append(("id IN (SELECT value FROM json_each(?))", json.dumps(list(messages))))
+    if conversation is not None:
+        asked.append(("conversation = (SELECT id FROM conversation WHERE uuid = ?)", conversation))
+    if before_ms is not None:
+        asked.append(("created_ms < ?", before_ms))
+    where = " AND ".join(condition for condition, _ in asked) or "TRUE"
+    rows = connection.execute(
+        f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [value for _, value in asked]
+    )
+    if matching is None:
+        return [id for id, _, _ in rows]
+    phrase = folded(matching)
+    return [id for id, body, meta in rows if any(phrase in folded(text) for text in (body, *_said(meta)))]
+
+
+def remove(
+    connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None, for_good: bool = True
+) -> Removed:
+    """Delete these messages and what was made of them: vectors, facts, titles, and quotations in other messages'
+    contexts. `matching`: facts and titles that say this phrase go as well. Pinned or not makes no difference.
+
+    `for_good`: they do not come back when a client sends its history again. What is left in the file is for `scrub`.
+    """
+    chosen = json.dumps(list(ids))
+    sql = (
+        "SELECT id, conversation, role, body, sha FROM message WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+    )
+    rows = list(connection.execute(sql, (chosen,)))
+    bodies = [body for _, _, _, body, _ in rows]
+    n_facts = _remove_facts(connection, chosen, bodies, matching)
+    _remove_titles(connection, {row[1] for row in rows}, bodies, matching)
+    for name, table, id in (("sha", "message", "id"), ("chain", "message", "id"), ("chain", "alias", "message")):
+        if for_good:
+            connection.execute(
+                f"INSERT OR IGNORE INTO erased(sha, at_ms) SELECT {name}, ? FROM {table} "
+                f"WHERE {id} IN (SELECT value FROM json_each(?))",
+                (now_ms(), chosen),
+            )
+    delete(connection, [(id, role) for id, _, role, _, _ in rows])
+    return Removed(len(rows), n_facts, tuple(dict.fromkeys(sha for *_, sha in rows)))
+
+
+def scrub(connection: apsw.Connection) -> bool:
+    """Write the file anew, with nothing in it but what is stored, and empty its log; whether the log could be emptied:
+    somebody who reads an old state keeps it, so try again later. Outside of any transaction.
+
+    Takes about a second for 100 MB, and as much room on the disk as the file.
+    """
+    assert not connection.in_transaction
+    connection.execute("VACUUM")
+    ((busy, _, _),) = list(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+    return not busy
+
+
+def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -> None:
+    """Take messages, (id, role), out of all tables. Conversations go with their last message, unless others branch off.
+
+    Nothing is kept of them, and facts stay; see `remove`.
+    """
+    ids = [id for id, _ in messages]
+    chosen = json.dumps(ids)
+    ((n_all,),) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM message LIMIT ?)", (len(ids) * REST,))
+    is_bulk = len(ids) > BULK and n_all < len(ids) * REST
+    for id, role in () if is_bulk else messages:
+        index.unindex(connection, id, role)
+    connection.execute("DELETE FROM vector WHERE message IN (SELECT value FROM json_each(?))", (chosen,))
+    ((conversations,),) = connection.execute(
+        "SELECT json_group_array(DISTINCT conversation) FROM message WHERE id IN (SELECT value FROM json_each(?))",
+        (chosen,),
+    )
+    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", (chosen,))
+    connection.execute(
+        "DELETE FROM conversation WHERE id IN (SELECT value FROM json_each(?)) "
+        "AND NOT EXISTS (SELECT 1 FROM message WHERE message.conversation = conversation.id) "
+        "AND NOT EXISTS (SELECT 1 FROM conversation AS branch WHERE branch.parent = conversation.id)",
+        (conversations,),
+    )
+    requote(connection, ids, are_indexed=not is_bulk)
+    if is_bulk:
+        reindex(connection)
+
+
+def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexed: bool = True) -> None:
+    """Make the contexts that quote these messages anew, of what those say now; of deleted ones nothing is left.
+
+    `are_indexed`: not when the lanes are made anew anyway.
+    """
+    sql = (
+        "WITH wanted(id) AS (SELECT value FROM json_each(?)) "
+        "SELECT id, role, body, created_ms, before1, before2 FROM message WHERE id IN ("
+        "SELECT m.id FROM wanted JOIN message m ON m.before1 = wanted.id "
+        "UNION SELECT m.id FROM wanted JOIN message m ON m.before2 = wanted.id)"
+    )
+    for id, role, body, created_ms, *before in list(connection.execute(sql, (json.dumps(list(changed)),))):
+        said = _bodies(connection, before)
+        # The nearest stands first in the row, and last in the context, as it was said.
+        context = index.context(created_ms, body, [text for _, text in reversed(said)])
+        before1, before2 = [*(other for other, _ in said), None, None][:2]
+        if are_indexed:
+            index.unindex(connection, id, role)
+        connection.execute(
+            "UPDATE message SET context = ?, before1 = ?, before2 = ? WHERE id = ?", (context, before1, before2, id)
+        )
+        connection.execute("DELETE FROM vector WHERE message = ?", (id,))  # a short one is embedded with its context
+        if are_indexed:
+            index.index(connection, id, role)
+
+
+def reindex(connection: apsw.Connection) -> None:
+    """Make both lanes anew from the messages; some 30,000 a second."""
+    for lane in dict.fromkeys(index.LANES.values()):
+        connection.execute(f"INSERT INTO {lane}({lane}) VALUES('delete-all')")
+    index.index_from(connection, 0, index.LANES)
+
+
+def folded(text: str) -> str:
+    """Text as it is compared: in one case, with one form for each character, one blank between words."""
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return " ".join(plain.casefold().split())
+
+
+def _remove_facts(connection: apsw.Connection, chosen: str, bodies: list[str], matching: str | None) -> int:
+    """Facts whose source goes, that say all of what a message says, or that say the phrase; how many."""
+    held = list(connection.execute("SELECT id, source, key, value FROM fact"))
+    longest = max((len(value) for *_, value in held), default=0)
+    texts = {folded(body) for body in bodies if len(body) <= longest}
+    texts = {text for text in texts if len(text) >= SAYING_CHARS}
+    sources, phrase, gone = set(json.loads(chosen)), folded(matching or ""), list[int]()
+    for id, source, key, value in held:
+        told = folded(value)
+        is_said = bool(phrase) and (phrase in told or phrase in folded(key))
+        if source in sources or is_said or any(text in told for text in texts):
+            gone.append(id)
+    connection.execute("DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),))
+    return len(gone)
+
+
+def _remove_titles(
+    connection: apsw.Connection, conversations: Collection[int], bodies: list[str], matching: str | None
+) -> None:
+    """Titles made from these messages, in their conversations and the branches of those; and those with the phrase."""
+    rows = connection.execute(
+        "WITH RECURSIVE line(id) AS (SELECT value FROM json_each(?) "
+        "UNION SELECT c.id FROM line JOIN conversation c ON c.parent = line.id) "
+        "SELECT id, title, id IN (SELECT id FROM line) FROM conversation WHERE title <> ''",
+        (json.dumps(sorted(conversations)),),
+    )
+    phrase, texts = folded(matching or ""), "".join(f"\0{folded(body)}" for body in bodies)
+    gone = list[int]()
+    for id, title, is_near in rows:
+        told = folded(title)
+        if (phrase and phrase in told) or (is_near and "\0" + told.rstrip("….") in texts):
+            gone.append(id)
+    connection.execute(
+        "UPDATE conversation SET title = '' WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),)
+    )
+
+
+def _bodies(connection: apsw.Connection, ids: list[int | None]) -> list[tuple[int, str]]:
+    """Of these messages those that say something, in the same order."""
+    sql = "SELECT id, body FROM message WHERE id = ? AND body <> ''"
+    return [row for id in ids if id is not None for row in connection.execute(sql, (id,))]
+
+
+def _said(meta: str | None) -> Iterator[str]:
+    """The texts in a message's calls, as they stand there and as they are meant."""
+    if not meta:
+        return
+    yield meta
+    for call in json.loads(meta).get("calls", ()):
+        yield call["arguments"]
+        try:
+            yield from _strings(json.loads(call["arguments"]))
+        except (ValueError, RecursionError):
+            continue  # a model wrote it: it may be no JSON
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, inner in value.items():
+                yield key
+                yield from _strings(inner)
+        case list():
+            for inner in value:
+                yield from _strings(inner)
+        case _:
+            yield json.dumps(value)

@@ -1,0 +1,185 @@
+"""What is read of the archive as it is: messages, conversations, counts. Nothing is searched for here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from shepherd.core import InvalidRequest
+from shepherd.memory.archive import retention
+from shepherd.memory.records import Conversation, State, Stats, Stored, Trust, clean
+
+MOST = 2**63 - 1
+"""What SQLite counts to."""
+_MESSAGE = "message.id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta"
+_CONVERSATION = (
+    "id, uuid, title, created_ms, model, source, parent, parent_seq, "
+    "(SELECT count(*) FROM message WHERE message.conversation = conversation.id)"
+)
+_LINEAGE = """
+WITH RECURSIVE line(id, parent, parent_seq, last) AS (
+    SELECT id, parent, parent_seq, 9223372036854775807 FROM conversation WHERE id = ?
+    UNION ALL
+    SELECT c.id, c.parent, c.parent_seq, min(line.parent_seq, line.last)
+    FROM line JOIN conversation c ON c.id = line.parent
+)
+"""
+"""A conversation and those it branched off, each with the last `seq` that it gives to the one below."""
+
+
+def stored(connection: apsw.Connection, ids: Collection[int]) -> list[Stored]:
+    """The messages with these ids, in the order of `ids`; one that is not there is left out."""
+    chosen = list(dict.fromkeys(ids))
+    rows = connection.execute(
+        f"SELECT {_MESSAGE} FROM json_each(?) AS wanted JOIN message ON message.id = wanted.value ORDER BY wanted.key",
+        (json.dumps(chosen),),
+    )
+    return [_stored(row) for row in rows]
+
+
+def messages(
+    connection: apsw.Connection,
+    conversation: int,
+    *,
+    after_seq: int = -1,
+    limit: int | None = None,
+    shared: bool = False,
+) -> list[Stored]:
+    """The messages of a conversation from behind `after_seq` on, in order.
+
+    `shared`: with what it has in common with the conversations it branched off.
+    """
+    if not shared:
+        sql = f"SELECT {_MESSAGE} FROM message WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
+    else:
+        sql = (
+            f"{_LINEAGE} SELECT {_MESSAGE} FROM line JOIN message ON conversation = line.id AND seq <= line.last "
+            "WHERE seq > ? ORDER BY seq, message.id LIMIT ?"
+        )
+    rows = connection.execute(sql, (conversation, min(after_seq, MOST), -1 if limit is None else min(limit, MOST)))
+    return [_stored(row) for row in rows]
+
+
+def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
+    """Where these messages are; one that is not stored has none."""
+    rows = connection.execute(
+        "SELECT id, state FROM message WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+    )
+    return {id: State(state) for id, state in rows}
+
+
+def conversations(
+    connection: apsw.Connection, *, limit: int | None = None, before: int | None = None
+) -> list[Conversation]:
+    """Those there are, the newest first; `before`: those older than the one with this id."""
+    sql = f"SELECT {_CONVERSATION} FROM conversation WHERE id < ? ORDER BY id DESC LIMIT ?"
+    rows = connection.execute(
+        sql, (MOST if before is None else min(before, MOST), -1 if limit is None else min(limit, MOST))
+    )
+    return [_conversation(row) for row in rows]
+
+
+def conversation(connection: apsw.Connection, uuid: str) -> Conversation | None:
+    """The one whose uuid this is, or begins with this. Raises: `InvalidRequest` when several do."""
+    name = clean(uuid).strip()
+    rows = connection.execute(
+        f"SELECT {_CONVERSATION} FROM conversation WHERE uuid = ?1 OR (?1 <> '' AND substr(uuid, 1, length(?1)) = ?1) "
+        "ORDER BY uuid = ?1 DESC LIMIT 2",
+        (name,),
+    ).fetchall()
+    found = [_conversation(row) for row in rows]
+    if len(found) > 1 and found[0].uuid != name:
+        raise InvalidRequest(f"conversation: several names begin with {uuid!r}; give more of it", field="conversation")
+    return found[0] if found else None
+
+
+def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
+    """The one that messages name by this id."""
+    (row,) = connection.execute(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", (id,))
+    return _conversation(row)
+
+
+def newest_message(connection: apsw.Connection) -> int:
+    """The id of the message that was stored last; 0 = there is none."""
+    ((id,),) = connection.execute("SELECT coalesce(max(id), 0) FROM message")
+    return int(id)
+
+
+def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
+    """Ids of the messages of the turn that a session is in, in order; none if nothing is stored of it."""
+    rows = connection.execute(
+        "SELECT message.id, turn FROM message WHERE conversation = ("
+        "SELECT id FROM conversation WHERE session = ? ORDER BY "
+        "(SELECT id FROM message WHERE message.conversation = conversation.id ORDER BY seq DESC LIMIT 1) DESC LIMIT 1"
+        ") ORDER BY seq DESC",
+        (clean(session),),
+    )
+    turn, ids = None, list[int]()
+    for id, its in rows:
+        if its != (turn := its if turn is None else turn):
+            break
+        ids.append(id)
+    return ids[::-1]
+
+
+def live(connection: apsw.Connection, session: str) -> set[int]:
+    """Ids of the messages of a session that have not left its context."""
+    rows = connection.execute(
+        "SELECT message.id FROM conversation JOIN message ON message.conversation = conversation.id "
+        "WHERE session = ? AND state = ?",
+        (clean(session), int(State.LIVE)),
+    )
+    return {id for (id,) in rows}
+
+
+def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
+    """What a file holds, and what room it takes."""
+    counts = [
+        connection.execute(f"SELECT count(*) FROM {what}").get
+        for what in (
+            "conversation",
+            "message",
+            "message WHERE state = 1 AND pinned = 0",  # two partial indexes; to ask for both at once would read all
+            "message WHERE state = 1 AND pinned = 1",
+            "message WHERE state = 2",
+            "fact WHERE status = 'current'",
+            "vector",
+        )
+    ]
+    ends = [
+        connection.execute(
+            f"SELECT {extreme}((SELECT created_ms FROM message WHERE message.conversation = conversation.id "
+            f"ORDER BY seq {order} LIMIT 1)) FROM conversation"
+        ).get
+        for extreme, order in (("min", "ASC"), ("max", "DESC"))
+    ]
+    n_conversations, n_messages, n_evicted, n_pinned, n_pruned, n_facts, n_vectors = map(int, counts)
+    log = Path(f"{path}-wal")
+    return Stats(
+        conversations=n_conversations,
+        messages=n_messages,
+        evicted=n_evicted + n_pinned,
+        pruned=n_pruned,
+        facts=n_facts,
+        vectors=n_vectors,
+        size_bytes=retention.size_bytes(connection, path),
+        file_bytes=path.stat().st_size,
+        log_bytes=log.stat().st_size if log.exists() else 0,
+        limit_bytes=limit_bytes,
+        oldest_ms=ends[0],
+        newest_ms=ends[1],
+    )
+
+
+def _conversation(row: tuple[Any, ...]) -> Conversation:
+    return Conversation(*row)
+
+
+def _stored(row: tuple[Any, ...]) -> Stored:
+    id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta = row
+    trusted, where = Trust(trust), State(state)
+    return Stored(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)

@@ -1,1 +1,0 @@
-"""How good the retrieval is: public test sets and the usual figures, through the real path."""

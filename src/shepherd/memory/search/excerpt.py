@@ -1,0 +1,156 @@
+"""Parts of a text: where it says what is asked for, a piece around that, a shorter version, and whether two are one.
+
+Pure, but for the tokenizer, which is the index's own.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from shepherd.memory.archive.index import spaced
+from shepherd.memory.search.query import Term
+from shepherd.memory.search.tokenizer import Locate
+
+ALIKE = 0.72
+"""Two texts that share so much of their runs of four characters say the same."""
+COMPARED_CHARS = 2_000
+READ_CHARS = 20_000
+"""Of a text, for where it says something."""
+ELLIPSIS = "…"
+NEAR_CHARS = 20
+"""So far from its ends a piece may be cut to have whole words."""
+
+_NUMBER = re.compile(r"-?\d+")
+_NEGATION = re.compile(r"\b(?:no|not|never|none|without|cannot|nicht|kein\w*|nie|pas|jamais|nunca|non)\b|n['’]t\b")
+
+
+class Place(NamedTuple):
+    """Where a text says a term: characters [start, stop)."""
+
+    start: int
+    stop: int
+    term: int
+
+
+def places(text: str, terms: Sequence[Term], locate: Locate) -> list[Place]:
+    """Where a text says what is asked for, in its order; near forms count, too."""
+    starts: dict[str, list[tuple[list[str], int]]] = {}
+    for at, term in enumerate(terms):
+        for form in (*term.said, *term.near):
+            if words := [word for _, _, word in locate(form)]:
+                starts.setdefault(words[0], []).append((words[1:], at))
+    text = text[:READ_CHARS]
+    found = locate(spaced(text))
+    said = [word for _, _, word in found]
+    hits = []
+    for n, (start, stop, word) in enumerate(found):
+        for others, at in starts.get(word, ()):
+            if said[n + 1 : n + 1 + len(others)] == others:
+                hits.append((start, found[n + len(others)][1] if others else stop, at))
+    return _narrow(text, hits)
+
+
+def around(text: str, found: Sequence[Place], chars: int) -> str:
+    """A piece of the text, at most so many characters, that says most of what is asked for; blanks squeezed."""
+    if len(text) <= chars:
+        return " ".join(text.split())
+    room = chars - 2 * len(ELLIPSIS)
+    first, last = _densest(found, room)
+    start = max(0, first - (room - (last - first)) // 2)
+    start = min(start, len(text) - room)
+    stop = start + room
+    if start > 0 and not text[start - 1].isspace():  # begin with a whole word, if that costs little and nothing found
+        blank = text.find(" ", start, min(start + NEAR_CHARS, max(first, start) if last else stop))
+        start = blank if blank >= 0 else start
+    if stop < len(text) and not text[stop].isspace():
+        blank = text.rfind(" ", max(stop - NEAR_CHARS, last, start), stop)
+        stop = blank if blank > start else stop
+    before, after = ELLIPSIS if start > 0 else "", ELLIPSIS if stop < len(text) else ""
+    return before + " ".join(text[start:stop].split()) + after
+
+
+def _densest(found: Sequence[Place], room: int) -> tuple[int, int]:
+    """From where to where the most terms are said within so many characters; (0, 0) for none."""
+    best, span, last = 0, (0, 0), 0
+    inside: Counter[int] = Counter()
+    for first, place in enumerate(found):
+        last = max(last, first)
+        while last < len(found) and found[last].stop <= place.start + room:
+            inside[found[last].term] += 1
+            last += 1
+        n_terms = sum(count > 0 for count in inside.values())
+        if n_terms > best:
+            best, span = n_terms, (place.start, found[last - 1].stop)
+        if last > first:
+            inside[place.term] -= 1
+    return span
+
+
+def shortened(text: str, chars: int) -> str:
+    """The text, at most so many characters: what is left out is in the middle."""
+    if len(text) <= chars:
+        return text
+    head = (chars - 3 + 1) // 2
+    tail = chars - 3 - head
+    return f"{text[:head].rstrip()} {ELLIPSIS} {text[len(text) - tail :].lstrip()}" if tail > 0 else text[:chars]
+
+
+FEW_WORDS = 6
+"""Fewer are no measure: one may be a whole sentence of Chinese."""
+
+
+class Saying:
+    """A text, made ready to be compared with many others."""
+
+    __slots__ = ("numbers", "plain", "shingles", "text", "words")
+
+    def __init__(self, text: str) -> None:
+        self.text = text[:COMPARED_CHARS].casefold()
+        self.plain = " ".join(re.findall(r"\w+", self.text))
+        self.numbers = _NUMBER.findall(self.text)
+        self.words = frozenset(self.plain.split())
+        self.shingles: frozenset[str] | None = None
+        """Its runs of four characters; made when they are asked for."""
+
+    def is_like(self, other: Saying) -> bool:
+        """Whether both say the same: nearly all letters, every number and every negation."""
+        if self.numbers != other.numbers:
+            return False
+        if self.plain == other.plain:
+            return True
+        if min(len(self.plain), len(other.plain)) < ALIKE * max(len(self.plain), len(other.plain)):
+            return False
+        n_words = max(len(self.words), len(other.words))
+        if n_words >= FEW_WORDS and 2 * len(self.words & other.words) < n_words:
+            return False  # a cheap look first: most texts have nothing to do with each other
+        mine, theirs = self._shingled(), other._shingled()
+        if len(mine & theirs) < ALIKE * len(mine | theirs):
+            return False
+        return len(_NEGATION.findall(self.text)) == len(_NEGATION.findall(other.text))
+
+    def _shingled(self) -> frozenset[str]:
+        if self.shingles is None:
+            self.shingles = frozenset(self.plain[at : at + 4] for at in range(max(1, len(self.plain) - 3)))
+        return self.shingles
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Whether two texts say the same: nearly all letters, every number and every negation."""
+    return Saying(one).is_like(Saying(other))
+
+
+def _narrow(text: str, hits: Iterable[tuple[int, int, int]]) -> list[Place]:
+    """Bytes of the spaced text as characters of the text itself."""
+    if text.isascii():
+        return [Place(*hit) for hit in hits]
+    starts, at = [], 0
+    for char in text:
+        wide = spaced(char)
+        at += wide.index(char)
+        starts.append(at)
+        at += len(wide.encode()) - wide.index(char)
+    return [Place(bisect_right(starts, start) - 1, bisect_left(starts, stop), term) for start, stop, term in hits]

@@ -1,0 +1,101 @@
+"""Where a search looks: the filters as SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import apsw
+
+from shepherd.memory.search.query import Filters
+from shepherd.memory.records import Trust, clean
+
+ASKED_CHARS = 300
+"""A message of fewer characters that ends with a question mark asks; the next one replies."""
+BATCH = 34
+
+
+class Row(NamedTuple):
+    """A message, as a search needs it."""
+
+    id: int
+    conversation: int
+    turn: int
+    body: str
+    """What is indexed of it."""
+    context: str
+    place: Place
+
+
+Place = Literal["", "answered", "reply"]
+"""Where a message stands: behind one that asks ("reply"), behind what a model said ("answered"), elsewhere."""
+
+_PLACE = f"""
+    CASE WHEN length(b.body) < {ASKED_CHARS} AND rtrim(b.body) LIKE '%?' THEN 'reply'
+    WHEN b.role != 'user' THEN 'answered' ELSE '' END"""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the archive."""
+
+    where: str
+    """A condition on `message`; "" = everywhere."""
+    values: tuple[object, ...]
+    first: int = 0
+    last: int = 2**62
+    """All its ids are from `first` to `last`."""
+
+    def read(self, connection: apsw.Connection, ids: Sequence[int], without: Collection[int]) -> Iterator[Row]:
+        """Of those messages the ones inside, in their order; read as they are taken."""
+        left_out = frozenset(without)
+        for start in range(0, len(ids), BATCH):
+            batch = [id for id in ids[start : start + BATCH] if id not in left_out]
+            rows = connection.execute(
+                "SELECT id, conversation, turn, coalesce(spaced, body), coalesce(context, ''), coalesce("
+                f"(SELECT {_PLACE} FROM message b WHERE b.id = m.before1), '') FROM message m "
+                f"WHERE id IN (SELECT value FROM json_each(?)) AND {self.where or 'true'}",
+                (json.dumps(batch), *self.values),
+            )
+            by_id = {row[0]: Row(*row) for row in rows}
+            yield from (by_id[id] for id in batch if id in by_id)
+
+    def newest(self, connection: apsw.Connection, limit: int, without: Collection[int]) -> list[int]:
+        """The ids of its newest messages that say something, newest first."""
+        rows = connection.execute(
+            "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
+            f"AND {self.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
+            (self.first, self.last, *self.values, json.dumps(list(without)), limit),
+        )
+        return [id for (id,) in rows]
+
+
+def region_of(connection: apsw.Connection, filters: Filters) -> Region | None:
+    """Where the filters allow to look; None when that is nowhere."""
+    where, values = list[str](), list[object]()
+    first, last = 0, 2**62
+    if filters.conversation is not None or filters.session is not None:
+        rows = connection.execute(
+            "SELECT id FROM conversation WHERE (?1 IS NULL OR uuid = ?1) AND (?2 IS NULL OR session = ?2)",
+            [name if name is None else clean(name) for name in (filters.conversation, filters.session)],
+        )
+        ids = json.dumps([id for (id,) in rows])
+        where.append("conversation IN (SELECT value FROM json_each(?))")
+        values.append(ids)
+        first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {where[0]}", (ids,)).get
+        if first is None:
+            return None
+    if filters.roles:
+        where.append("role IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(filters.roles))
+    for condition, value in (
+        ("created_ms >= ?", filters.after_ms),
+        ("created_ms < ?", filters.before_ms),
+        ("trust < ?", None if filters.untrusted else int(Trust.UNTRUSTED)),
+    ):
+        if value is not None:
+            where.append(condition)
+            values.append(value)
+    return Region(" AND ".join(where), tuple(values), first, last)

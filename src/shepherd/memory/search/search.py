@@ -1,0 +1,168 @@
+"""The exchanges that answer a question, best first, and how a model or a user is told of them.
+
+`ranking` finds messages; here the messages of one turn become one result, what was said twice is shown once, as it was
+said last, and texts are cut to what is worth reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import apsw
+
+from shepherd.core import InvalidRequest, Role
+from shepherd.memory.search import tokenizer
+from shepherd.memory.search.excerpt import Saying, around, places, shortened
+from shepherd.memory.search.query import Filters, terms_of
+from shepherd.memory.search.ranking import ANYWHERE, Nearest, rank, recent
+from shepherd.memory.records import Hit, Trust, clean, when
+
+MOST_RESULTS = 50
+SNIPPET_CHARS = 200
+LONGEST_TURN = 200
+"""Messages: question and answer are looked for so far from what was found of a turn, not in all of a conversation."""
+TEXT_CHARS = 8_000
+"""Of results as text: what a tool may put into a context at once."""
+LEAST_CHARS = 40
+"""Of each message, however many there are."""
+LABEL_CHARS = 80
+"""What a result takes beside its texts."""
+
+
+def search(
+    connection: apsw.Connection,
+    query: str,
+    max_results: int = 5,
+    *,
+    filters: Filters | None = None,
+    without: Collection[int] = (),
+    vectors: Nearest | None = None,
+) -> list[Hit]:
+    """The exchanges that answer a question, best first; none when nothing does.
+
+    A blank query finds the newest exchanges. Messages whose ids are in `without` are not looked for, but are shown
+    where they belong to a turn that is found.
+
+    Raises: `InvalidRequest` for a number of results below 1 or above `MOST_RESULTS`, and for filters as `rank` says.
+    """
+    if not 1 <= max_results <= MOST_RESULTS:
+        raise InvalidRequest(f"max_results is {max_results}; give 1 to {MOST_RESULTS}", field="max_results")
+    filters = filters or ANYWHERE
+    limit = 2 * max_results + 10  # several messages of a turn, and what was said twice, become one
+    if query.strip() or filters.required:
+        ranked = rank(connection, query, limit=limit, filters=filters, without=without, vectors=vectors)
+        scores = {each.id: each.score for each in ranked}
+    else:
+        scores = dict.fromkeys(recent(connection, limit=limit, filters=filters, without=without), 1.0)
+    exchanges = _exchanges(connection, scores, at_once=2 * max_results)
+    terms, locate = terms_of(query), tokenizer.places(connection)
+    return [
+        Hit(
+            score=score,
+            user_message=exchange.asked,
+            assistant_response=exchange.answered,
+            timestamp=when(exchange.created_ms),
+            message_id=exchange.id,
+            role=exchange.role,
+            conversation=exchange.conversation,
+            title=exchange.title,
+            snippet=around(exchange.body, places(exchange.body, terms, locate), SNIPPET_CHARS),
+            untrusted=exchange.trust == Trust.UNTRUSTED,
+        )
+        for exchange, score in _distinct(exchanges, max_results)
+    ]
+
+
+def as_text(hits: Sequence[Hit], query: str, *, most_chars: int = TEXT_CHARS) -> str:
+    """What the tool `search_memory` answers; long messages are shortened until all results fit.
+
+    Whatever a message says, its lines after the first are set in, so that none can be taken for the next result.
+    """
+    if not hits:
+        return f"No archived conversations found matching: {clean(query)}"
+    n_texts = 2 * len(hits) + sum(hit.untrusted for hit in hits)
+    each = max(LEAST_CHARS, (most_chars - LABEL_CHARS * (len(hits) + 1)) // n_texts)
+    results = [f"Found {len(hits)} archived conversation(s):"]
+    for n, hit in enumerate(hits, 1):
+        lines = [f"Result {n} [Relevance: {hit.score:.2f}]:", f"User: {_quoted(hit.user_message, each)}"]
+        lines.append(f"Assistant: {_quoted(hit.assistant_response, each)}")
+        if hit.untrusted:
+            lines.append(f"Untrusted ({hit.role}): {_quoted(hit.snippet, each)}")
+        results.append("\n".join(lines))
+    return "\n\n".join(results)
+
+
+class Exchange(NamedTuple):
+    """A message that was found, in its turn."""
+
+    id: int
+    role: Role
+    body: str
+    created_ms: int
+    trust: int
+    conversation: str
+    title: str
+    turn: tuple[int, int]
+    asked: str
+    answered: str
+
+
+def _exchanges(
+    connection: apsw.Connection, scores: dict[int, float], *, at_once: int
+) -> Iterator[tuple[Exchange, float]]:
+    """Those messages in their order, the first of each turn; so many are read `at_once`."""
+    ids, turns = list(scores), set[tuple[int, int]]()
+    for start in range(0, len(ids), at_once):
+        part = ids[start : start + at_once]
+        found = _read(connection, part)
+        for exchange in (found[id] for id in part if id in found):
+            if exchange.turn not in turns:
+                turns.add(exchange.turn)
+                yield exchange, scores[exchange.id]
+
+
+def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange]:
+    """Messages by their ids, each in its exchange."""
+    rows = connection.execute(
+        """
+        SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
+            coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
+                AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
+            coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
+                AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
+                ORDER BY a.seq DESC LIMIT 1), '')
+        FROM message m JOIN conversation c ON c.id = m.conversation
+        WHERE m.id IN (SELECT value FROM json_each(?1))
+        """,
+        (json.dumps(ids), LONGEST_TURN),
+    )
+    return {
+        id: Exchange(id, role, body, created_ms, trust, uuid, title, (conversation, turn), asked, answered)
+        for id, role, body, created_ms, trust, uuid, title, conversation, turn, asked, answered in rows
+    }
+
+
+def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:
+    """What was said twice only once, as it was said last, at the place of the better."""
+    kept: list[tuple[Exchange, float]] = []
+    sayings: list[tuple[Saying, Saying]] = []
+    for n_seen, (exchange, score) in enumerate(exchanges, 1):
+        asked, answered = Saying(exchange.asked), Saying(exchange.answered)
+        for place, (other_asked, other_answered) in enumerate(sayings):
+            if asked.is_like(other_asked) and answered.is_like(other_answered):
+                if exchange.id > kept[place][0].id:
+                    kept[place] = (exchange, kept[place][1])
+                break
+        else:
+            if len(kept) < most:
+                kept.append((exchange, score))
+                sayings.append((asked, answered))
+        if len(kept) == most and n_seen >= 2 * most:  # the others may be newer versions of those that are kept
+            break
+    return kept
+
+
+def _quoted(text: str, chars: int) -> str:
+    return shortened(text.strip().replace("\n", "\n  "), chars)

@@ -1,0 +1,398 @@
+"""Vectors of what users said: kept in the file, searched in memory, made in the background.
+
+    passage ─▶ embedder ─▶ vector ─▶ bits: its signs               all in memory, for the first look
+                                   └▶ q8: a scale, int8 numbers    in the file, for the few that are close
+
+The bits find what is about as close as it gets, the numbers put it in order. Together they are a little more than a
+quarter of the vectors and find 99 of 100 messages that those would have found (all-MiniLM-L6-v2, ten of 3,000). There
+is nothing to train, and nothing to rebuild.
+
+Not here: how texts become vectors (an `Embedder` from above), and how vectors count beside words (`ranking.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import apsw
+import numpy as np
+import numpy.typing as npt
+
+from shepherd.memory.archive import index as lanes
+from shepherd.memory.records import Embedder
+
+Vectors = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint64]
+Ids = npt.NDArray[np.int64]
+Nearest = Callable[[str, int], list[tuple[int, float]]]
+"""A question and how many -> ids of messages with their cosines, best first."""
+T = TypeVar("T")
+
+
+class Passage(NamedTuple):
+    """What the vector of a message is made of."""
+
+    id: int
+    body: str
+    before: str | None = None
+    """The message before it, where that counts, too."""
+
+
+class Transaction(Protocol):
+    """`MemoryStore.read` or `.write`: runs the function on a connection, in one transaction."""
+
+    def __call__(self, work: Callable[[apsw.Connection], T], /) -> T: ...
+
+
+N_RESCORED = 200
+"""Of one search: how many of the closest by signs are scored by numbers, at least."""
+PER_ASKED = 4
+"""And how many for each one that is asked for."""
+PASSAGE_CHARS = 8_000
+"""Of a message: more than any embedder of today reads."""
+BEFORE = 0.35
+"""Weight of the message before a short one in its vector: enough to find "Rex" by "what is my dog called", and little
+enough that chatter before a statement does not hide it (1.0, the mean, loses a tenth of what is found without)."""
+N_AT_ONCE = 32
+"""Messages of one step of `backfill`: of one commit, and of what a stop has to wait for."""
+_N_SCANNED = 1 << 15
+"""Vectors that are compared at once: what is computed on the way stays in the processor's cache."""
+_N_LOADED = 1 << 14
+
+
+# -- in the file ---------------------------------------------------------------------------------------------------
+
+_PASSAGES = """
+    SELECT m.id, substr(m.body, 1, :chars), b.body FROM message m
+    LEFT JOIN message b
+        ON b.id = m.before1 AND b.role IN ('user', 'assistant')
+        AND length(b.body) < :short AND length(m.body) < :short AND trim(b.body, char(9, 10, 13, 32)) <> ''
+"""
+"""Each message beside the one before it if both are short: what is said in a few words is often said in answer to
+something. A long one says enough, and too much to be mixed into another."""
+_WANTED = "WHERE m.id > :above AND m.id < :below AND trim(m.body, char(9, 10, 13, 32)) <> ''"
+_FIRST = "(m.role = 'user' OR m.id IN (SELECT source FROM fact WHERE source IS NOT NULL))"
+_MISSING = "NOT EXISTS (SELECT 1 FROM vector v WHERE v.message = m.id AND +v.embedder = :embedder)"
+_TIERS = {False: f"AND {_FIRST} AND {_MISSING}", True: f"AND m.role = 'assistant' AND NOT {_FIRST} AND {_MISSING}"}
+"""By `assistants`. The plus keeps SQLite off the index that has embedders first."""
+_SIZES = {"short": lanes.SHORT_CHARS, "chars": PASSAGE_CHARS}
+
+
+def register(connection: apsw.Connection, embedder: Embedder) -> int:
+    """The number of an embedder in this file, given on first use."""
+    row = (embedder.name, embedder.dim)
+    connection.execute("INSERT INTO embedder(name, dim) VALUES(?, ?) ON CONFLICT DO NOTHING", row)
+    number = find_embedder(connection, embedder)
+    assert number is not None  # else one name stands for two embedders
+    return number
+
+
+def find_embedder(connection: apsw.Connection, embedder: Embedder) -> int | None:
+    """The number of an embedder in this file, if it has one."""
+    row = (embedder.name, embedder.dim)
+    found: list[Any] = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).fetchall()
+    return found[0][0] if found else None
+
+
+def add(connection: apsw.Connection, embedder: int, ids: Sequence[int], vectors: Vectors) -> None:
+    """Keep the vectors ([len(ids), dim], rows of length 1) of these messages, in place of older ones."""
+    assert vectors.ndim == 2
+    assert len(ids) == len(vectors)
+    rows = zip(ids, itertools.repeat(embedder), _signs(vectors), _quantised(vectors), strict=False)
+    connection.executemany("INSERT OR REPLACE INTO vector(message, embedder, bits, q8) VALUES(?, ?, ?, ?)", rows)
+
+
+def missing(
+    connection: apsw.Connection,
+    embedder: int,
+    limit: int,
+    *,
+    assistants: bool = False,
+    above: int = 0,
+    below: int | None = None,
+) -> list[Passage]:
+    """What has no vector of this embedder, the newest first.
+
+    That is of users' messages and those that facts were taken from; with `assistants`, of assistants' instead.
+    `above`, `below`: only ids between them.
+    """
+    rows: Iterable[Any] = connection.execute(
+        f"{_PASSAGES} {_WANTED} {_TIERS[assistants]} ORDER BY m.id DESC LIMIT :limit",
+        {**_SIZES, **_between(above, below), "embedder": embedder, "limit": limit},
+    )
+    return [Passage(*row) for row in rows]
+
+
+def n_missing(connection: apsw.Connection, embedder: int, *, assistants: bool = False, above: int = 0) -> int:
+    """How many messages `missing` would give; looks at all above `above`."""
+    query = f"SELECT count(*) FROM message m {_WANTED} {_TIERS[assistants]}"
+    found: list[Any] = connection.execute(query, {**_between(above, None), "embedder": embedder}).fetchall()
+    return int(found[0][0])
+
+
+def backfill(
+    read: Transaction,
+    write: Transaction,
+    embedder: Embedder,
+    *,
+    assistants: bool = False,
+    above: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> int:
+    """Make the vectors that are missing, the newest messages' first; how many were made.
+
+    Goes through the messages once, in steps of `N_AT_ONCE`; whatever ends it, what is done is kept, and the next run
+    goes on there. It looks at every message of the file: where all were done before, `above` spares those up to it.
+    Vectors of other embedders are deleted at the end. `on_progress` gets how many are done and how many there are;
+    `stop` is asked before each step.
+
+    Raises: `EngineError` of the embedder, and whatever `read` and `write` raise.
+    """
+    number = write(partial(register, embedder=embedder))
+    tiers = (False, True) if assistants else (False,)
+    total = sum(read(partial(n_missing, embedder=number, assistants=tier, above=above)) for tier in tiers)
+    done = made = 0
+    for tier in tiers:
+        below: int | None = None
+        while True:
+            if on_progress is not None:
+                on_progress(done, max(done, total))
+            if stop is not None and stop():
+                return made
+            look = partial(missing, embedder=number, limit=N_AT_ONCE, assistants=tier, above=above, below=below)
+            if not (found := read(look)):
+                break
+            vectors = _embedded(embedder, found)
+            made += write(partial(_add_unchanged, embedder=number, found=found, vectors=vectors))
+            done += len(found)
+            below = found[-1].id
+    while write(partial(_drop_others, embedder=number)):
+        if stop is not None and stop():
+            break
+    return made
+
+
+def _embedded(embedder: Embedder, passages: Sequence[Passage]) -> Vectors:
+    """[len(passages), dim], rows of length 1."""
+    texts = list(dict.fromkeys(text for passage in passages for text in passage[1:] if text is not None))
+    made = embedder.embed(texts)
+    at = {text: index for index, text in enumerate(texts)}
+    vectors: Vectors = made[[at[passage.body] for passage in passages]]
+    for index, passage in enumerate(passages):
+        if passage.before is not None:
+            vectors[index] += np.float32(BEFORE) * made[at[passage.before]]
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, 1e-12)
+    return unit
+
+
+def _add_unchanged(connection: apsw.Connection, embedder: int, found: Sequence[Passage], vectors: Vectors) -> int:
+    """Keep those vectors whose passages are what they were: some may have been forgotten meanwhile, or pruned."""
+    query = f"{_PASSAGES} {_WANTED} AND m.id IN (SELECT value FROM json_each(:ids))"
+    among = {"ids": json.dumps([passage.id for passage in found])}
+    rows: Iterable[Any] = connection.execute(query, {**_SIZES, **_between(0, None), **among})
+    now = {Passage(*row) for row in rows}
+    kept = [index for index, passage in enumerate(found) if passage in now]
+    add(connection, embedder, [found[index].id for index in kept], vectors[kept])
+    return len(kept)
+
+
+def _between(above: int, below: int | None) -> dict[str, int]:
+    return {"above": above, "below": (1 << 63) - 1 if below is None else below}
+
+
+def _drop_others(connection: apsw.Connection, embedder: int) -> int:
+    """Delete some vectors of other embedders; how many."""
+    some = "SELECT seq FROM vector WHERE embedder IN (SELECT id FROM embedder WHERE id <> ?) LIMIT 1000"
+    connection.execute(f"DELETE FROM vector WHERE seq IN ({some})", (embedder,))
+    return connection.changes()
+
+
+def _signs(vectors: Vectors) -> list[bytes]:
+    return [row.tobytes() for row in np.packbits(vectors > 0, axis=1, bitorder="little")]
+
+
+def _quantised(vectors: Vectors) -> list[bytes]:
+    scales = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), 1e-12).astype("<f4") / np.float32(127)
+    numbers = np.rint(vectors / scales[:, None]).astype(np.int8)
+    return [scale.tobytes() + row.tobytes() for scale, row in zip(scales, numbers, strict=True)]
+
+
+# -- in memory -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The signs of the first `n` vectors. The arrays have room for more, which is filled before `n` is raised."""
+
+    embedder: int | None
+    last: int
+    """The highest `seq` of the file that is in here."""
+    n: int
+    ids: Ids
+    words: Words
+    """[n_words, room]: one after the other the first words of all vectors, the second, ... : so they are compared."""
+
+
+class VectorIndex:
+    """The signs of all vectors of one embedder, and the search in them. Safe from several threads.
+
+    56 bytes for a message of 384 dimensions; a million are compared in some ten milliseconds. Every search first reads
+    what was written since the one before, by whichever process; what was deleted is noticed when it is found.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._n_words = -(-embedder.dim // 64)
+        self._lock = threading.Lock()
+        self._held = self._empty(None)
+
+    def __len__(self) -> int:
+        """Vectors that are held; deleted and replaced ones may be among them."""
+        return self._held.n
+
+    def asked(self, connection: apsw.Connection) -> Nearest:
+        """The search on this connection, for a question in words. Raises when called: `EngineError`."""
+        return lambda question, k: self.nearest(connection, self._embedder.embed([question])[0], k)
+
+    def nearest(
+        self,
+        connection: apsw.Connection,
+        vector: npt.NDArray[np.float32],
+        k: int,
+        allowed: Collection[int] | None = None,
+    ) -> list[tuple[int, float]]:
+        """Up to `k` messages with the cosines of their vectors with this one ([dim], length 1), best and newest first.
+
+        `allowed`: only these messages.
+        """
+        self.refresh(connection)
+        held = self._held
+        n_wanted = max(N_RESCORED, PER_ASKED * k)
+        ids = self._closest(held, vector, n_wanted, allowed)
+        scored = self._scored(connection, held, ids, vector)
+        if 2 * len(scored) < len(ids):  # much of what is held has been deleted or replaced
+            with self._lock:
+                if self._held is held:
+                    self._held = self._empty(None)
+            self.refresh(connection)
+            held = self._held
+            scored = self._scored(connection, held, self._closest(held, vector, n_wanted, allowed), vector)
+        return sorted(scored, key=lambda found: (-found[1], -found[0]))[:k]
+
+    def refresh(self, connection: apsw.Connection) -> None:
+        """Read what was written since the last time; the first time takes some 0.8 s for a million."""
+        with self._lock:
+            held = self._held
+            number = find_embedder(connection, self._embedder) if held.embedder is None else held.embedder
+            if number is None:
+                return
+            if held.embedder is None:
+                held = self._empty(number)
+            n_bytes = -(-self._embedder.dim // 8)
+            rows: Iterator[Any] = iter(
+                connection.execute(
+                    "SELECT seq, message, bits FROM vector WHERE embedder = ? AND seq > ? AND length(bits) = ?"
+                    " ORDER BY seq",
+                    (number, held.last, n_bytes),
+                )
+            )
+            while some := list(itertools.islice(rows, _N_LOADED)):
+                held = self._with(held, some, n_bytes)
+            self._held = held
+
+    def _empty(self, number: int | None) -> _Held:
+        return _Held(number, 0, 0, np.empty(0, np.int64), np.empty((self._n_words, 0), np.uint64))
+
+    def _with(self, held: _Held, rows: Sequence[tuple[int, int, bytes]], n_bytes: int) -> _Held:
+        n = held.n + len(rows)
+        ids, words = held.ids, held.words
+        if n > len(ids):  # those who search in the old arrays keep them
+            room = max(n, len(ids) + len(ids) // 2)
+            ids, words = np.empty(room, np.int64), np.empty((self._n_words, room), np.uint64)
+            ids[: held.n], words[:, : held.n] = held.ids[: held.n], held.words[:, : held.n]
+        ids[held.n : n] = [message for _, message, _ in rows]
+        words[:, held.n : n] = self._as_words(b"".join(bits for _, _, bits in rows), n_bytes)
+        return _Held(held.embedder, rows[-1][0], n, ids, words)
+
+    def _as_words(self, bits: bytes, n_bytes: int) -> Words:
+        """Signs as 64-bit words, [n_words, n]."""
+        signs = np.frombuffer(bits, np.uint8).reshape(-1, n_bytes)
+        padded = np.zeros((len(signs), 8 * self._n_words), np.uint8)
+        padded[:, :n_bytes] = signs
+        return padded.view(np.uint64).T
+
+    def _closest(self, held: _Held, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
+        """Ids of the `n` whose signs differ least from those of the vector, and of all others that are as close."""
+        ids, words = held.ids[: held.n], held.words[:, : held.n]
+        if allowed is not None:
+            among = np.flatnonzero(np.isin(ids, np.fromiter(allowed, np.int64, len(allowed))))
+            ids, words = ids[among], words[:, among]
+        signs = _signs(np.asarray(vector, np.float32)[None])[0]
+        at = _least(_differences(words, self._as_words(signs, len(signs))[:, 0]), n)
+        return ids[at]
+
+    def _scored(self, connection: apsw.Connection, held: _Held, ids: Ids, vector: Vectors) -> list[tuple[int, float]]:
+        """Those of the messages that still have a vector, with their cosines."""
+        if held.embedder is None or len(ids) == 0:
+            return []
+        dim = self._embedder.dim
+        rows: list[Any] = connection.execute(
+            "SELECT message, q8 FROM vector"
+            " WHERE message IN (SELECT value FROM json_each(?)) AND +embedder = ? AND length(q8) = ?",
+            (json.dumps(ids.tolist()), held.embedder, 4 + dim),
+        ).fetchall()
+        if not rows:
+            return []
+        stored = np.frombuffer(b"".join(q8 for _, q8 in rows), np.uint8).reshape(len(rows), 4 + dim)
+        scales = stored[:, :4].copy().view("<f4")[:, 0]
+        cosines = scales * (stored[:, 4:].view(np.int8).astype(np.float32) @ vector)
+        # Equal vectors must be equal here, too, whatever the order of a sum: so that the newest of them comes first.
+        return [(message, round(float(cosine), 5)) for (message, _), cosine in zip(rows, cosines, strict=True)]
+
+
+def _differences(words: Words, question: Words) -> Iterable[tuple[int, npt.NDArray[np.uint16]]]:
+    """In how many signs each vector differs from the question, piece by piece: where a piece begins, [its length]."""
+    n = words.shape[1]
+    for start in range(0, n, _N_SCANNED):
+        piece = words[:, start : start + _N_SCANNED]
+        total = np.zeros(piece.shape[1], np.uint16)
+        for word, wanted in zip(piece, question, strict=True):
+            total += _ones(word ^ wanted)
+        yield start, total
+
+
+def _least(pieces: Iterable[tuple[int, npt.NDArray[np.uint16]]], n: int) -> npt.NDArray[np.int64]:
+    """Where the `n` least values are, and all those that equal the greatest of them, in no order.
+
+    After the first piece hardly any value is below the `n` least so far, and looking for those is all that is done.
+    """
+    at, values = np.empty(0, np.int64), np.empty(0, np.uint16)
+    limit = np.iinfo(np.uint16).max
+    for start, piece in pieces:
+        close = np.flatnonzero(piece <= limit)
+        at, values = np.concatenate((at, close + start)), np.concatenate((values, piece[close]))
+        if len(values) > n:
+            limit = np.partition(values, n - 1)[n - 1]
+            kept = values <= limit
+            at, values = at[kept], values[kept]
+    return at
+
+
+def _ones_by_halves(words: Words) -> npt.NDArray[Any]:
+    """How many bits of each word are set: summed in pairs, then pairs of pairs, in all bytes at once."""
+    words = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    words = (words & np.uint64(0x3333333333333333)) + ((words >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    words = (words + (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return ((words * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.uint8)
+
+
+_ones: Callable[[Words], npt.NDArray[Any]] = getattr(np, "bitwise_count", _ones_by_halves)
+"""NumPy has it from 2.0 on, as one instruction."""

@@ -1,0 +1,328 @@
+"""Where model files are: names become paths, and the folders of other programs are read in place, without a copy.
+
+    embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | a name that `scan` finds   ──find──▶ Path
+
+Not here: downloads, what is in a file (`gguf.py`). Nothing is written; a folder that cannot be read is passed over by
+`scan` and reported by `folders`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from shepherd.core import ConfigError
+from shepherd.models import gguf
+
+MAX_FILES = 20_000
+"""Directory entries that are looked at per store: a home folder that was named by mistake must not hang a command."""
+
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model on this machine."""
+
+    name: str
+    """What `find` takes."""
+    path: Path
+    """The file, or the first shard."""
+    source: str
+    """The store: `embedded`, `models`, `here`, `Hugging Face`, `Ollama`, `LM Studio`, `llama.cpp` or `Shepherd`."""
+    size_bytes: int
+    """Of all shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A place where models are looked for."""
+
+    source: str
+    path: Path
+    exists: bool
+    readable: bool
+    count: int
+    """Models in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    source: str
+    path: Path
+    depth: int
+    """Folders below `path` that are looked into."""
+    models: Callable[[_Store], Iterator[tuple[str, Path]]]
+
+
+def embedded() -> Path:
+    """The model that ships in the package."""
+    return Path(str(resources.files("shepherd") / "models" / "lamb.gguf"))
+
+
+def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
+    """The file to load for what a user wrote: the model itself, or its first shard.
+
+    Raises: `ConfigError` that says what to do.
+    """
+    if spec == "embedded":
+        return embedded()
+    if spec.startswith("hf:"):
+        return _find_hugging_face(spec, _hugging_face(env, home))
+    if spec.startswith("ollama:"):
+        return _find_ollama(spec, _ollama(env, home))
+    path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
+    for candidate in (path, cwd / "models" / spec) if spec else ():
+        if _exists(candidate):
+            return gguf.shards(candidate)[0]
+    if spec.lower().endswith(".gguf") or spec.startswith(("/", "./", "../", "~")):
+        near = _nearest(path.name, (file.name for file in _list(path.parent) if gguf.is_model(file)))
+        raise ConfigError(f"this model file does not exist{near}; check the path", file=str(path))
+    return _find_by_name(spec, list(scan(env=env, home=home, cwd=cwd)))
+
+
+def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Found]:
+    """Every model in every store, each file once, in the order of the stores."""
+    seen: set[Path] = set()
+    for store in _stores(env, home, cwd):
+        for name, path in store.models(store):
+            try:
+                real = path.resolve()
+                size_bytes = sum(file.stat().st_size for file in gguf.shards(path))
+            except (OSError, ConfigError):  # a link to nowhere, or a shard that is still being downloaded
+                continue
+            if real not in seen:
+                seen.add(real)
+                yield Found(name, path, store.source, size_bytes)
+
+
+def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Folder]:
+    """Every place that `scan` looks at, whether or not it can be read."""
+    for store in _stores(env, home, cwd):
+        exists = _exists(store.path)
+        readable = exists and os.access(store.path, os.R_OK)
+        yield Folder(store.source, store.path, exists, readable, sum(1 for _ in store.models(store)) if readable else 0)
+
+
+# Stores
+
+
+def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
+    data, cache = _user_folders(env, home)
+    return [
+        _Store("embedded", embedded(), 0, _one),
+        _Store("models", cwd / "models", 3, _below),
+        _Store("here", cwd, 0, _below),
+        _Store("Hugging Face", _hugging_face(env, home), 0, _in_hugging_face),
+        _Store("Ollama", _ollama(env, home), 0, _in_ollama),
+        _Store("LM Studio", home / ".lmstudio" / "models", 3, _below),
+        _Store("LM Studio", home / ".cache" / "lm-studio" / "models", 3, _below),
+        _Store("llama.cpp", Path(env.get("LLAMA_CACHE") or cache / "llama.cpp"), 1, _below),
+        _Store("Shepherd", data / "shepherd" / "models", 3, _below),
+    ]
+
+
+def _user_folders(env: Mapping[str, str], home: Path) -> tuple[Path, Path]:
+    """Where this system keeps programs' data and caches."""
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support", home / "Library" / "Caches"
+    if sys.platform == "win32":
+        local = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
+        return local, local
+    return Path(env.get("XDG_DATA_HOME") or home / ".local/share"), Path(env.get("XDG_CACHE_HOME") or home / ".cache")
+
+
+def _hugging_face(env: Mapping[str, str], home: Path) -> Path:
+    if env.get("HF_HUB_CACHE"):
+        return Path(env["HF_HUB_CACHE"])
+    cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
+    return Path(env.get("HF_HOME") or cache / "huggingface") / "hub"
+
+
+def _ollama(env: Mapping[str, str], home: Path) -> Path:
+    return Path(env.get("OLLAMA_MODELS") or home / ".ollama" / "models")
+
+
+def _one(store: _Store) -> Iterator[tuple[str, Path]]:
+    yield "embedded", store.path
+
+
+def _below(store: _Store) -> Iterator[tuple[str, Path]]:
+    for file in _models(store.path, store.depth):
+        yield _stem(file), file
+
+
+def _in_hugging_face(store: _Store) -> Iterator[tuple[str, Path]]:
+    for repo, snapshot in _snapshots(store.path):
+        for file in _models(snapshot, 2):
+            yield f"hf:{repo}:{_quant(file) or _stem(file)}", file
+
+
+def _in_ollama(store: _Store) -> Iterator[tuple[str, Path]]:
+    for name, manifest in _manifests(store.path):
+        blob = _model_blob(store.path, manifest)
+        if blob is not None and blob.is_file():
+            yield f"ollama:{name}", blob
+
+
+def _models(folder: Path, depth: int) -> Iterator[Path]:
+    """Models in a folder and at most `depth` folders below it, first shards only, sorted."""
+    for file in _walk(folder, depth):
+        shard = gguf.SHARD.search(file.name)
+        if gguf.is_model(file) and (shard is None or int(shard[1]) == 1):
+            yield file
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    """Every file, folder by folder."""
+    waiting, left = [(folder, depth)], MAX_FILES
+    while waiting:
+        here, depth = waiting.pop(0)
+        for entry in itertools.islice(_list(here), left):
+            left -= 1
+            if _is_folder(entry):
+                waiting += [(entry, depth - 1)] if depth > 0 and not entry.name.startswith(".") else []
+            else:
+                yield entry
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    # Path.is_dir raises what os.path.isdir answers: a folder that may not be entered, a name that is too long.
+    return os.path.isdir(path)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)
+
+
+def _stem(file: Path) -> str:
+    return re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", file.name, flags=re.IGNORECASE)
+
+
+def _quant(file: Path) -> str | None:
+    """What a file's name says of its number format, such as `Q4_K_M`."""
+    match = re.search(r"(?i)(?<![a-z0-9])((?:UD-)?(?:I?Q\d\w*|MXFP4\w*|BF16|F16|F32|TQ\d\w*))$", _stem(file))
+    return match[1].upper() if match else None
+
+
+# Hugging Face
+
+
+def _snapshots(hub: Path) -> Iterator[tuple[str, Path]]:
+    """Repositories and their snapshots, newest first."""
+    for folder in _list(hub):
+        owner, dashes, repo = folder.name.removeprefix("models--").partition("--")
+        if folder.name.startswith("models--") and dashes:
+            for snapshot in sorted(_list(folder / "snapshots"), key=_age):
+                yield f"{owner}/{repo}", snapshot
+
+
+def _age(path: Path) -> float:
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0
+
+
+def _find_hugging_face(spec: str, hub: Path) -> Path:
+    repo, _, quant = spec.removeprefix("hf:").partition(":")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise ConfigError(f"{spec!r} is not of the form hf:owner/repo or hf:owner/repo:quant")
+    snapshots = [snapshot for name, snapshot in _snapshots(hub) if name.lower() == repo.lower()]
+    files = [file for snapshot in snapshots for file in _models(snapshot, 2)]
+    get = f"download it with: hf download {repo}" + (f" --include '*{quant}*.gguf'" if quant else " --include '*.gguf'")
+    if not files:
+        raise ConfigError(f"{spec!r} is not in the Hugging Face cache ({hub}); {get}")
+    fitting = [file for file in files if quant.lower() in (*_labels(file), "")]
+    by_label = {_stem(file).lower(): file for file in reversed(fitting)}
+    labels = ", ".join(sorted({_quant(file) or _stem(file) for file in files}))
+    if not fitting:
+        raise ConfigError(
+            f"{repo} has no {quant!r} in the Hugging Face cache, only {labels}; choose one of these or {get}"
+        )
+    if len(by_label) > 1:
+        raise ConfigError(
+            f"{repo} has several models in the Hugging Face cache: choose hf:{repo}:QUANT out of {labels}"
+        )
+    return gguf.shards(next(iter(by_label.values())))[0]
+
+
+def _labels(file: Path) -> tuple[str, ...]:
+    """What may be said to mean this file of a repository, in lower case."""
+    quant = (_quant(file) or "").lower()
+    return (_stem(file).lower(), file.name.lower(), quant, quant.removeprefix("ud-"), file.parent.name.lower())
+
+
+# Ollama
+
+
+def _manifests(store: Path) -> Iterator[tuple[str, Path]]:
+    """Names as Ollama's own commands show them, and their manifests: manifests/HOST/NAMESPACE/NAME/TAG."""
+    root = store / "manifests"
+    for file in _walk(root, 4):
+        parts = file.relative_to(root).parts
+        if len(parts) == 4 and not file.name.startswith("."):
+            _, namespace, name, tag = parts
+            yield f"{name}:{tag}" if namespace == "library" else f"{namespace}/{name}:{tag}", file
+
+
+def _model_blob(store: Path, manifest: Path) -> Path | None:
+    try:
+        layers = json.loads(manifest.read_bytes())["layers"]
+        digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+        return None
+    # A digest becomes a file's name: nothing but hexadecimal digits may lead anywhere.
+    match = re.fullmatch(r"sha256[:-]([0-9a-f]{64})", digest) if isinstance(digest, str) else None
+    return store / "blobs" / f"sha256-{match[1]}" if match else None
+
+
+def _find_ollama(spec: str, store: Path) -> Path:
+    wanted = spec.removeprefix("ollama:").lower()
+    wanted = wanted if ":" in wanted else f"{wanted}:latest"
+    known = {name.lower(): manifest for name, manifest in _manifests(store)}
+    if wanted not in known:
+        near = _nearest(wanted, known)
+        raise ConfigError(f"{spec!r} is not among Ollama's models in {store}{near}; get it with: ollama pull {wanted}")
+    blob = _model_blob(store, known[wanted])
+    if blob is None:
+        raise ConfigError("this manifest of Ollama names no model; pull the model again", file=str(known[wanted]))
+    if not blob.is_file():
+        raise ConfigError(f"Ollama's file for {spec!r} is missing; pull the model again", file=str(blob))
+    return blob
+
+
+# Names
+
+
+def _find_by_name(name: str, models: list[Found]) -> Path:
+    wanted = name.lower()
+    fitting = [model for model in models if wanted in (model.name.lower(), _stem(model.path).lower())]
+    if not fitting:
+        names = dict.fromkeys(_stem(model.path) if model.source != "Ollama" else model.name for model in models)
+        raise ConfigError(
+            f"no model is called {name!r}{_nearest(name, names)}; give a path, hf:owner/repo or ollama:name, or one of "
+            "those that 'shepherd models list' shows"
+        )
+    return fitting[0].path
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, 3)
+    return f" (did you mean {' or '.join(by_lower[each] for each in near)}?)" if near else ""

@@ -1,0 +1,185 @@
+"""What the library asserts of a model's header, checked before the library sees it, since it aborts the process.
+
+    Header ─▶ check ─▶ nothing, or one `ConfigError` that names the file and the fault
+
+Only what ends the process, or takes memory and time without a limit, is checked here: everything else the library
+refuses itself, in order and in words. What these rules do not know is found out in a child (`trial.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shepherd.core import ConfigError
+from shepherd.models.gguf import MAX_LAYERS, Array, Header
+
+MAX_EXPERTS = 1024
+"""That of the library."""
+SCALINGS = ("none", "linear", "yarn", "longrope")
+WHOLE_HEADS = frozenset((
+    "arcee", "dream", "exaone", "exaone4", "internlm2", "llama", "llama4", "mistral3", "olmo", "olmo2", "olmoe",
+    "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3", "starcoder2",
+))  # fmt: skip
+"""Architectures whose graph asserts that queries, keys and values have heads of one size, all of which is rotated."""
+_LAYER = re.compile(r"(?:^|\.)blk\.(\d+)\.")
+_COMPUTED = re.compile(
+    r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)\.(?:weight|bias)$"
+)
+"""Tensors that are multiplied or added; there are others, which hold indices."""
+_INTEGERS = ("i8", "i16", "i32", "i64", "f64")
+"""Number formats that nothing is computed with."""
+_EPSILONS = ("layer_norm_epsilon", "layer_norm_rms_epsilon", "group_norm_epsilon")
+_BYTE_TOKEN = 6
+"""The type of a token that stands for one byte."""
+_UTF8_BYTES = (*range(0xC0), *range(0xC2, 0xF5))
+"""Those that occur in UTF-8."""
+_HEX = 16
+
+
+def check(header: Header) -> None:
+    """Raises: `ConfigError`, one sentence, for a model that the library would not survive."""
+    for rule in RULES:
+        for fault in rule(header):
+            raise ConfigError(f"{fault}; it is damaged: download it again", file=str(header.path))
+
+
+def _layers(header: Header) -> Iterator[str]:
+    n_layer = _value(header, "block_count")
+    if not isinstance(n_layer, int):
+        return
+    if not 1 <= n_layer <= MAX_LAYERS:
+        yield f"says that it has {n_layer} layers (block_count), where 1 to {MAX_LAYERS} are possible"
+    found = {int(match[1]) for name in header.tensors if (match := _LAYER.search(name))}
+    if found and n_layer > max(found) + 1:
+        yield f"says that it has {n_layer} layers (block_count), but there are tensors for {max(found) + 1}"
+    extra = _value(header, "nextn_predict_layers")
+    if isinstance(extra, int) and extra > n_layer:
+        yield f"says that {extra} of its {n_layer} layers predict further tokens (nextn_predict_layers)"
+
+
+def _heads(header: Header) -> Iterator[str]:
+    n_layer = min(header.n_layer, MAX_LAYERS)
+    heads = _each(header, "attention.head_count", n_layer)
+    if not any(heads):
+        return
+    key_length, value_length = (
+        said if isinstance(said, int) else header.n_embd // max(heads)
+        for said in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
+    )
+    rotated = _value(header, "rope.dimension_count")
+    is_whole = header.architecture in WHOLE_HEADS
+    is_latent = _value(header, "attention.kv_lora_rank") is not None  # such models may rotate nothing
+    least = key_length if is_whole else 0 if is_latent else 2
+    if isinstance(rotated, int) and (rotated % 2 or not least <= rotated <= key_length):
+        yield f"says that {rotated} of the {key_length} numbers of a head are rotated (rope.dimension_count)"
+    sections = _each(header, "rope.dimension_sections", 4)
+    if sum(sections) > key_length or min(sections, default=0) < 0:
+        yield f"says that {sections} of the {key_length} numbers of a head are rotated (rope.dimension_sections)"
+    if is_whole and key_length != value_length:
+        yield f"says that a key has {key_length} numbers, a value {value_length}, which {header.architecture} never has"
+    for layer, n_heads in enumerate(heads):
+        query = header.tensors.get(f"blk.{layer}.attn_q.weight")
+        if query is None or len(query.dims) < 2 or not n_heads:
+            continue
+        rows = query.dims[1]
+        if rows % n_heads or (is_whole and rows != n_heads * key_length):
+            yield f"says that layer {layer} has {n_heads} heads (attention.head_count), but its tensor has {rows} rows"
+
+
+def _types(header: Header) -> Iterator[str]:
+    for name, tensor in header.tensors.items():
+        if tensor.kind in _INTEGERS and _COMPUTED.search(name):
+            yield f"has numbers of the type {tensor.kind} in the tensor {name!r}, with which nothing can be computed"
+
+
+def _experts(header: Header) -> Iterator[str]:
+    n_experts, n_groups, n_chosen = (
+        _count(header, key) for key in ("expert_count", "expert_group_count", "expert_group_used_count")
+    )
+    used = _value(header, "expert_used_count")
+    n_used = max(used.first(MAX_LAYERS), default=0) if isinstance(used, Array) else _count(header, "expert_used_count")
+    if n_experts > MAX_EXPERTS:
+        yield f"says that it has {n_experts} experts (expert_count), where at most {MAX_EXPERTS} are possible"
+    if not (0 < n_used <= n_experts if n_experts else n_used == 0):
+        yield f"says that {n_used} of its {n_experts} experts are used (expert_used_count)"
+    if n_groups and not n_groups < n_experts:
+        yield f"says that its {n_experts} experts are in {n_groups} groups (expert_group_count)"
+    if n_groups > 1 and (n_experts % n_groups or not 0 < n_chosen < n_groups):
+        yield f"says that {n_chosen} of {n_groups} groups of its {n_experts} experts are used (expert_group_used_count)"
+
+
+def _numbers(header: Header) -> Iterator[str]:
+    scaling = _value(header, "rope.scaling.type")
+    if isinstance(scaling, str) and scaling not in SCALINGS:
+        yield f"has the unknown rope.scaling.type {scaling[:80]!r}"
+    for name in _EPSILONS:
+        epsilon = _value(header, f"attention.{name}")
+        if isinstance(epsilon, float) and not epsilon >= 0:  # as the library asks, so that NaN is caught
+            yield f"has the number {epsilon} for attention.{name}, which must not be negative"
+    window = _count(header, "attention.sliding_window")
+    if window >= 1 << 31:
+        yield f"says that a layer sees {window} tokens (attention.sliding_window)"
+
+
+def _vocabulary(header: Header) -> Iterator[str]:
+    kind, tokens = header.tokenizer, _strings(header, "tokens")
+    if kind in ("no_vocab", "none"):
+        tensor = header.tensors.get("token_embd.weight")
+        if tensor and len(tensor.dims) > 1 and header.n_vocab > tensor.dims[1]:
+            yield f"says that it has {header.n_vocab} tokens (vocab_size), but there are tensors for {tensor.dims[1]}"
+        return
+    if tokens is None:
+        return
+    for name in ("scores", "token_type"):
+        others = header.metadata.get(f"tokenizer.ggml.{name}")
+        if isinstance(others, Array) and others.length < tokens.length:
+            yield f"has {tokens.length} tokens, but {others.length} values in tokenizer.ggml.{name}"
+    # The library reads a text up to its first zero byte, and gives empty ones a name of their own.
+    texts = [text.partition(b"\0")[0] for text in tokens.texts()]
+    texts = [text or b"[EMPTY_%d]" % index for index, text in enumerate(texts)]
+    known = set(texts)
+    if len(known) < len(texts):
+        yield _twice(texts)
+    if kind == "llama":
+        missing = [byte for byte in _UTF8_BYTES if b"<0x%02X>" % byte not in known and bytes([byte]) not in known]
+        if missing:
+            yield f"has no token for the byte 0x{missing[0]:02X}, which any text may contain"
+    types = header.metadata.get("tokenizer.ggml.token_type")
+    if kind == "bert" and isinstance(types, Array) and _BYTE_TOKEN in types.values():
+        yield "has tokens for single bytes, which no vocabulary of its kind (bert) has"
+
+
+def _twice(texts: list[bytes]) -> str:
+    places: dict[bytes, int] = {}
+    for index, text in enumerate(texts):
+        first = places.setdefault(text, index)
+        if first != index:
+            return f"has the token {text[:80].decode('utf-8', 'replace')!r} twice, as number {first} and {index}"
+    raise AssertionError("all are different")
+
+
+RULES: tuple[Callable[[Header], Iterator[str]], ...] = (_layers, _heads, _types, _experts, _numbers, _vocabulary)
+
+
+def _value(header: Header, key: str) -> Any:
+    return header.metadata.get(f"{header.architecture}.{key}")
+
+
+def _each(header: Header, key: str, n: int) -> tuple[int, ...]:
+    """A number for each of `n`: one for all, or an array of them."""
+    value = _value(header, key)
+    if isinstance(value, Array):
+        return tuple(item if isinstance(item, int) else 0 for item in value.first(n))
+    return (value if isinstance(value, int) else 0,) * n
+
+
+def _count(header: Header, key: str) -> int:
+    value = _value(header, key)
+    return value if isinstance(value, int) else 0
+
+
+def _strings(header: Header, name: str) -> Array | None:
+    value = header.metadata.get(f"tokenizer.ggml.{name}")
+    return value if isinstance(value, Array) and value.kind == "string" else None

@@ -1,0 +1,274 @@
+"""Our tools for other agents: a toolbox as an MCP server, over standard input and output or over HTTP.
+
+    MCP client ─ tools/list, tools/call ─▶ official SDK ─▶ Toolbox ─▶ tools
+
+The SDK speaks the protocol, in all its revisions; here is what the words mean. A tool that fails is a result with
+`isError`, which the calling model reads, never an error of the protocol. Not here: which tools there are and what they
+may do (`app/conversations.py` makes the box).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from shepherd.backends.local.history import Recent
+from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
+from shepherd.memory.users import LOCAL
+from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body, send_json
+from shepherd.server.http.caller import named_user
+from shepherd.server.observe.record import CALLER, Caller
+from shepherd.tools.signature import in_thread
+from shepherd.wire.base import check_values
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp_types import CallToolRequestParams, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams
+    from mcp_types import Tool as McpTool
+    from starlette.types import Message, Receive, Scope, Send
+
+    from shepherd.server.endpoints.generate import Limits
+    from shepherd.tools.base import Tool
+    from shepherd.tools.toolbox import Box
+
+logger = logging.getLogger(__name__)
+
+PATH = "/mcp"
+INSTRUCTIONS = (
+    "Tools of Shepherd, on the user's own machine: files, the web, JSON, what was said in earlier conversations, and "
+    "language models that can be asked with `chat`. What they may touch is set by the user; an error says what to do."
+)
+INVALID_REQUEST = -32600
+"""JSON-RPC 2.0, section 5.1."""
+SHORTEST_SILENCE_S = 0.1
+"""Between two notes of progress: a command may print thousands of lines in a second."""
+
+MOST_CONVERSATIONS = 16
+"""Whose cut results are kept, over HTTP."""
+
+Open = Callable[[str | None], Awaitable["Box"]]
+"""The tools for one user; None = nobody known."""
+
+
+def make_server(open_box: Open) -> Server[Any]:
+    """An MCP server over the tools that `open_box` gives, one box for each conversation."""
+    from mcp.server import Server  # noqa: PLC0415 - 0.7 s
+    from mcp_types import ListToolsResult  # noqa: PLC0415
+
+    numbers = itertools.count(1)
+    boxes = Recent["Box"](MOST_CONVERSATIONS)
+    """A result that was cut is read on in the box where it is kept, by a request of its own."""
+
+    async def box_of(context: ServerRequestContext[Any, Any]) -> Box:
+        place = _conversation(context)
+        if (known := boxes.find(place)) is not None:
+            return known
+        opened = await open_box(_user(context))
+        if (known := boxes.find(place)) is None:  # another request may have been faster
+            boxes.keep(place, opened)
+        return known or opened
+
+    async def list_tools(
+        context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[_described(tool) for tool in (await box_of(context)).tools])
+
+    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+        call = ToolCall(f"mcp-{next(numbers)}", params.name, json.dumps(params.arguments or {}, ensure_ascii=False))
+        box = await box_of(context)
+        async with _reporting(context) as tell:
+            return _told((await box.run(call, tell=tell)).result)
+
+    return Server(
+        "shepherd",
+        version=version("shepherd"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def serve_stdio(open_box: Open) -> None:
+    """Serve until the client closes our standard input. Nothing but the protocol goes to standard output meanwhile."""
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415
+
+    server = make_server(open_box)
+    with _input_taken() as wire:
+        # The SDK would read in a thread that nothing can interrupt: no signal could end us before the client does.
+        lines = cast(Any, _Lines(wire))  # it is only iterated over
+        async with stdio_server(stdin=lines) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+@contextlib.contextmanager
+def _input_taken() -> Iterator[TextIO]:
+    """Our standard input, which nobody else can read within the block: tools find theirs empty."""
+    wire, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        # Never closed: a thread may still be waiting for it.
+        yield open(wire, encoding="utf-8", errors="replace", newline="\n", closefd=False)  # noqa: SIM115
+    finally:
+        os.dup2(wire, 0)
+
+
+class _Lines:
+    """The lines of a file as they come, read one at a time by a thread that holds up no end of the program."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while line := await in_thread(self._file.readline):
+            yield line
+
+
+def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
+    """Put the MCP server at `/mcp`, behind what guards the other paths."""
+    from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
+
+    app.router.routes.append(
+        Route(PATH, _Endpoint(open_box, limits), methods=["GET", "POST", "DELETE"], include_in_schema=False)
+    )
+
+
+class _Endpoint:
+    """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request.
+
+    The SDK reads bodies of any length, and parses them on the event loop: they are read and bounded here.
+    """
+
+    def __init__(self, open_box: Open, limits: Limits) -> None:
+        self._open_box = open_box
+        self._limits = limits
+        self._sessions: asyncio.Future[StreamableHTTPSessionManager] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
+            check_values(body, "the body")
+        except ClientGone:
+            return
+        except InvalidRequest as error:
+            refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": error.message}}
+            unread = receive if isinstance(error, BodyTooLarge) else None
+            await send_json(send, error.status, refusal, unread=unread)
+            return
+        await self._handle(scope, _again(body, receive), send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._sessions is None:
+            self._sessions = asyncio.get_running_loop().create_future()
+            scope["app"].state.live.held.add(asyncio.create_task(self._live(self._sessions)))
+        sessions = await asyncio.shield(self._sessions)
+        await sessions.handle_request(scope, receive, send)
+
+    async def _live(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        """Holds the SDK's task group, which must be entered and left by one task; ends with the server."""
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
+
+        try:
+            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # the guard has looked at the host
+            async with sessions.run():
+                started.set_result(sessions)
+                await asyncio.Event().wait()
+        except Exception as error:
+            logger.exception("the MCP server has ended")
+            if not started.done():
+                started.set_exception(error)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """`receive`, from before the body was read."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
+
+
+@contextlib.asynccontextmanager
+async def _reporting(context: ServerRequestContext[Any, Any]) -> AsyncIterator[Callable[[str], None]]:
+    """Within the block, lines of progress go to the client, if it wants them; the newest one counts."""
+    newest: list[str] = []
+    fresh = asyncio.Event()
+
+    def tell(line: str) -> None:
+        newest[:] = [line]
+        fresh.set()
+
+    async def report() -> None:
+        for n in itertools.count(1):
+            await fresh.wait()
+            fresh.clear()
+            await context.session.report_progress(n, message=newest[0])
+            await asyncio.sleep(SHORTEST_SILENCE_S)
+
+    task = asyncio.create_task(report())
+    try:
+        yield tell
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _user(context: ServerRequestContext[Any, Any]) -> str | None:
+    """Whose memory is meant, as for `/v1/memory`: the owner's, unless the header says otherwise. A stranger, who has
+    no key and is on another machine, has none."""
+    if context.request is None:
+        return LOCAL
+    scope = context.request.scope
+    host = scope["client"][0] if scope.get("client") else "localhost"
+    is_stranger = scope["app"].state.is_open and not is_loopback(host)
+    return None if is_stranger else named_user(scope) or LOCAL
+
+
+def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
+    """What tells one conversation from another; newer revisions of the protocol know only who calls."""
+    if context.request is None:  # standard input has one agent at its other end
+        return None
+    scope = context.request.scope
+    caller: Caller | None = scope.get(CALLER)
+    who = (caller.key, caller.address) if caller else None
+    return context.request.headers.get("mcp-session-id"), _user(context), who
+
+
+def _described(tool: Tool) -> McpTool:
+    from mcp_types import Tool as McpTool  # noqa: PLC0415
+    from mcp_types import ToolAnnotations  # noqa: PLC0415
+
+    effect = tool.effect if isinstance(tool.effect, str) else "write"
+    annotations = ToolAnnotations(
+        read_only_hint=effect == "read", destructive_hint=effect in ("write", "run"), open_world_hint=effect == "net"
+    )
+    schema = {"type": "object", **tool.parameters}
+    return McpTool(name=tool.name, description=tool.description, input_schema=schema, annotations=annotations)
+
+
+def _told(result: ToolResult) -> CallToolResult:
+    from mcp_types import CallToolResult, ImageContent, TextContent  # noqa: PLC0415
+
+    content: list[ContentBlock] = []
+    for part in result.parts:
+        match part:
+            case Text(text=text):
+                content.append(TextContent(text=text))
+            case Image(data=bytes() as data, media_type=kind):
+                content.append(ImageContent(data=base64.b64encode(data).decode(), mime_type=kind or "image/png"))
+            case Image(url=url):
+                content.append(TextContent(text=f"[image: {url}]"))
+    return CallToolResult(content=content, is_error=result.is_error)

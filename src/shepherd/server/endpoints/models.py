@@ -1,0 +1,208 @@
+"""`/v1/models`: what can be named in a request, as OpenAI's clients, Anthropic's and Codex read it.
+
+    data[]     OpenAI's: every client
+    models[]   Codex's, beside it: it says how large the context is, and what a model can do
+    data[]     Anthropic's, for those who send its version header
+
+Not here: which models there are (the service), and which one a name means (the router).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from fastapi import FastAPI
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import JSONResponse, Response
+
+from shepherd.backends.base import ModelCard
+from shepherd.backends.router import ALIAS
+from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.server.service import Service
+from shepherd.server.routes import encode_error
+from shepherd.server.http.errors import refused, told
+from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.base import Json, shown
+from shepherd.wire.openai.shapes import encode_model, encode_models
+
+MAX_PAGE = 1000
+"""Of Anthropic's list."""
+
+
+def add_model_paths(app: FastAPI, service: Service) -> None:
+    """Add them to `app`."""
+
+    async def models(request: HTTPRequest) -> Response:
+        """The models that can be named in a request."""
+        cards = service.models()
+        if not cards and service.health().status == "loading":
+            # An empty list would be believed and remembered.
+            return _refusal(request, still_loading())
+        if not _speaks_anthropic(request):
+            return told({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
+        try:
+            return told(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
+        except ShepherdError as error:
+            return _refusal(request, error)
+
+    async def model(request: HTTPRequest, model_id: str) -> Response:
+        """One model."""
+        cards = service.models()
+        if _speaks_anthropic(request):
+            for card in cards:
+                if model_id in (card.id, claude_name(card.id)):
+                    return told(_for_anthropic(card))
+        for card in cards:
+            if card.id == model_id:
+                return told(_model_body(card))
+        if not cards and service.health().status == "loading":
+            return _refusal(request, still_loading())
+        return _refusal(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
+
+    for path, handler in (("/v1/models", models), ("/v1/models/{model_id:path}", model)):
+        app.add_api_route(path, handler, methods=["GET"], response_class=JSONResponse)
+        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
+    for path in ("/models", "/v1/v1/models"):  # clients with a base URL that lacks its `/v1`, or has it twice
+        app.add_api_route(path, models, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def still_loading() -> EngineDown:
+    return EngineDown("the model is still loading; try again in a moment")
+
+
+def _model_body(card: ModelCard) -> Json:
+    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
+
+
+def _chat(cards: Sequence[ModelCard]) -> list[ModelCard]:
+    return [card for card in cards if card.kind == "chat"]
+
+
+# ---- Anthropic's
+
+
+def claude_name(id: str) -> str:
+    """The name in Anthropic's list: Claude Code drops every one that begins neither with claude nor with anthropic.
+
+    Requests may name a model either way.
+    """
+    return id if id.lower().startswith(("claude", "anthropic")) else ALIAS + id
+
+
+def _speaks_anthropic(request: HTTPRequest) -> bool:
+    return "anthropic-version" in request.headers
+
+
+def _for_anthropic(card: ModelCard) -> Json:
+    return {
+        "type": "model",
+        "id": claude_name(card.id),
+        "display_name": card.id,
+        "created_at": datetime.fromtimestamp(card.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": card.n_ctx,
+        "max_tokens": card.n_ctx,
+    }
+
+
+def _page(models: list[Json], said: Mapping[str, str]) -> Json:
+    """Some of the models. Raises: `InvalidRequest`."""
+    limit = said.get("limit", "20")
+    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_PAGE:
+        raise InvalidRequest(f"limit must be an integer from 1 to {MAX_PAGE}, not {shown(limit)}", field="limit")
+    ids = [model["id"] for model in models]
+    start, stop = 0, len(ids)
+    if (after := said.get("after_id")) is not None:
+        start = _place(after, ids, "after_id") + 1
+    if (before := said.get("before_id")) is not None:
+        stop = _place(before, ids, "before_id")
+        start = max(start, stop - int(limit))
+    page = models[start : min(stop, start + int(limit))]
+    has_more = start > 0 if before is not None else start + len(page) < stop
+    return {
+        "data": page,
+        "has_more": has_more,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+    }
+
+
+def _place(id: str, ids: list[str], field: str) -> int:
+    if id not in ids:
+        raise InvalidRequest(f"{field} names {shown(id)}, which is not among the models", field=field)
+    return ids.index(id)
+
+
+# ---- Codex's
+
+_INSTRUCTIONS = """\
+You are a coding agent. You and the user share one workspace: the files of the current folder, reached by your tools.
+
+- Do what the user asks, wholly, before you end your turn; ask only when you cannot find out yourself.
+- Look before you change: read the files that matter, search with `rg` if it is there, and follow the style, the tools \
+and the instructions (AGENTS.md) that you find.
+- Make small changes that go to the cause. Touch nothing that has nothing to do with the task; never undo changes that \
+are not yours; do not commit unless you are asked to.
+- Call a tool whenever it tells you more than you know. Never invent what a file or a command would say.
+- Check your work by running it, or its tests, where that can be done.
+- Answer briefly and plainly: what you have done, in which files, and what is left.
+"""
+"""What Codex tells the model of itself in place of its own instructions, which are twenty times as long."""
+
+_EFFORTS = {
+    "low": "Thinks little before it answers",
+    "medium": "Thinks as far as the task needs it",
+    "high": "Thinks for long about difficult tasks",
+}
+
+
+def _for_codex(cards: Sequence[ModelCard]) -> list[Json]:
+    """Codex refuses the whole list if one field is missing that any of its versions wants (its `ModelInfo`);
+    those it does not know it skips."""
+    return [_codex_model(card, priority) for priority, card in enumerate(_chat(cards))]
+
+
+def _codex_model(card: ModelCard, priority: int) -> Json:
+    thinks = "thinking" in card.capabilities
+    efforts = [{"effort": effort, "description": text} for effort, text in _EFFORTS.items()] if thinks else []
+    return {
+        "slug": card.id,
+        "display_name": card.id,
+        "description": card.description or None,
+        "visibility": "list",
+        "supported_in_api": True,
+        "priority": priority,
+        "context_window": card.n_ctx,
+        "max_context_window": card.n_ctx,
+        "effective_context_window_percent": 95,
+        "auto_compact_token_limit": None,
+        # What a tool may print: much of a small context would be gone with one file.
+        "truncation_policy": {"mode": "tokens", "limit": max(1000, min(10_000, card.n_ctx // 8))},
+        "input_modalities": ["text"],
+        "base_instructions": _INSTRUCTIONS,
+        "shell_type": "shell_command",
+        "apply_patch_tool_type": None,
+        "web_search_tool_type": "text",
+        "experimental_supported_tools": [],
+        "supports_parallel_tool_calls": True,
+        "supports_image_detail_original": False,
+        "supports_search_tool": False,
+        "supports_reasoning_summaries": thinks,
+        "default_reasoning_summary": "auto",
+        "default_reasoning_level": "medium" if thinks else None,
+        "supported_reasoning_levels": efforts,
+        "reasoning_summary_format": "none",
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "minimal_client_version": [0, 1, 0],
+        "availability_nux": None,
+        "upgrade": None,
+    }
+
+
+def _refusal(request: HTTPRequest, error: Exception) -> Response:
+    encoded = (
+        anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(request.scope["path"], error)
+    )
+    return refused(error, encoded, request.scope)

@@ -1,0 +1,240 @@
+"""Who may ask: keys, and the checks that protect an open server on one's own machine from the web.
+
+* With keys configured, every path but the health check needs one. An empty list of keys refuses everybody: a mistake in
+  a key file must not open the server (O1). An address that other machines can reach is never open.
+* Without keys, a web page in the user's browser must not reach us: its `Origin` has to be local, and the `Host` has to
+  be, too. DNS rebinding needs a public name that resolves to 127.0.0.1, that is a name with a dot; so IP addresses,
+  single labels, `.localhost` and `.internal` (reserved, used by Docker) pass, other names do not.
+
+Decisions use `scope["path"]`, what the router sees, never the raw target. What a caller may cost is `gates`' matter.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shepherd.core import NotAllowed
+from shepherd.server.http.body import EncodeError, RawHeaders, send_json
+from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
+
+logger = logging.getLogger("shepherd.server")
+
+PUBLIC_PATHS = frozenset({"/health", "/v1/health"})
+
+LOCAL_ORIGIN = (
+    r"https?://(localhost|[\w.-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?"
+    r"|(app|file|tauri|capacitor|ionic|vscode-webview|vscode-file|(chrome|moz|safari-web)-extension)://.*"
+)
+"""Pages that are served from this machine, desktop programs, and browser extensions, which the user has installed."""
+
+KEY_PREFIX = "sk-shepherd-"
+"""Of the keys that we make, so that scanners for leaked keys and people know them when they see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key, by name, and what its owner may ask for. The key itself is not kept, only its hash."""
+
+    name: str
+    """In the log."""
+    digest: bytes
+    """SHA-256 of the key."""
+    requests_per_minute: int | None = None
+    """None = as many as come."""
+    concurrent: int | None = None
+    """Answers in the making at the same time; None = what everybody gets."""
+
+    @classmethod
+    def of(
+        cls, secret: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
+    ) -> Key:
+        """The key that is written `secret`."""
+        return cls(name, _digest(secret.encode("utf-8", "surrogateescape")), requests_per_minute, concurrent)
+
+    @classmethod
+    def of_digest(
+        cls, text: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
+    ) -> Key:
+        """The key with this hash, written as `sha256:` and 64 hexadecimal digits. Raises: `ValueError`."""
+        if not (match := re.fullmatch(r"sha256:([0-9a-fA-F]{64})", text.strip())):
+            raise ValueError("a hashed key is written sha256: and 64 hexadecimal digits, as sha256sum prints them")
+        return cls(name, bytes.fromhex(match[1]), requests_per_minute, concurrent)
+
+
+def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
+    """`keys` with names for those that have none; `None` stays: open."""
+    if keys is None:
+        return None
+    return tuple(
+        key if isinstance(key, Key) else Key.of(key, name=f"key-{number}") for number, key in enumerate(keys, 1)
+    )
+
+
+def generate_key() -> str:
+    """A new key that nobody can guess."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def keys_for(host: str, keys: Collection[str | Key] | None) -> tuple[Collection[str | Key] | None, str | None]:
+    """The keys of a server at `host`, and the one that had to be made because there was none and others can reach it.
+
+    Whoever calls this shows the new key to the user, once: it is kept nowhere.
+    """
+    if keys is not None or is_loopback(host):
+        return keys, None
+    made = generate_key()
+    return (Key.of(made, name="generated"),), made
+
+
+class Guard:
+    """ASGI middleware that refuses who may not ask, in the error shape of the path's protocol.
+
+    What comes through carries who asks, under `CALLER` in its scope.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        api_keys: Collection[str | Key] | None,
+        host: str,
+        encode_error: EncodeError,
+        origins: Collection[str] = (),
+        allow_hosts: Collection[str] = (),
+        refused: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`api_keys`: `None` = open. `host`: the address that we are bound to. `origins`, `allow_hosts`: web pages and
+        names that an open server answers besides. `refused` is told `key`, `host` or `origin` at each refusal."""
+        self._app = app
+        self._encode_error = encode_error
+        self._keys = as_keys(api_keys)
+        self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
+        self._checks_host = is_loopback(host)
+        self._origins = frozenset(origin.rstrip("/") for origin in origins)
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            address = (scope.get("client") or ("",))[0]
+            scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
+            if not _is_public(scope):
+                try:
+                    key = self._check(scope["headers"])
+                except _Refusal as refusal:
+                    await self._refuse(refusal, scope, send)
+                    return
+                if key is not None:
+                    is_alone = len(self._keys or ()) == 1
+                    scope[CALLER] = Caller(key.name, address, is_alone, key.requests_per_minute, key.concurrent)
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, refusal: _Refusal, scope: Scope, send: Send) -> None:
+        status, body = self._encode_error(scope["path"], refusal)
+        logger.info("%s refused status=%d reason=%s path=%s", scope.get(REQUEST_ID, "-"), status, refusal.reason,
+                    shown(scope["path"]))  # fmt: skip
+        self._refused(refusal.reason)
+        challenge = [(b"www-authenticate", b"Bearer")] if status == 401 else []
+        await send_json(send, status, body, challenge)
+
+    def _check(self, headers: RawHeaders) -> Key | None:
+        """The key that was sent; none where none is needed. Raises: `_Refusal`."""
+        if self._keys is not None:
+            return self._check_key(headers)
+        found = dict(headers)
+        host = found.get(b"host", b"").decode("latin-1")
+        if self._checks_host and not self._is_local(host):
+            raise _Refusal(
+                "host",
+                f"the host {host[:80]!r} is not a local name (a guard against DNS rebinding); use localhost or an IP "
+                "address, configure an API key, or allow the name (server.allow_hosts)",
+            )
+        origin = found.get(b"origin", b"").decode("latin-1")
+        if origin and not self._is_allowed_origin(origin, host):
+            raise _Refusal(
+                "origin",
+                f"web pages from {origin[:80]!r} may not use this server; configure an API key, or allow the origin "
+                "(server.origins)",
+            )
+        return None
+
+    def _check_key(self, headers: RawHeaders) -> Key:
+        given = [_digest(key) for key in _given_keys(headers)]
+        # Every key is compared, in constant time: neither their number nor their place can be measured.
+        matches = [key for key in self._keys or () if sum(hmac.compare_digest(one, key.digest) for one in given)]
+        if matches:
+            return matches[0]
+        if not self._keys:
+            raise _Refusal("key", "this server is configured with an empty list of API keys and refuses every request")
+        what = "this API key is not valid" if given else "an API key is needed"
+        raise _Refusal("key", f'{what}; send it as "Authorization: Bearer KEY" or "x-api-key: KEY"')
+
+    def _is_local(self, host: str) -> bool:
+        name = (urlsplit(f"//{host}").hostname or "") if _HOST.fullmatch(host) else host
+        name = name.rstrip(".").lower()
+        return (
+            ("." not in name and ":" not in name)
+            or name in self._hosts
+            or name.endswith((".localhost", ".internal"))
+            or _is_address(name)
+        )  # fmt: skip
+
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        # The second: our own /docs, under whatever name the browser found us.
+        return (
+            not self._origins.isdisjoint((origin, "*"))
+            or origin.partition("://")[2] == host
+            or re.fullmatch(LOCAL_ORIGIN, origin) is not None
+        )
+
+
+class _Refusal(NotAllowed):
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, status=401 if reason == "key" else 403)
+        self.reason = reason
+
+
+def _is_public(scope: Scope) -> bool:
+    # Claude Code asks `HEAD /` without its key, to see whether anybody is there. The answer tells nothing else.
+    return scope["path"] in PUBLIC_PATHS or (scope["method"] == "HEAD" and scope["path"] == "/")
+
+
+def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
+    """All keys that were sent: Claude Code may send one in each header, and one good one is enough."""
+    for name, value in headers:
+        if name == b"x-api-key" and value.strip():
+            yield value.strip()
+        elif name == b"authorization":
+            scheme, _, token = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer" and token.strip():
+                yield token.strip()
+
+
+def _digest(key: bytes) -> bytes:
+    return sha256(key).digest()
+
+
+_HOST = re.compile(r"[\w.-]+(:\d+)?|\[[0-9a-fA-F:.%\w]+\](:\d+)?")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`."""
+    name = host.strip("[]").lower()
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,279 @@
+"""A port, opened and served until a signal comes. Knows no path and no protocol.
+
+    signal ─▶ new requests: 503 ─ running answers may finish ─ error events ─ connections closed
+              └──────────── grace_s ───────────┘└────────── LINGER_S ─────────┘
+    a second signal ends it at once
+
+The port is bound before anything else starts, so that one that is taken is one clear sentence, and the server can
+listen while the model is still loading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from shepherd.core import ConfigError
+from shepherd.server.http.auth import is_loopback
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""How long running answers may go on after a signal: half of what service managers commonly wait before they kill."""
+LINGER_S = 3
+"""How long those that have not ended by then may take to say that the server is stopping."""
+IDLE_S = 75
+"""Longer than the pools of common clients keep a connection: who closes first must not be the server."""
+HEAD_S = 30.0
+"""How long the head of a request may take from its first byte; a slower one is held open to exhaust us."""
+MAX_HEAD_BYTES = 64 * 2**10
+"""Path and headers. Those of real clients stay below 4 KiB; proxies allow 8 to 32."""
+
+
+async def serve(
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[int], None] | None = None,
+    grace_s: float = GRACE_S,
+) -> None:
+    """Serve `app` until SIGINT or SIGTERM, or until this task is cancelled.
+
+    After a signal, running answers have `grace_s` to end by themselves; then, after a second signal and when this task
+    is cancelled they end with an error. `on_ready` is called with the bound port once connections are accepted. `port`
+    0 takes a free one.
+
+    Raises: `ConfigError` when the address cannot be used, or when others can reach it and no key is asked for.
+    """
+    if getattr(app.state, "is_open", False) and not is_loopback(host):
+        raise ConfigError(
+            f"other machines can reach {host or 'this address'}, so a key is needed; set one, or the host to 127.0.0.1",
+            key="server.api_keys",
+        )
+    sockets = bind(host, port)
+    try:
+        server = _Server(app, sockets, on_ready, grace_s)
+        try:
+            await server.serve(sockets)
+        except asyncio.CancelledError:
+            if server.started:
+                await server.shutdown(sockets)
+            raise
+    finally:
+        for listener in sockets:
+            listener.close()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The fastest event loop there is, for `asyncio.Runner(loop_factory=...)` around `serve`."""
+    try:
+        import uvloop  # noqa: PLC0415 - not there on Windows
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets for every address of `host`, all on one port. Raises: `ConfigError`."""
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"the port must be between 0 and 65535 (0 = any free one), not {port}", key="server.port")
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"the host {host!r} cannot be resolved; use 127.0.0.1 for this machine only, 0.0.0.0 for the whole network",
+            key="server.host",
+        ) from error
+    sockets: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+        try:
+            listener = _listen(family, (address[0], port, *address[2:]))
+        except OSError as error:
+            # `localhost` may name an IPv6 address on a machine without IPv6: one address that works is enough.
+            failure = error
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue
+            for opened in sockets:
+                opened.close()
+            raise _explained(error, host, port) from error
+        sockets.append(listener)
+        port = listener.getsockname()[1]
+    if not sockets:
+        assert failure is not None
+        raise _explained(failure, host, port) from failure
+    return sockets
+
+
+def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
+    # The protocol must be named: asyncio switches Nagle's algorithm off only where it sees TCP, and with it every
+    # answer in two pieces (head, body) takes 40 ms longer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform != "win32":  # there it would allow two servers on one port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _explained(error: OSError, host: str, port: int) -> ConfigError:
+    where = f"{host}:{port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return ConfigError(
+                f"{where} is already in use; stop the other program or choose another port (0 = any free one)",
+                key="server.port",
+            )
+        case errno.EACCES:
+            return ConfigError(f"{where} needs administrator rights; choose a port above 1023", key="server.port")
+        case errno.EADDRNOTAVAIL:
+            return ConfigError(f"this machine has no address {host!r} to listen on; use 127.0.0.1", key="server.host")
+        case _:
+            return ConfigError(f"{where} cannot be used: {error.strerror or error}", key="server.host")
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, which waits for a request for ever and takes a head of any size, with limits to both.
+
+    Bodies have theirs where they are read (`body`).
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes: int | None = 0
+    """What has come of a head that is not complete; None outside of one."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other
+        # uvicorn's own timer, which it sets behind answers only.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self._refuse_head(b"431 Request Header Fields Too Large", f"the head is larger than {MAX_HEAD_BYTES} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_timer = self.loop.call_later(HEAD_S, self._give_up_head)
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_bytes = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _end_head(self) -> None:
+        self._head_bytes = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up_head(self) -> None:
+        if self._is_answering:  # an earlier request of this connection, which may take as long as it does
+            self._end_head()
+            self.cycle.keep_alive = False
+            return
+        self._refuse_head(b"408 Request Timeout", f"the head of the request did not come within {HEAD_S:g} s")
+
+    def _refuse_head(self, status: bytes, why: str) -> None:
+        """Before there is a path there is no protocol: plain text."""
+        self._end_head()
+        if not self._is_answering:
+            self.transport.write(
+                b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close"
+                b"\r\n\r\n%b" % (status, len(why), why.encode())
+            )
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, with our way to start and to stop."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        sockets: list[socket.socket],
+        on_ready: Callable[[int], None] | None,
+        grace_s: float,
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=LINGER_S,
+        )
+        super().__init__(config)
+        self._app = app
+        self._port: int = sockets[0].getsockname()[1]
+        self._on_ready = on_ready
+        self._grace_s = grace_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_ready is not None:
+            self._on_ready(self._port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        live = self._app.state.live
+        live.refuse()
+        if self.should_exit:  # by a signal; who cancels us does not want to wait
+            until_s = time.monotonic() + self._grace_s
+            while live.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn,
+                await asyncio.sleep(0.02)  # for a signal handler can wake nobody
+        live.stop()  # answers that are left end with an error, not with a cut line
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but signals are not raised again after the end: who called `serve` goes on and cleans up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True

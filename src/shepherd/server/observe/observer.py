@@ -1,0 +1,86 @@
+"""The seam of whoever looks on while requests are answered: debug files, recordings, traces.
+
+One observer per request, made when it arrives and closed when its record is complete. Observers are called on the event
+loop and must not block it; one that fails is logged and left out, and the client notices nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from starlette.types import Scope
+
+from shepherd.core import Event
+from shepherd.server.observe.record import Record
+from shepherd.wire.base import Decoded
+
+logger = logging.getLogger("shepherd.server")
+
+
+class Observer:
+    """Looks on at one request. Every method may be left as it is."""
+
+    wants_trace = False
+    """Whether back ends are to report what the model is given and writes (`Traced`)."""
+
+    def receive(self, scope: Scope, body: bytes) -> None:
+        """The whole body has come."""
+
+    def decode(self, decoded: Decoded[Any]) -> None:
+        """It has been understood."""
+
+    def see(self, event: Event, choice: int) -> None:
+        """An event of the answer has come, before it is encoded."""
+
+    def send(self, fragment: bytes) -> None:
+        """These bytes of the answer's body go out: one event of a stream, or a whole body."""
+
+    def close(self, record: Record) -> None:
+        """Nothing more comes; `record` says how it ended."""
+
+
+Observe = Callable[[Record], Observer]
+"""Makes the observer of a request that has just arrived."""
+
+
+class Observers:
+    """All observers of one request, as one."""
+
+    def __init__(self, makers: Sequence[Observe], record: Record) -> None:
+        self._all: list[Observer] = []
+        for make in makers:
+            try:
+                self._all.append(make(record))
+            except Exception:
+                logger.exception("%s: an observer could not be made", record.id)
+
+    @property
+    def want_trace(self) -> bool:
+        return any(observer.wants_trace for observer in self._all)
+
+    def receive(self, scope: Scope, body: bytes) -> None:
+        self._tell(lambda observer: observer.receive(scope, body))
+
+    def decode(self, decoded: Decoded[Any]) -> None:
+        self._tell(lambda observer: observer.decode(decoded))
+
+    def see(self, event: Event, choice: int) -> None:
+        if self._all:
+            self._tell(lambda observer: observer.see(event, choice))
+
+    def send(self, fragment: bytes) -> None:
+        if self._all:
+            self._tell(lambda observer: observer.send(fragment))
+
+    def close(self, record: Record) -> None:
+        self._tell(lambda observer: observer.close(record))
+
+    def _tell(self, what: Callable[[Observer], None]) -> None:
+        for observer in tuple(self._all):
+            try:
+                what(observer)
+            except Exception:
+                logger.exception("an observer of a request failed and is left out")
+                self._all.remove(observer)

@@ -1,0 +1,293 @@
+"""Answers that bodies can refer to later: the memory behind `previous_response_id`.
+
+Every answer is kept with its own input and the id of the answer that it went on with; what a body goes on with is the
+chain of those, from the first to the one that it names. Two bodies may go on with the same answer.
+
+Bounded by bytes: the chain that was gone on with longest ago leaves first. In memory, or in a file of SQLite that
+outlives the server. What is deleted is overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from shepherd.core import ConfigError
+from shepherd.wire.base import Json, shown
+from shepherd.wire.openai.responses.codec import N_KEPT, UnknownResponse, message_of
+from shepherd.wire.openai.responses.stream import Kept
+
+logger = logging.getLogger(__name__)
+
+LIMIT_BYTES = 128 * 2**20
+"""Ten thousand conversations of a few pages, or some of agents that send everything anew with every turn."""
+
+APPLICATION_ID = 0x53485052
+"""`SHPR`."""
+VERSION = 1
+BUSY_MS = 2_000
+"""Nobody else writes to the file; a person may look into it."""
+
+_TABLES = """
+CREATE TABLE response(
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- greater than that of the answer it goes on with
+    id TEXT NOT NULL UNIQUE,
+    previous TEXT,
+    body TEXT NOT NULL,          -- JSON, without its output
+    n_bytes INTEGER NOT NULL,    -- of the body and the items
+    used INTEGER NOT NULL        -- grows; the same along a chain that has just been gone on with
+) STRICT;
+CREATE INDEX response_used ON response(used, number);
+CREATE TABLE item(
+    response INTEGER NOT NULL,
+    is_output INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    body TEXT NOT NULL,          -- JSON
+    PRIMARY KEY(response, is_output, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX item_id ON item(id, response);
+CREATE TRIGGER response_gone AFTER DELETE ON response BEGIN
+    DELETE FROM item WHERE response = old.number;
+END;
+"""
+
+_CHAIN = """
+WITH RECURSIVE chain(number, id, previous) AS (
+    SELECT number, id, previous FROM response WHERE id = ?
+    UNION ALL
+    SELECT response.number, response.id, response.previous
+    FROM response JOIN chain ON response.id = chain.previous
+)
+SELECT number, previous, id FROM chain ORDER BY number
+"""
+
+
+class KeptResponses:
+    """What is kept. Every call takes milliseconds at most and may come from any thread."""
+
+    def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
+        """`path`: the file, made if it is not there, readable by its owner alone; None = in memory.
+
+        Raises: `ConfigError` for a file that cannot be opened or holds something else.
+        """
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._file = _opened(path)
+        held, used = self._file.execute("SELECT coalesce(sum(n_bytes), 0), coalesce(max(used), 0) FROM response").get
+        self._n_bytes: int = held
+        self._used: int = used
+
+    @property
+    def n_bytes(self) -> int:
+        """How much is kept."""
+        return self._n_bytes
+
+    def close(self) -> None:
+        """Close the file; what is in memory is lost."""
+        with self._lock:
+            self._file.close()
+
+    # ---- for bodies
+
+    def resolve(self, body: Json) -> Json:
+        """The body with the items of the answer that it goes on with, and of the items that it only names.
+
+        Raises: `UnknownResponse`.
+        """
+        previous, items = body.get("previous_response_id"), body.get("input")
+        if isinstance(previous, str) and previous:
+            before = self.items_before(previous)
+            items = [message_of(items)] if isinstance(items, str) else [] if items is None else items
+        else:
+            before = []
+        if not isinstance(items, list):  # a text for its own sake, or what the codec will refuse
+            return {**body, N_KEPT: 0}
+        return {**body, "input": [*before, *map(self._item_meant, items)], N_KEPT: len(before)}
+
+    def items_before(self, id: str) -> list[Json]:
+        """Everything that was said up to the end of an answer; whoever asks goes on with it.
+
+        Raises: `UnknownResponse`.
+        """
+        with self._lock:
+            chain = self._chain(id)
+            self._used += 1
+            self._file.executemany("UPDATE response SET used = ? WHERE number = ?", [(self._used, n) for n in chain])
+            return self._items(chain, with_output_of=chain)
+
+    def _item_meant(self, item: Any) -> Any:
+        """The item that a reference means, if it is kept; anything else as it is."""
+        match item:
+            case {"type": "item_reference" | None, "id": str() as id}:
+                pass
+            case {"id": str() as id} if item.keys() == {"id"}:
+                pass
+            case _:
+                return item
+        with self._lock:
+            newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
+            found = self._file.execute(newest, (id,)).get
+        return item if found is None else json.loads(found)
+
+    # ---- for answers
+
+    def keep(self, encoder: Any) -> None:
+        """Remember the answer that an encoder of the protocol has finished, unless the client does not want it."""
+        kept: Kept | None = encoder.kept
+        if kept is None:
+            return
+        rows = [(True, at, item["id"], json.dumps(item)) for at, item in enumerate(kept.response["output"])]
+        rows += [(False, at, *_named(item, at, kept.id)) for at, item in enumerate(kept.items)]
+        body = json.dumps({key: value for key, value in kept.response.items() if key != "output"})
+        n_bytes = len(body) + sum(len(item) for *_, item in rows)
+        if n_bytes > self._limit_bytes:
+            logger.warning("%s is not kept: %d bytes, of %d for all", kept.id, n_bytes, self._limit_bytes)
+            return
+        with self._lock:
+            try:
+                self._add(kept, body, n_bytes, rows)
+            except apsw.Error as error:  # the answer itself is as good as ever
+                logger.warning("%s could not be kept: %s", kept.id, error)
+
+    def _add(self, kept: Kept, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]) -> None:
+        self._used += 1
+        with self._file:
+            add = "INSERT INTO response(id, previous, body, n_bytes, used) VALUES(?, ?, ?, ?, ?)"
+            self._file.execute(add, (kept.id, kept.previous, body, n_bytes, self._used))
+            number = self._file.last_insert_rowid()
+            add = "INSERT INTO item(response, is_output, place, id, body) VALUES(?, ?, ?, ?, ?)"
+            self._file.executemany(add, [(number, *row) for row in rows])
+            held = self._n_bytes + n_bytes
+            while held > self._limit_bytes:
+                oldest = "SELECT number, n_bytes FROM response ORDER BY used, number LIMIT 1"
+                leaving, freed = self._file.execute(oldest).get
+                self._file.execute("DELETE FROM response WHERE number = ?", (leaving,))
+                held -= freed
+        self._n_bytes = held
+
+    # ---- for people
+
+    def find(self, id: str) -> Json | None:
+        """The answer of this id."""
+        with self._lock:
+            found = self._file.execute("SELECT number, body FROM response WHERE id = ?", (id,)).get
+            if found is None:
+                return None
+            number, body = found
+            outputs = "SELECT body FROM item WHERE response = ? AND is_output ORDER BY place"
+            output = [json.loads(item) for (item,) in self._file.execute(outputs, (number,))]
+        return {**json.loads(body), "output": output}
+
+    def find_input(self, id: str) -> list[Json] | None:
+        """Everything that the model was given for the answer of this id, the first first.
+
+        Raises: `UnknownResponse` when something of it is no longer kept.
+        """
+        with self._lock:
+            if self._file.execute("SELECT 1 FROM response WHERE id = ?", (id,)).get is None:
+                return None
+            *before, number = self._chain(id)
+            return self._items([*before, number], with_output_of=before)
+
+    def forget(self, id: str) -> bool:
+        """Delete an answer and its input; False when there is none. What went on with it can no longer be gone on
+        with."""
+        with self._lock:
+            found = self._file.execute("DELETE FROM response WHERE id = ? RETURNING n_bytes", (id,)).get
+            self._n_bytes -= found or 0
+        return found is not None
+
+    # ---- the chain
+
+    def _chain(self, id: str) -> list[int]:
+        """The numbers of the answers up to that of this id, the first first. Raises: `UnknownResponse`."""
+        rows: list[Any] = self._file.execute(_CHAIN, (id,)).fetchall()
+        if not rows:
+            raise UnknownResponse(
+                f"previous_response_id names {shown(id)}, which is not kept (any more): it may be too old, deleted, or "
+                "made with store: false; send the whole conversation as input"
+            )
+        _, missing, first = rows[0]
+        if missing is not None:
+            via = "" if first == id else f"goes back to {shown(first)}, which "
+            raise UnknownResponse(
+                f"previous_response_id names {shown(id)}, which {via}goes on with {shown(missing)}, which is not kept "
+                "any more; send the whole conversation as input"
+            )
+        return [number for number, _, _ in rows]
+
+    def _items(self, chain: Sequence[int], *, with_output_of: Sequence[int]) -> list[Json]:
+        found = []
+        for number in chain:
+            n_kinds = 2 if number in with_output_of else 1
+            items = "SELECT body FROM item WHERE response = ? AND is_output < ? ORDER BY is_output, place"
+            found += [json.loads(item) for (item,) in self._file.execute(items, (number, n_kinds))]
+        return found
+
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+
+def _named(item: Json, place: int, id: str) -> tuple[str, str]:
+    """The id of an item of the input, and the item in full: clients may leave out what is plain."""
+    kind = item.get("type") or "message"
+    known = item.get("id")
+    own = (
+        known if isinstance(known, str) and known else f"{_PREFIXES.get(kind, 'item')}_{id.rpartition('_')[2]}_i{place}"
+    )
+    full = {"type": kind, **item, "id": own}
+    if kind == "message" and isinstance(text := item.get("content"), str):
+        part = "output_text" if item.get("role") == "assistant" else "input_text"
+        full["content"] = [{"type": part, "text": text}]
+    return own, json.dumps(full)
+
+
+# ---- the file
+
+
+def _opened(path: Path | None) -> apsw.Connection:
+    if path is None:
+        file = apsw.Connection(":memory:")
+        file.execute(_TABLES)
+        return file
+    key = "server.responses_file"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        file = apsw.Connection(os.fspath(path))
+    except (OSError, apsw.Error) as error:
+        raise ConfigError(f"{path} cannot be opened: {error}", key=key) from error
+    try:
+        file.set_busy_timeout(BUSY_MS)
+        _claim(file, path, key)
+        # Written to the disk from time to time only: a crash of the machine may lose the last answers, ours may not.
+        file.execute("PRAGMA journal_mode = WAL").fetchall()
+        file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
+    except apsw.Error as error:
+        file.close()
+        raise ConfigError(f"{path} cannot be used for answers: {error}", key=key) from error
+    except ConfigError:
+        file.close()
+        raise
+    return file
+
+
+def _claim(file: apsw.Connection, path: Path, key: str) -> None:
+    """Make the tables in a new file. Raises: `ConfigError` for one that is somebody else's."""
+    known, version = file.pragma("application_id"), file.pragma("user_version")
+    if known == APPLICATION_ID and version == VERSION:
+        return
+    if known == APPLICATION_ID:
+        raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
+    if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        raise ConfigError(f"{path} is a database, but none of answers", key=key)
+    with file:
+        file.execute(f"{_TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}").fetchall()

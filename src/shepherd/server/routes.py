@@ -1,0 +1,191 @@
+"""The paths that take a body, one row each: which protocol is spoken there. Adding a surface is adding a row.
+
+`SURFACES` generate, `QUERIES` only compute. Paths that tell what is there (`/v1/models`, `/health`) are in `models` and
+`app`; this file holds no handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shepherd.server.endpoints.counting import counting
+from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
+from shepherd.server.endpoints.generate import Surface
+from shepherd.server.endpoints.ollama import answer_pull, answer_show
+from shepherd.server.endpoints.query import EncodeError, Query
+from shepherd.server.endpoints.responses import count_input
+from shepherd.server.endpoints.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
+from shepherd.server.endpoints.schemas.chat import CHAT_BODY
+from shepherd.server.endpoints.schemas.completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
+from shepherd.server.endpoints.schemas.ollama import EMBEDDINGS_BODY, OLLAMA_CHAT_BODY, OLLAMA_EMBED_BODY, OLLAMA_EMBEDDINGS_BODY, OLLAMA_GENERATE_BODY, OLLAMA_NAME_BODY
+from shepherd.server.endpoints.schemas.responses import COUNT_BODY as RESPONSES_COUNT_BODY
+from shepherd.server.endpoints.schemas.responses import RESPONSES_BODY
+from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize
+from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.base import Json
+from shepherd.wire.llama import infill
+from shepherd.wire.ollama import chat as ollama_chat
+from shepherd.wire.ollama import fields as ollama
+from shepherd.wire.ollama import generate as ollama_generate
+from shepherd.wire.openai import chat as openai_chat
+from shepherd.wire.openai import completions as openai_completions
+from shepherd.wire.openai import embeddings as openai_embeddings
+from shepherd.wire.openai.responses import codec as responses
+
+SURFACES: tuple[Surface, ...] = (
+    Surface(
+        name="openai-chat",
+        paths=("/v1/chat/completions", "/chat/completions"),
+        codec=openai_chat,
+        id_prefix="chatcmpl-",
+        summary="Answer a conversation (OpenAI chat completions), whole or streamed",
+        body=CHAT_BODY,
+    ),
+    Surface(
+        name="openai-completions",
+        paths=("/v1/completions", "/completions"),
+        codec=openai_completions,
+        id_prefix="cmpl-",
+        summary="Go on with a text, or fill a gap in it (OpenAI completions), whole or streamed",
+        body=COMPLETIONS_BODY,
+    ),
+    Surface(
+        name="llama-infill",
+        paths=("/infill", "/v1/infill"),
+        codec=infill,
+        id_prefix="infill-",
+        summary="Fill the gap at the cursor of an editor (llama-server's infill), whole or streamed",
+        body=INFILL_BODY,
+    ),
+    Surface(
+        name="openai-responses",
+        paths=("/v1/responses", "/responses"),
+        codec=responses,
+        id_prefix="resp_",
+        summary="Answer a conversation (OpenAI responses), whole or streamed",
+        body=RESPONSES_BODY,
+        keeps=True,
+    ),
+    Surface(
+        name="anthropic-messages",
+        paths=("/v1/messages", "/messages", "/v1/v1/messages"),  # base URLs that end in /v1 are common
+        codec=anthropic,
+        id_prefix="msg_",
+        summary="Answer a conversation (Anthropic messages), whole or streamed",
+        body=MESSAGES_BODY,
+    ),
+    Surface(
+        name="ollama-chat",
+        paths=("/api/chat",),
+        codec=ollama_chat,
+        id_prefix="ollama-",
+        summary="Answer a conversation (Ollama), streamed unless told otherwise",
+        body=OLLAMA_CHAT_BODY,
+    ),
+    Surface(
+        name="ollama-generate",
+        paths=("/api/generate",),
+        codec=ollama_generate,
+        id_prefix="ollama-",
+        summary="Answer a prompt, continue it, or fill a gap in it (Ollama), streamed unless told otherwise",
+        body=OLLAMA_GENERATE_BODY,
+    ),
+)
+
+QUERIES: tuple[Query, ...] = (
+    Query(
+        name="tokenize",
+        paths=("/tokenize", "/v1/tokenize"),
+        answer=answer_tokenize,
+        encode_error=openai_chat.encode_error,
+        summary="The tokens of a text, as llama-server and vLLM tell them",
+        body=TOKENIZE_BODY,
+    ),
+    Query(
+        name="detokenize",
+        paths=("/detokenize", "/v1/detokenize"),
+        answer=answer_detokenize,
+        encode_error=openai_chat.encode_error,
+        summary="The text of tokens",
+        body=DETOKENIZE_BODY,
+    ),
+    Query(
+        name="openai-input-tokens",
+        paths=("/v1/responses/input_tokens", "/responses/input_tokens"),
+        answer=count_input,
+        encode_error=responses.encode_error,
+        summary="How many tokens the input of an answer has (OpenAI responses), exactly",
+        body=RESPONSES_COUNT_BODY,
+        keeps=True,
+    ),
+    Query(
+        name="anthropic-count",
+        paths=("/v1/messages/count_tokens", "/messages/count_tokens", "/v1/v1/messages/count_tokens"),
+        answer=counting(anthropic, "/v1/messages"),
+        encode_error=anthropic.encode_error,
+        summary="How many tokens the prompt of a conversation has (Anthropic), exactly",
+        body=COUNT_BODY,
+    ),
+    Query(
+        name="openai-embeddings",
+        paths=("/v1/embeddings", "/embeddings"),
+        answer=answer_openai,
+        encode_error=openai_embeddings.encode_error,
+        summary="Vectors of texts (OpenAI)",
+        body=EMBEDDINGS_BODY,
+    ),
+    Query(
+        name="ollama-embed",
+        paths=("/api/embed",),
+        answer=answer_embed,
+        encode_error=ollama.encode_error,
+        summary="Vectors of texts (Ollama)",
+        body=OLLAMA_EMBED_BODY,
+    ),
+    Query(
+        name="ollama-embeddings",
+        paths=("/api/embeddings",),
+        answer=answer_embeddings,
+        encode_error=ollama.encode_error,
+        summary="The vector of one text (Ollama, older)",
+        body=OLLAMA_EMBEDDINGS_BODY,
+    ),
+    Query(
+        name="ollama-show",
+        paths=("/api/show",),
+        answer=answer_show,
+        encode_error=ollama.encode_error,
+        summary="What one model is (Ollama)",
+        body=OLLAMA_NAME_BODY,
+    ),
+    Query(
+        name="ollama-pull",
+        paths=("/api/pull",),
+        answer=answer_pull,
+        encode_error=ollama.encode_error,
+        summary="That a model is there (Ollama); none is downloaded",
+        body=OLLAMA_NAME_BODY,
+    ),
+)
+
+_ERRORS: Mapping[str, EncodeError] = {
+    **{path: surface.codec.encode_error for surface in SURFACES for path in surface.paths},
+    **{path: query.encode_error for query in QUERIES for path in query.paths},
+}
+_ERRORS_BELOW: tuple[tuple[str, EncodeError], ...] = (
+    ("/api/", ollama.encode_error),
+    ("/v1/responses/", responses.encode_error),
+    ("/responses/", responses.encode_error),
+    ("/v1/messages/", anthropic.encode_error),
+    ("/messages/", anthropic.encode_error),
+    ("/v1/v1/messages/", anthropic.encode_error),
+)
+"""Beginnings of paths, and the protocol of what is there and is no surface."""
+
+
+def encode_error(path: str, error: Exception) -> tuple[int, Json]:
+    """Status and body in the shape that a client of `path` understands: OpenAI's unless a row says otherwise."""
+    if (encode := _ERRORS.get(path)) is None:
+        below = (encode for beginning, encode in _ERRORS_BELOW if path.startswith(beginning))
+        encode = next(below, openai_chat.encode_error)
+    return encode(error)

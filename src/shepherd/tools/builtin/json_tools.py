@@ -1,0 +1,297 @@
+"""The JSON tools: read it, check it, write it neatly, take parts out of it.
+
+    text ─▶ `check`: depth, NaN, with line and column ─▶ `parse`: numbers keep their digits ─▶ `write`
+
+Numbers come out as they went in: an integer of any length, 1.10, 1e400. Schemas and paths are applied in a process of
+its own (`apart.py`), since the patterns in them can take for ever; a `$ref` to another document is never fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from shepherd.tools.sandbox.isolated import apart
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.signature import tool
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+MOST_DEPTH = 200
+"""Of nesting: a reader that goes down by calling itself must come up again."""
+MOST_ERRORS = 50
+MOST_INDENT = 16
+LINE_CHARS = 500
+MOST_DIGITS = 4000
+"""Of an integer that Python computes with; a longer one is carried along as text."""
+JsonText = Annotated[str, "JSON text"]
+
+
+@tool(category="json", effect="read", aliases=("parse_json",), argument_aliases={"text": "json", "data": "json"})
+def json_parse(json: JsonText) -> Result:
+    """Check JSON and show its value."""
+    value, notes = read(json)
+    return Result("\n".join([shown(value), *notes]), summary=kind_of(value))
+
+
+@tool(category="json", effect="read", aliases=("validate_json",), argument_aliases={"data": "json", "text": "json"})
+def json_validate(json: JsonText, schema: Annotated[Any, "JSON Schema"] = None) -> Result:
+    """Check JSON, also against a schema."""
+    try:
+        value, notes = read(json)
+    except ToolError as error:
+        return verdict([error.message])
+    if notes or schema is None or schema == "":
+        return verdict(notes)
+    if isinstance(schema, str):
+        try:
+            read(schema)
+        except ToolError as error:
+            raise ToolError(f"schema: {error.message}") from error
+    else:
+        schema = write(schema)
+    return verdict(apart("shepherd.tools.structured:problems", [write(value), schema]))
+
+
+@tool(category="json", effect="read", aliases=("serialize_json", "format_json"), argument_aliases={"text": "json"})
+def json_format(json: JsonText | None = None, data: Annotated[Any, "or a value"] = None, indent: int = 2) -> Result:
+    """Pretty-print JSON."""
+    if not 0 <= indent <= MOST_INDENT:
+        raise ToolError(f"indent must be 0 (all on one line) to {MOST_INDENT}, not {indent}")
+    if json is None and data is None:
+        raise ToolError("nothing to print: give json (a text) or data (a value)")
+    value, notes = (data, []) if json is None else read(json)
+    return Result("\n".join([write(value, indent), *notes]), summary=kind_of(value))
+
+
+@tool(
+    category="json", effect="read", aliases=("query_json",),
+    argument_aliases={"data": "json", "text": "json", "query": "path", "expression": "path"},
+)  # fmt: skip
+def json_path(json: JsonText, path: Annotated[str, "such as $.items[?@.price < 10].name"]) -> Result:
+    """Take values out of JSON by JSONPath."""
+    value, notes = read(json)
+    found = apart("shepherd.tools.structured:matches", [write(value), rooted(path.strip())])
+    text = "\n".join([found["text"], *notes])
+    return Result(text, summary=f"{found['n']} match{'' if found['n'] == 1 else 'es'}")
+
+
+def rooted(path: str) -> str:
+    """The path from the root, which models leave out."""
+    return path if path[:1] in {"$", "^"} else "$" + ("" if path[:1] in {"", ".", "["} else ".") + path
+
+
+def verdict(errors: list[str]) -> Result:
+    text = write({"valid": not errors, "errors": errors})
+    return Result(text, summary=f"{len(errors)} error{'' if len(errors) == 1 else 's'}" if errors else "valid")
+
+
+def kind_of(value: Any) -> str:
+    match value:
+        case dict():
+            return f"an object with {len(value)} key{'' if len(value) == 1 else 's'}"
+        case list():
+            return f"a list of {len(value)}"
+    return write(value)[:80]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*\\?(?:"|\Z)|[\[\]{}]|-?(?:NaN|Infinity)', re.DOTALL)
+"""A string that does not end is one to the end: looking for another beginning within it would take for ever."""
+
+
+class Digits(float):
+    """A number that remembers how it was written."""
+
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> Digits:
+        number = cls(text)
+        number.text = text
+        return number
+
+
+def read(text: str) -> tuple[Any, list[str]]:
+    """The value, and a sentence for each key that comes twice. Raises: `ToolError` with line and column."""
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise ToolError("the JSON text is empty")
+    check(text)
+    twice: dict[str, None] = {}
+
+    def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            twice.update(dict.fromkeys(key for key, n in Counter(key for key, _ in pairs).items() if n > 1))
+        return value
+
+    try:
+        value = json.loads(text, object_pairs_hook=as_object, parse_float=Digits.of, parse_int=integer)
+    except json.JSONDecodeError as error:
+        wrong = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")
+        raise ToolError(f"{where(text, error.pos)}: {wrong}{hint(text, error.pos)}") from error
+    return value, [f"(the key {write(key)[:80]} comes twice in one object; the last one counts)" for key in twice]
+
+
+def integer(text: str) -> int | Digits:
+    return int(text) if len(text) <= MOST_DIGITS else Digits.of(text)
+
+
+def check(text: str) -> None:
+    """Raises: `ToolError` for what the standard has not, or no reader survives."""
+    depth = 0
+    for token in TOKEN.finditer(text):
+        match token[0][0]:
+            case "[" | "{":
+                depth += 1
+                if depth > MOST_DEPTH:
+                    raise ToolError(f"{where(text, token.start())}: nested more than {MOST_DEPTH} levels deep")
+            case "]" | "}":
+                depth -= 1
+            case "-" | "N" | "I":
+                raise ToolError(f"{where(text, token.start())}: {token[0]} is not JSON; use null or text")
+
+
+def where(text: str, position: int) -> str:
+    line = text.count("\n", 0, position) + 1
+    return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
+
+
+def hint(text: str, position: int) -> str:
+    """What is there, and what may be meant."""
+    rest = text[position:].lstrip()
+    before = text[:position].rstrip()[-1:]
+    if not rest:
+        return "; the text ends here"
+    if rest[0] == "'":
+        return "; strings have double quotes"
+    if rest[:2] in {"//", "/*"} or rest[0] == "#":
+        return "; JSON has no comments"
+    if before == "," and rest[0] in "]}":
+        return "; there is a comma too many"
+    return f" at {rest[:20]!r}"
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def shown(value: Any) -> str:
+    """On one line if that is readable."""
+    line = write(value)
+    return line if len(line) <= LINE_CHARS else write(value, 1)
+
+
+def write(value: Any, indent: int = 0) -> str:
+    """JSON text; on one line where `indent` is 0. Raises: `ToolError`."""
+    try:
+        return "".join(pieces(value, indent, "\n" if indent else ""))
+    except RecursionError as error:
+        raise ToolError(f"nested more than {MOST_DEPTH} levels deep") from error
+
+
+def pieces(value: Any, indent: int, line: str) -> Iterator[str]:
+    """`line`: what a line of the surrounding level begins with."""
+    match value:
+        case Digits():
+            yield value.text
+        case dict() | list() if value:
+            inner = line + " " * indent
+            between = "," + (inner or " ")
+            opening, closing = "{}" if isinstance(value, dict) else "[]"
+            yield opening + inner
+            for n, item in enumerate(value):
+                yield between if n else ""
+                if isinstance(value, dict):
+                    yield text_of(str(item)) + ": "
+                    item = value[item]
+                yield from pieces(item, indent, inner)
+            yield line + closing
+        case str():
+            yield text_of(value)
+        case int() if not isinstance(value, bool) and value.bit_length() > 3 * MOST_DIGITS:
+            raise ToolError(f"there is a number of more than {MOST_DIGITS} digits; send it within JSON text")
+        case float() if not math.isfinite(value):
+            raise ToolError(f"{value} is not JSON; use null or text")
+        case _:
+            yield json.dumps(value)
+
+
+def text_of(value: str) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character, which only an escape can say
+        return json.dumps(value)
+    return text
+
+
+# -- done in a process of its own -------------------------------------------------------------------------------------
+
+
+def problems(task: list[str]) -> list[str]:
+    """What a schema finds wrong with a value, both as text. Raises: `ToolError` for a schema that is none."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - only the child has to wait for it
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415
+    from referencing.jsonschema import EMPTY_REGISTRY  # noqa: PLC0415
+
+    (value, _), (schema, _) = map(read, task)
+    if not isinstance(schema, dict | bool):
+        raise ToolError(f"schema: it must be an object, not {kind_of(schema)}")
+    draft: Any = validators.validator_for(schema, default=Draft202012Validator)
+    rules = {"registry": EMPTY_REGISTRY, "format_checker": draft.FORMAT_CHECKER}  # the default one fetches from the net
+    wrong = told(draft(draft.META_SCHEMA, **rules).iter_errors(schema))
+    if wrong:
+        raise ToolError(f"schema: {'; '.join(wrong[:5])}")
+    try:
+        return told(draft(schema, **rules).iter_errors(value))
+    except Unresolvable as error:
+        raise ToolError(
+            f"schema: a $ref leads to {str(error.ref)[:200]!r}, which is not in it; other documents are not fetched, "
+            "so put what it means under $defs"
+        ) from error
+
+
+def told(errors: Iterator[ValidationError]) -> list[str]:
+    """One sentence for each error, in the order of the value."""
+    from jsonschema.exceptions import best_match  # noqa: PLC0415
+
+    def sentence(error: ValidationError) -> str:
+        text = f"{error.json_path}: {short(error.message)}"
+        nearest = best_match([error])
+        if nearest is not None and nearest is not error:  # of several forms that are allowed
+            text += f" (nearest: {nearest.json_path}: {short(nearest.message)})"
+        return text
+
+    found = [sentence(error) for error in sorted(errors, key=lambda error: [str(step) for step in error.absolute_path])]
+    n_more = len(found) - MOST_ERRORS
+    return found if n_more <= 0 else [*found[:MOST_ERRORS], f"and {n_more} more errors"]
+
+
+def short(message: str) -> str:
+    return message if len(message) <= 300 else f"{message[:120]} … {message[-160:]}"
+
+
+def matches(task: list[str]) -> dict[str, Any]:
+    """What a path finds in a value: how many, and the list of them as text. Raises: `ToolError` for a wrong path."""
+    from jsonpath import JSONPathEnvironment  # noqa: PLC0415
+    from jsonpath.exceptions import JSONPathError  # noqa: PLC0415
+    from jsonpath.function_extensions import Match, Search  # noqa: PLC0415
+
+    text, path = task
+    paths = JSONPathEnvironment()
+    paths.max_recursion_depth = 2 * MOST_DEPTH
+    # Patterns that are wrong are told; by default they match nothing.
+    paths.function_extensions |= {"match": Match(debug=True), "search": Search(debug=True)}
+    try:
+        found = paths.findall(path, read(text)[0])
+    except JSONPathError as error:
+        at = f" at column {error.token.index + 1}" if error.token and error.token.index >= 0 else ""
+        raise ToolError(f"path: {error.message}{at} of {short(path)!r}") from error
+    return {"n": len(found), "text": shown(found)}

@@ -1,0 +1,83 @@
+"""The memory's tools: search it, and keep facts and notes in it.
+
+Names, arguments and results are the seeds' (requirements 3.6). Whose memory it is, the context says and no argument.
+Descriptions are short on purpose: every word is paid for in every prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from shepherd.memory.search.search import TEXT_CHARS, as_text
+from shepherd.memory.store import MemoryStore
+from shepherd.tools.base import ToolContext, ToolError
+from shepherd.tools.signature import tool
+
+MOST_RESULTS = 50
+LEAST_CHARS = 300
+"""Of a result, before results are left out."""
+
+KEY = {"name": "key"}
+QUESTION = {"key": "question"}
+"""Other names that models use."""
+
+
+@tool(category="memory", effect="read", subject="query")
+async def search_memory(context: ToolContext, query: str, max_results: int = 5) -> str:
+    """Search earlier conversations."""
+    store = memory_of(context)
+
+    def search() -> str:
+        # The newest turn is the question itself.
+        without = store.newest_turn(context.session) if context.session else []
+        hits = store.search(query, min(max(1, max_results), MOST_RESULTS), without=without)
+        n_chars = TEXT_CHARS
+        while context.count(text := as_text(hits, query, most_chars=n_chars)) > context.budget and len(hits) > 1:
+            # First the long texts are shortened, then the least relevant results go.
+            n_chars //= 2
+            if n_chars < LEAST_CHARS * len(hits):
+                n_chars, hits = LEAST_CHARS * (len(hits) - 1), hits[:-1]
+        return text
+
+    return await asyncio.to_thread(search)
+
+
+@tool(category="memory", effect="read", subject="key", argument_aliases=KEY)
+async def get_fact(context: ToolContext, key: str) -> dict[str, Any]:
+    """Look up a value by key."""
+    fact = await asyncio.to_thread(memory_of(context).get_fact, key)
+    return {"value": fact.value} if fact else {"value": None, "found": False}
+
+
+@tool(category="memory", effect="write", subject="key", argument_aliases=KEY)
+async def set_fact(context: ToolContext, key: str, value: str) -> dict[str, Any]:
+    """Store a value under a key."""
+    await asyncio.to_thread(memory_of(context).set_fact, key, value)
+    return {"success": True}
+
+
+@tool(category="memory", effect="write", subject="key", argument_aliases=KEY)
+async def clear_fact(context: ToolContext, key: str) -> dict[str, Any]:
+    """Delete the value of a key."""
+    return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_fact, key)}
+
+
+@tool(category="memory", effect="write", subject="question", argument_aliases=QUESTION)
+async def store_memory(context: ToolContext, question: str, answer: str) -> dict[str, Any]:
+    """Store a question and its answer."""
+    await asyncio.to_thread(memory_of(context).remember, question, answer)
+    return {"success": True}
+
+
+@tool(category="memory", effect="write", subject="question", argument_aliases=QUESTION)
+async def clear_memory(context: ToolContext, question: str) -> dict[str, Any]:
+    """Delete a stored question."""
+    return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_memory, question)}
+
+
+def memory_of(context: ToolContext) -> MemoryStore:
+    """Raises: `ToolError` where there is none."""
+    if context.memory is None:
+        raise ToolError("there is no memory in this conversation; go on without it")
+    return context.memory

@@ -1,0 +1,421 @@
+"""`execute_command`: a shell command, with everything it starts, for as long as it may take.
+
+    command ─▶ bash in a session of its own, no input, no secrets ─▶ Capped(stdout), Capped(stderr) ─▶ text
+                    └─ at its end, at the deadline, when cancelled: Family.end() ─▶ TERM, after 2 s KILL
+
+A command leaves no process behind, as far as `family.py` can tell.
+
+Not here: whether a command may run at all (`permission.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import locale
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import IO, Annotated
+
+from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.signature import tool
+
+MOST_SECONDS = 3600
+FLUSH_S = 0.2
+"""For what a command has left in the background to end by itself: `tee >(sort)` has something to say yet."""
+CHUNK_BYTES = 65_536
+TICK_S = 0.1
+"""How long a cancellation, or a line for the person who watches, may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What `execute_command` may do."""
+
+    max_bytes: int = 2**20
+    """Of output that is kept of each stream, its beginning and its end."""
+    keep_env: tuple[str, ...] = ()
+    """Names or globs of variables that programs may see although they look like secrets."""
+
+
+@tool(
+    category="command_execution",
+    effect="run",
+    aliases=("Bash", "run_command", "shell"),
+    argument_aliases={
+        "cmd": "command",
+        "cwd": "working_dir",
+        "workdir": "working_dir",
+        "timeout_s": "timeout",
+        "description": "",
+        "run_in_background": "",
+    },
+    subject="command",
+    offered=False,
+    timeout_s=MOST_SECONDS + 60,
+)
+async def execute_command(
+    context: ToolContext,
+    command: str,
+    working_dir: str | None = None,
+    timeout: Annotated[float, "seconds"] = 30,  # noqa: ASYNC109 - the model's argument
+) -> Result:
+    """Run a shell command."""
+    may = context.commands or Commands()
+    arguments = shell_line(command)
+    seconds = seconds_of(timeout)
+    folder = context.roots.directory(working_dir or ".") if context.roots else working_dir
+    env = environment(os.environ, keep=may.keep_env, secrets=context.secrets)
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(context.tell, line)
+
+    def work() -> Ended:
+        return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=tell)
+
+    # Not a daemon: the program ends behind this thread, and the thread behind all that the command has started.
+    thread = ThreadPoolExecutor(1, "command")
+    running = asyncio.wrap_future(thread.submit(work))
+    thread.shutdown(wait=False)
+    try:
+        ended = await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        try:
+            await asyncio.wait([running])  # nothing that it has started survives the call
+        finally:
+            if not running.cancel():  # who cancels twice does not wait
+                running.exception()
+        raise
+    return ended.result(seconds)
+
+
+def seconds_of(timeout: float) -> float:
+    """Raises: `ToolError`."""
+    # Models that were trained on Bash tools say milliseconds; nobody waits for more than an hour.
+    seconds = timeout / 1000 if timeout > MOST_SECONDS else timeout
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout:g}")
+    return seconds
+
+
+def shell_line(command: str) -> list[str]:
+    """The arguments of the program that runs `command`. Raises: `ToolError`."""
+    if os.name != "posix":
+        raise ToolError("execute_command works on Linux and macOS only")
+    if not command.strip():
+        raise ToolError("the command is empty")
+    if "\0" in command:
+        raise ToolError("the command has a NUL character, which no shell takes; leave it out")
+    try:
+        size = len(os.fsencode(command))
+    except UnicodeEncodeError as error:
+        raise ToolError(f"the command has a character that cannot be encoded ({command[error.start]!r})") from error
+    if size >= 128 * 1024:
+        raise ToolError(f"the command has {size} bytes, the system takes 131071; write it to a file and run that")
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+SECRET_NAME = re.compile(
+    r"(KEY|TOKEN|SECRET|PASS(WORD|WD|PHRASE)?|CREDENTIAL)S?(_|\d*$)|(^|_)(PWD|PAT|JWT|AUTH|AUTHORIZATION|COOKIES?|DSN)(_|$)",
+    re.IGNORECASE,
+)
+SECRET_VALUE = re.compile(
+    r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"  # a URL with a password
+    r"|(sk|pk|rk|xai|gsk|hf|pplx|r8|npm|glpat|xox[a-z]|gh[opsur]|github_pat)[-_][\w-]{8}|AKIA|ASIA|AIza|ey[JK][\w-]+\.ey"
+    r"|-----BEGIN"
+)
+"""At the beginning of a value: how the keys of well-known services look."""
+PLAIN_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
+SET_NAMES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""Nobody is there who could answer a pager or a prompt."""
+
+
+def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Collection[str]) -> dict[str, str]:
+    """`have` without what is nobody's business: what looks like a key, and whatever has the same value as one.
+
+    A name in `keep` stays, whatever it is; a glob in `keep` opens what looks like a secret, but none of `secrets`.
+    """
+    private = {name.upper() for name in secrets}
+
+    def is_secret(name: str, value: str) -> bool:
+        if name in keep or name in PLAIN_NAMES:
+            return False
+        if name.upper() in private:
+            return True
+        looks = SECRET_NAME.search(name) is not None or SECRET_VALUE.match(value) is not None
+        return looks and not any(fnmatchcase(name, pattern) for pattern in keep)
+
+    hidden = {name for name, value in have.items() if is_secret(name, value)}
+    values = {have[name] for name in hidden if len(have[name]) >= 16}
+    return {
+        name: value for name, value in have.items() if name in keep or not (name in hidden or value in values)
+    } | SET_NAMES
+
+
+# -- what it writes ---------------------------------------------------------------------------------------------------
+
+
+class Capped:
+    """The beginning and the end of what a stream brings, in bounded memory."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.most_head = max_bytes // 2
+        self.most_tail = max_bytes - self.most_head
+        self.head = bytearray()
+        self.tail: deque[bytes] = deque()
+        self.n_tail = 0
+        self.n_bytes = self.n_lines = 0
+        """All that has come."""
+
+    def take(self, chunk: bytes) -> None:
+        self.n_bytes += len(chunk)
+        self.n_lines += chunk.count(b"\n")
+        room = self.most_head - len(self.head)
+        if room > 0:
+            self.head += chunk[:room]
+            chunk = chunk[room:]
+        if chunk:
+            self.tail.append(chunk)
+            self.n_tail += len(chunk)
+            while self.tail and self.n_tail - len(self.tail[0]) >= self.most_tail:
+                self.n_tail -= len(self.tail.popleft())
+
+    @property
+    def text(self) -> str:
+        """As a person would have seen it; what is left out is told."""
+        tail = b"".join(self.tail)[-self.most_tail :] if self.most_tail else b""
+        n_missing = self.n_bytes - len(self.head) - len(tail)
+        head = bytes(self.head)
+        if b"\0" in head[:8192]:
+            return f"({self.n_bytes} bytes that are not text)"
+        if not n_missing:
+            return readable(head + tail)
+        while tail and 0x80 <= tail[0] < 0xC0:  # the rest of a character that was cut
+            tail, n_missing = tail[1:], n_missing + 1
+        whole = head.decode("utf-8", "ignore").encode() if is_utf8(head[:-3]) else head
+        n_missing += len(head) - len(whole)
+        return f"{readable(whole)}\n… {n_missing} bytes left out …\n{readable(tail)}"
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.end >= len(data) - 3  # only its end is cut off
+    return True
+
+
+ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[PX^_][^\x1b]*(\x1b\\)?|[ -/]*[0-~])")
+"""What only a terminal understands: colours, titles, movements."""
+CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
+
+
+def readable(data: bytes) -> str:
+    """The text, whatever the programs take for an encoding; without what only a terminal understands."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode(locale.getencoding(), "replace")
+    lines = ESCAPES.sub("", text).split("\n")
+    # Of what a progress bar has written over, the last state is left.
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines).translate(CONTROLS)
+
+
+def last_line(chunk: bytes) -> str:
+    lines = [line for line in re.split(r"[\r\n]+", readable(chunk[-2000:].replace(b"\r", b"\n"))) if line.strip()]
+    return lines[-1].strip()[:200] if lines else ""
+
+
+# -- how it ends ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has come to its end."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    """Negative: ended by that signal."""
+    timed_out: bool = False
+    n_lines: int = 0
+    left: Sequence[str] = ()
+    """What it had left running in the background, and what was ended with it."""
+
+    def result(self, timeout_s: float) -> Result:
+        how = self.how(timeout_s)
+        parts = [self.stdout.rstrip("\n"), self.stderr.strip("\n") and "stderr:\n" + self.stderr.strip("\n")]
+        if self.left:
+            parts.append(f"ended what it had left in the background: {', '.join(dict.fromkeys(self.left))}")
+        content = "\n".join([part for part in parts if part] + [how])
+        success = self.exit_code == 0 and not self.timed_out
+        summary = f"{how.partition(';')[0]}, {self.n_lines} line{'' if self.n_lines == 1 else 's'}"
+        return Result(content, success, summary, error="" if success else how)
+
+    def how(self, timeout_s: float) -> str:
+        if self.timed_out:
+            longer = f"; a longer timeout may be given, at most {MOST_SECONDS} s" if timeout_s < MOST_SECONDS else ""
+            return f"timed out after {timeout_s:g} s and was ended with all it had started{longer}"
+        if self.exit_code < 0:
+            return f"killed by {signal_name(-self.exit_code)}"
+        name = signal_name(self.exit_code - 128)
+        return f"exit code {self.exit_code}" + (f" (a program in it was killed by {name})" if name else "")
+
+
+def signal_name(number: int) -> str:
+    """Such as `SIGSEGV (Segmentation fault)`; empty for none."""
+    try:
+        return f"{signal.Signals(number).name} ({signal.strsignal(number)})"
+    except ValueError:
+        return ""
+
+
+# -- running it -------------------------------------------------------------------------------------------------------
+
+
+def run(
+    arguments: Sequence[str],
+    folder: str | None,
+    env: Mapping[str, str],
+    *,
+    timeout_s: float,
+    max_bytes: int,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+) -> Ended:
+    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind.
+
+    Raises: `ToolError` if it cannot be started.
+    """
+    from shepherd.tools.sandbox.process_tree import MARK, Family  # noqa: PLC0415 - psutil costs 30 ms
+
+    deadline = time.monotonic() + timeout_s
+    mark = uuid.uuid4().hex
+    try:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=folder,
+            env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
+    with Streams(process, max_bytes, tell) as streams:
+        family = Family(process, mark)
+        try:
+            while not (exited := has_exited(process)) and time.monotonic() < deadline and not stop.is_set():
+                streams.pump(min(TICK_S, deadline - time.monotonic()))
+            flushed = time.monotonic() + FLUSH_S
+            while exited and streams.is_open and time.monotonic() < flushed:
+                streams.pump(TICK_S / 10)
+        finally:
+            left = family.end(streams.pump)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the system cannot be killed
+                process.wait(TICK_S)
+        streams.drain()
+        out, err = streams.kept
+        return Ended(
+            out.text,
+            err.text,
+            exit_code=-signal.SIGKILL if process.returncode is None else process.returncode,
+            timed_out=not exited and not stop.is_set(),
+            n_lines=out.n_lines + err.n_lines,
+            left=left if exited else (),
+        )
+
+
+def has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended; it is left unreaped where the system can tell without (see `Family`)."""
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # somebody reaps all children of this program
+        return True
+
+
+class Streams:
+    """The two outputs of a process, read as they come; and its end, which wakes who waits for them."""
+
+    def __init__(self, process: subprocess.Popen[bytes], max_bytes: int, tell: Callable[[str], None]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.files: list[IO[bytes]] = [process.stdout, process.stderr]
+        self.kept = [Capped(max_bytes) for _ in self.files]
+        self.tell = tell
+        self.told = time.monotonic()
+        self.latest = b""
+        """What has come since."""
+        self.selector = selectors.DefaultSelector()
+        for file, kept in zip(self.files, self.kept, strict=True):
+            os.set_blocking(file.fileno(), False)
+            self.selector.register(file, selectors.EVENT_READ, kept)
+        self.n_open = len(self.files)
+        with contextlib.suppress(AttributeError, OSError):  # Linux only; elsewhere, the next tick notices the end
+            self.files.append(os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0))
+            self.selector.register(self.files[-1], selectors.EVENT_READ, None)
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.selector.close()
+        for file in self.files:
+            file.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may still write."""
+        return self.n_open > 0
+
+    def pump(self, wait_s: float) -> bool:
+        """Take what is there, or wait for it so long; whether there was any."""
+        ready = self.selector.select(max(0.0, wait_s))
+        n_read = sum(self.read(key) for key, _ in ready if key.data is not None)
+        if not n_read and any(key.data is None for key, _ in ready):
+            self.selector.unregister(self.files[-1])  # its end has been seen; further waits are real ones
+        if self.latest and time.monotonic() - self.told >= TICK_S:
+            self.told, line, self.latest = time.monotonic(), last_line(self.latest), b""
+            if line:
+                self.tell(line)
+        return n_read > 0
+
+    def read(self, key: selectors.SelectorKey) -> bool:
+        try:
+            chunk = os.read(key.fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.selector.unregister(key.fileobj)
+            self.n_open -= 1
+            return False
+        key.data.take(chunk)
+        self.latest = chunk
+        return True
+
+    def drain(self) -> None:
+        """Take what the pipes still hold; not more, in case that somebody has escaped and goes on writing."""
+        for _ in range(32):
+            if not self.pump(0):
+                return

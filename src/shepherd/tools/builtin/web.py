@@ -1,0 +1,453 @@
+"""The HTTP tools: a request to an address that may be called (`reach.py`), and what comes back as text.
+
+    target ─▶ Reach.addresses ─▶ connect to one of these, as the name (SNI, certificate, `Host`) ─▶ status, headers
+       ▲                                                                                             │
+       └──── a redirect: at most five, none of the caller's headers to another origin ◀──────────────┤
+                                                                      unpack, up to a size ◀─ body ──┘
+
+Proxies, cookies, `.netrc` and other habits of the environment are left out: a request is what the model and the person
+see, and the address that was checked is the one that is called.
+
+Not here: whether a call may be made at all (`permission.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import json
+import re
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+from shepherd.tools.sandbox.isolated import apart
+from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.sandbox.network import Reach, Target
+from shepherd.tools.signature import in_thread, tool
+
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_SECONDS = 600
+CONNECT_S = 10.0
+MOST_REDIRECTS = 5
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+NOT_FOLLOWED = "not followed: it leads to another host, which would get what is sent; call it if you mean it"
+TOO_MANY = f"not followed: these are more than {MOST_REDIRECTS} redirects"
+UNPACKED = {"": False, "identity": False, "gzip": True, "x-gzip": True, "deflate": True}
+UNREADABLE = re.compile(r"(image|audio|video|font)/(?!svg)|application/(pdf|zip|gzip|x-tar|wasm)\b", re.IGNORECASE)
+"""Types of bodies that are not even read."""
+TELL_BYTES = 2**18
+MOST_HEADERS = 40
+"""Of an answer without a body, shown to the model; with a body, only those of `TOLD`."""
+TOLD = ("content-type", "location", "retry-after", "last-modified", "etag", "link", "www-authenticate", "allow")
+OWN_HEADERS = frozenset({
+    "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect",
+    "accept-encoding",
+})  # fmt: skip
+"""A `Host` of the caller's choice would reach another site than the one that was allowed; the others are about the
+connection."""
+HARMLESS = frozenset({"accept", "accept-language", "user-agent", "content-type"})
+"""Headers that follow a redirect to another origin; any other might be a key."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+Headers = Annotated[dict[str, str] | None, "name: value"]
+Body = Annotated[str | dict[str, Any] | list[Any] | None, "text, or JSON"]
+Seconds = Annotated[float, "seconds"]
+NAMES = {"data": "body", "json": "body", "uri": "url", "timeout_s": "timeout"}
+
+
+@tool(
+    category="http",
+    effect="net",
+    aliases=("WebFetch", "fetch"),
+    argument_aliases={"uri": "url", "timeout_s": "timeout", "prompt": ""},
+    subject="url",
+    timeout_s=MOST_SECONDS + 10,
+)
+async def http_get(
+    context: ToolContext,
+    url: str,
+    headers: Headers = None,
+    timeout: Seconds = 30,  # noqa: ASYNC109 - the model's argument, here and below
+    as_text: Annotated[bool, "HTML as plain text"] = False,
+) -> Result:
+    """Fetch a URL."""
+    return await call(context, prepare("GET", url, headers, None), timeout, as_text=as_text)
+
+
+def sending(method: str) -> Tool:
+    """The tool that sends something by this method."""
+
+    async def send(
+        context: ToolContext,
+        url: str,
+        body: Body = None,
+        headers: Headers = None,
+        timeout: Seconds = 30,  # noqa: ASYNC109
+    ) -> Result:
+        return await call(context, prepare(method, url, headers, body), timeout)
+
+    send.__doc__ = f"Send an HTTP {method}."
+    name, limit_s = f"http_{method.lower()}", MOST_SECONDS + 10
+    return tool(name=name, category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=limit_s)(
+        send
+    )
+
+
+http_post, http_put, http_delete = map(sending, ("POST", "PUT", "DELETE"))
+
+
+@tool(category="http", effect="net", argument_aliases=NAMES, subject="url", offered=False, timeout_s=MOST_SECONDS + 10)
+async def http_request(  # noqa: PLR0917 - called by names
+    context: ToolContext,
+    url: str,
+    method: Annotated[str, ", ".join(METHODS)] = "GET",
+    headers: Headers = None,
+    body: Body = None,
+    timeout: Seconds = 30,  # noqa: ASYNC109
+) -> Result:
+    """Send an HTTP request."""
+    if method.upper() not in METHODS:
+        raise ToolError(f"the method must be one of {', '.join(METHODS)}, not {method[:40]!r}")
+    return await call(context, prepare(method.upper(), url, headers, body), timeout)
+
+
+# -- a call -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request on its way, which redirects change."""
+
+    method: str
+    target: Target
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+    via: str = ""
+    """Whose redirect it is, for an error."""
+
+    def redirected(self, status: int, location: str) -> Asking | None:
+        """What to ask next; None = what is sent would go to somebody else, whom nobody has named."""
+        via = f"{self.target.authority} redirects: "
+        try:
+            target = self.target.next(location)
+        except ToolError as error:
+            raise ToolError(via + error.message) from error
+        becomes_get = status == 303 or (status in {301, 302} and self.method == "POST")
+        method = "GET" if becomes_get and self.method != "HEAD" else self.method
+        body = self.body if method == self.method else None
+        headers = tuple(each for each in self.headers if body is not None or each[0].lower() != "content-type")
+        if target.origin != self.target.origin:
+            if body is not None or method not in {"GET", "HEAD", "OPTIONS"}:
+                return None
+            headers = tuple(each for each in headers if each[0].lower() in HARMLESS)
+        return Asking(method, replace(target, user=""), headers, body, via)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What has come back so far."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    target: Target
+    body: bytearray = field(default_factory=bytearray)
+    note: str = ""
+    """Why it is not all there."""
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key == name), "")
+
+
+async def call(context: ToolContext, asking: Asking, timeout_s: float, *, as_text: bool = False) -> Result:
+    """The result of one tool. Raises: `ToolError` where there is no answer at all."""
+    if not 0 < timeout_s <= MOST_SECONDS:
+        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout_s:g}")
+    exchange = Exchange(context.reach or Reach(), asking, timeout_s, context.tell)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await exchange.run()
+    except TimeoutError as error:
+        if exchange.answer is None:
+            raise ToolError(f"{exchange.asking.target.authority} has not answered within {timeout_s:g} s") from error
+        answer = replace(exchange.answer, note=f"not complete: the time of {timeout_s:g} s was up")
+    return await as_result(answer, url=asking.target.url, as_text=as_text)
+
+
+def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> Asking:
+    """The request that the arguments mean. Raises: `ToolError` that names the argument."""
+    target = Target.of(url)
+    lines = [header(name, value) for name, value in (headers or {}).items()]
+    have = {name.lower() for name, _ in lines}
+    content: bytes | None = None
+    kind = ""
+    if isinstance(body, str):
+        content, kind = body.encode(), "application/json" if is_json(body) else "text/plain; charset=utf-8"
+    elif body is not None:
+        content, kind = json.dumps(body, ensure_ascii=False).encode(), "application/json"
+    defaults = [
+        ("user-agent", "shepherd"),
+        ("accept", "*/*"),
+        *([("content-type", kind)] if kind else []),
+        *([("authorization", "Basic " + base64.b64encode(target.user.encode()).decode())] if target.user else []),
+    ]
+    lines += [(name, value) for name, value in defaults if name not in have]
+    return Asking(method, target, tuple(lines), content)
+
+
+def header(name: str, value: Any) -> tuple[str, str]:
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        raise ToolError(f"headers: {name[:80]!r} is not the name of a header")
+    if name.lower() in OWN_HEADERS or name.lower().startswith("proxy-"):
+        raise ToolError(f"headers: {name!r} is set by the tool itself; leave it out")
+    if isinstance(value, dict | list) or not re.fullmatch(r"[\t\x20-\x7e]*", text):
+        raise ToolError(f"headers: the value of {name!r} must be one line of ASCII text")
+    return name, text.strip()
+
+
+def is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+# -- the wire ---------------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """A request and all that it leads to. `asking` and `answer` are as far as it has come, should its time be up."""
+
+    def __init__(self, reach: Reach, asking: Asking, timeout_s: float, tell: Callable[[str], None]) -> None:
+        self.reach = reach
+        self.asking = asking
+        self.timeout_s = timeout_s
+        self.tell = tell
+        self.answer: Answer | None = None
+
+    async def run(self) -> Answer:
+        """Raises: `ToolError`, with the reason why there is no answer."""
+        for n_left in reversed(range(MOST_REDIRECTS + 1)):
+            async with opened(self.reach, self.asking, self.timeout_s) as response:
+                lines = [(name.lower(), value) for name, value in response.headers.multi_items()]
+                answer = Answer(response.status_code, lines, self.asking.target)
+                location = answer.header("location")
+                if answer.status in REDIRECTS and location:
+                    further = self.asking.redirected(answer.status, location)
+                    if further is not None and n_left:
+                        self.asking = further
+                        continue
+                    answer.note = NOT_FOLLOWED if further is None else TOO_MANY
+                self.answer = answer
+                if self.asking.method != "HEAD":
+                    await read(answer, response, self.reach.max_bytes, self.tell)
+                return answer
+        raise AssertionError("the last redirect is not followed")
+
+
+@asynccontextmanager
+async def opened(reach: Reach, asking: Asking, timeout_s: float) -> AsyncIterator[httpx2.Response]:
+    """The response of one server, its body unread. Raises: `ToolError`."""
+    # Loaded by the first call: a chat that calls nothing must not wait for it.
+    import httpx2  # noqa: PLC0415
+
+    target = asking.target
+    try:
+        addresses = await reach.addresses(target)
+    except ToolError as error:
+        raise ToolError(f"{asking.via}{error.message}") from error
+    # A client of its own for each request: a connection must never be used again for another name at that address.
+    transport = httpx2.AsyncHTTPTransport(verify=reach.trust or trusted(), trust_env=False)
+    timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+    try:
+        async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
+            for address in addresses:
+                request = httpx2.Request(
+                    asking.method,
+                    httpx2.URL(
+                        scheme=target.scheme, host=address, port=target.port, raw_path=target.path.encode("ascii")
+                    ),
+                    headers=[("host", target.authority), *asking.headers, ("accept-encoding", "gzip, deflate")],
+                    content=asking.body,
+                    extensions={"sni_hostname": target.host, "timeout": timeout.as_dict()},
+                )
+                try:
+                    response = await client.send(request, stream=True, auth=None, follow_redirects=False)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                    if address == addresses[-1]:
+                        raise
+                    continue
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+                return
+    except httpx2.TimeoutException as error:
+        raise ToolError(f"{target.authority} has not answered in time") from error
+    except httpx2.HTTPError as error:
+        raise ToolError(f"{target.authority}: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Why there is no answer, in a few words."""
+    import httpx2  # noqa: PLC0415
+
+    text = str(error).strip() or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"its certificate is not valid ({text.rpartition(': ')[2].partition(' (_ssl')[0]})"
+    if isinstance(error, httpx2.ConnectError):
+        return f"no connection ({text})"
+    return f"this is not HTTP as it should be ({text[:200]})"
+
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """Made once: reading all the certificates takes longer than most requests."""
+    import httpx2  # noqa: PLC0415
+
+    return httpx2.create_ssl_context()
+
+
+async def read(answer: Answer, response: httpx2.Response, most: int, tell: Callable[[str], None]) -> None:
+    """Read the body into the answer, unpacked, up to `most` bytes. Notes what is missing."""
+    import httpx2  # noqa: PLC0415
+
+    packing, size = answer.header("content-encoding").strip().lower(), answer.header("content-length")
+    if packing not in UNPACKED:
+        answer.note = f"not read: packed as {packing[:40]!r}, though nobody asked for it"
+        return
+    if UNREADABLE.match(answer.header("content-type")):
+        answer.note = f"not shown: {int(size):,} bytes" if size.isdecimal() else "not shown"
+        return
+    unpacker = Unpacker() if UNPACKED[packing] else None
+    n_raw = n_told = 0
+    try:
+        async for chunk in response.aiter_raw():
+            n_raw += len(chunk)
+            for piece in unpacker.pieces(chunk) if unpacker else [chunk]:
+                answer.body += piece
+                if len(answer.body) > most:
+                    break
+            if len(answer.body) > most or n_raw > most:  # a pack may be empty for ever
+                del answer.body[most:]
+                total = f" of {int(size):,}" if size.isdecimal() and not unpacker else ""
+                answer.note = f"cut: only the first {len(answer.body):,} bytes{total} were read"
+                return
+            if len(answer.body) - n_told >= TELL_BYTES:
+                n_told = len(answer.body)
+                tell(f"{n_told // 1024:,} KiB")
+        if unpacker and answer.body and not unpacker.is_complete:
+            answer.note = "not complete: the rest of its packing is missing"
+    except httpx2.TimeoutException:
+        answer.note = "not complete: it has gone silent"
+    except httpx2.HTTPError as error:
+        answer.note = f"not complete: {reason(error)}"
+    except zlib.error as error:
+        answer.note = f"not complete: it is not packed as it says ({error})"
+
+
+class Unpacker:
+    """Unpacks gzip and deflate in small pieces, so that no bomb goes off in memory."""
+
+    PIECE_BYTES = 65_536
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self._is_first = True
+
+    @property
+    def is_complete(self) -> bool:
+        return self._unpack.eof
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Raises: `zlib.error`."""
+        while chunk:
+            if self._unpack.eof:  # the next member of a gzip file
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            try:
+                piece = self._unpack.decompress(chunk, self.PIECE_BYTES)
+            except zlib.error:
+                if not self._is_first:
+                    raise
+                self._unpack = zlib.decompressobj(-zlib.MAX_WBITS)  # some send deflate without its head
+                piece = self._unpack.decompress(chunk, self.PIECE_BYTES)
+            self._is_first = False
+            yield piece
+            chunk = self._unpack.unconsumed_tail or self._unpack.unused_data
+
+
+# -- what the model reads ---------------------------------------------------------------------------------------------
+
+PARAMETER = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|cp\d|koi8|mac|shift_jis|euc_|iso2022_|gb|big5|hz)[\w-]*")
+"""Of the codecs of Python, those that are charsets, and quick: `idna` takes quadratic time."""
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+async def as_result(answer: Answer, *, url: str, as_text: bool) -> Result:
+    """What an answer has to say."""
+    phrase = HTTPStatus(answer.status).phrase if answer.status in set(HTTPStatus) else ""
+    status = f"{answer.status} {phrase}".strip()
+    body, charset = bytes(answer.body), charset_of(answer)
+    is_binary = b"\0" in body[:8192] and not charset.startswith(("utf-16", "utf-32"))
+    text = "" if is_binary else body.decode(charset, "replace")
+    notes = [answer.note] if answer.note else []
+    if is_binary:
+        notes.append(f"not shown: {len(body):,} bytes that are not text")
+    if answer.target.url != url:
+        notes.append(f"redirected to {answer.target.url}")
+    if as_text and looks_like_html(answer, text):
+        page = {"html": text, "url": answer.target.url}
+        try:
+            text = await in_thread(lambda: apart("shepherd.tools.page:as_text", page))
+        except ToolError as error:
+            notes.append(f"shown as it is: {error.message}")
+    told = [(name, value) for name, value in answer.headers if name in TOLD or not body]
+    lines = [
+        f"HTTP {status}",
+        *(f"{name}: {value[:500]}" for name, value in told[:MOST_HEADERS]),
+        *(f"({note})" for note in notes),
+    ]
+    success = 200 <= answer.status < 300
+    return Result(
+        "\n".join(lines) + (f"\n\n{text}" if text else ""),
+        success,
+        summary=f"{status} ({len(body):,} bytes{', ' + answer.note.partition(':')[0] if answer.note else ''})",
+        error="" if success else status,
+    )
+
+
+def charset_of(answer: Answer) -> str:
+    """The name of the codec: what the header says, or the first bytes, or the page; else UTF-8 if it can be."""
+    head = bytes(answer.body[:2048])
+    said = PARAMETER.search(answer.header("content-type"))
+    marked = next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
+    if marked:
+        return marked
+    if said is None and "html" in answer.header("content-type"):
+        said = PARAMETER.search(head.decode("latin-1"))
+    if said:
+        try:
+            name = codecs.lookup(said[1]).name
+        except LookupError:
+            name = ""
+        if CHARSETS.fullmatch(name):
+            return name
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(bytes(answer.body))  # its last character may be cut
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def looks_like_html(answer: Answer, text: str) -> bool:
+    return "html" in answer.header("content-type") or text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))

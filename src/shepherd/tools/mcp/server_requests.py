@@ -1,0 +1,111 @@
+"""What a server may ask of us in return: our user (elicitation), our model (sampling), our folders (roots).
+
+Nobody is asked twice at the same time (that is the `Person`'s), nothing is answered without consent, and while a
+person thinks no request of that server runs out of time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+
+from shepherd.core import Message, ShepherdError
+from shepherd.tools.base import Form, Person
+from shepherd.tools.mcp.content import as_message
+from shepherd.tools.mcp.values import Answer
+
+logger = logging.getLogger(__name__)
+
+SHOWN_CHARS = 1_500
+"""Of what a server wants to ask the model, shown to the person who decides."""
+MOST_TOKENS = 4096
+"""Of an answer to a server, whatever it asks for."""
+REJECTED = -1
+"""The protocol's code for a user who said no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who answers one server."""
+
+    server: str
+    person: Callable[[], Person | None]
+    """Looked up when it is needed: conversations come and go."""
+    answer: Answer | None
+    """None = servers may not ask the model."""
+    roots: Sequence[str]
+    off_the_clock: Callable[[], AbstractContextManager[None]]
+    """Requests do not time out in this block."""
+
+    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+        """Values from the user; `decline` where there is nobody, or somebody who will not."""
+        person = self.person()
+        if person is None:
+            return types.ElicitResult(action="decline")
+        if isinstance(params, types.ElicitRequestURLParams):
+            form = Form(self.server, params.message, url=params.url)
+        else:
+            form = Form(self.server, params.message, fields=params.requested_schema)
+        with self.off_the_clock():
+            values = await person.fill(form)
+        if values is None:
+            return types.ElicitResult(action="decline")
+        if form.url:
+            return types.ElicitResult(action="accept")
+        return types.ElicitResult(action="accept", content=known_values(values, form.fields))
+
+    async def sample(
+        self, context: Any, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        """Our model's answer, if the user lets it."""
+        person = self.person()
+        if person is None or self.answer is None:
+            return refusal("nobody is there to allow a question to the model")
+        if params.tools:
+            return refusal("tools are not available in questions to the model")
+        messages = [as_message(self.server, each.role, each.content_as_list) for each in params.messages]
+        limit = max(1, min(params.max_tokens, MOST_TOKENS))
+        with self.off_the_clock():
+            if await person.fill(Form(self.server, describe(messages, params.system_prompt, limit))) is None:
+                return refusal("the user does not allow it")
+            try:
+                text = await self.answer(messages, params.system_prompt, limit)
+            except ShepherdError as error:
+                return types.ErrorData(code=types.INTERNAL_ERROR, message=error.message)
+        content = types.TextContent(type="text", text=text)
+        return types.CreateMessageResult(role="assistant", content=content, model="shepherd", stop_reason="endTurn")
+
+    async def list_roots(self, context: Any) -> types.ListRootsResult:
+        """The folders that our own file tools may touch."""
+        return types.ListRootsResult.model_validate({"roots": [as_root(folder) for folder in self.roots]})
+
+
+def as_root(folder: str) -> dict[str, str]:
+    path = Path(folder).absolute()
+    return {"uri": path.as_uri(), "name": path.name or folder}
+
+
+def known_values(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, and no more."""
+    properties = schema.get("properties")
+    return {key: value for key, value in values.items() if not isinstance(properties, Mapping) or key in properties}
+
+
+def describe(messages: Sequence[Message], system: str | None, limit: int) -> str:
+    """What a server wants to ask the model, for the user to decide."""
+    said = "\n".join(f"{each.role}: {each.text}" for each in messages)
+    text = f"system: {system}\n{said}" if system else said
+    if len(text) > SHOWN_CHARS:
+        half = SHOWN_CHARS // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} more characters …\n{text[-half:]}"
+    return f"It wants to ask the model, for an answer of at most {limit} tokens:\n{text}"
+
+
+def refusal(reason: str) -> types.ErrorData:
+    return types.ErrorData(code=REJECTED, message=reason)

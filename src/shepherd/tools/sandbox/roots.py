@@ -1,0 +1,351 @@
+"""The folders that file tools may touch, and the one way to anything in them.
+
+    Roots.find("src/../link/a.txt") ─▶ Place: an open directory and a name in it that is no link
+
+A path is walked one name at a time, each opened relative to the directory before it and never through a symbolic link.
+Links are read and walked by hand, `..` is taken from the names walked so far, and a step that leaves a root starts
+again from the root that holds it, or is refused. So whatever somebody does to the tree meanwhile (a directory swapped
+for a link while a call runs), nothing outside is opened; and a refusal does not tell whether there is something.
+
+Hard links cannot be told from files: one that is inside can be read; to write replaces the name and not the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import itertools
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shepherd.tools.base import ToolError
+from shepherd.tools.sandbox.folder import BAD_ON_WINDOWS, Folder, NotAFile, kind_of
+from shepherd.tools.sandbox.tree import walk
+
+LONGEST_PATH = 4096
+"""Bytes; what Linux takes at once."""
+MOST_LINKS = 40
+"""On the way of one path; more go in a circle."""
+SHOWN_NAMES = 20
+"""Of a folder, where a path is wrong."""
+SHOWN_GUESSES = 3
+SHOWN_CHARS = 300
+"""Of a path in a message."""
+LOOKED_AT = 2_000
+"""Files and folders among which one of the same name is looked for."""
+
+
+class Outside(ToolError):
+    """A path that leads out of the roots."""
+
+
+class Missing(ToolError):
+    """A path that leads to nothing."""
+
+
+class NotAFolder(Missing):
+    """Nor can there be something: a file is on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: a name in an open directory. Valid within the `with` of `Roots.find`."""
+
+    folder: Folder
+    name: str
+    """`.` for the top of a root."""
+    way: Walk
+
+    @property
+    def path(self) -> str:
+        """Absolute, without links."""
+        return self.folder.path if self.name == "." else os.path.join(self.folder.path, self.name)
+
+    @property
+    def shown(self) -> str:
+        """For messages and results: from the current folder where it lies below."""
+        return printable(self.way.roots.shown(self.path))
+
+    def look(self) -> os.stat_result | None:
+        """What is there; None = nothing."""
+        return self.folder.look(self.name)
+
+    def stat(self) -> os.stat_result:
+        """What is there. Raises: `Missing`."""
+        if (status := self.look()) is None:
+            raise self.way.missing(self.folder, self.name)
+        return status
+
+    def open_folder(self) -> Folder:
+        """Itself, where it is a directory. Raises: `Missing`, `ToolError`."""
+        if (kind := kind_of(self.stat())) != "directory":
+            raise ToolError(f"{quoted(self.shown)} is a {kind}, not a folder")
+        return self.folder.child(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Some folders of the file system, and where paths that are not absolute begin."""
+
+    folders: tuple[str, ...]
+    """Absolute, without links."""
+    base: str
+    """In one of them; called `.`."""
+    writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    """Held by who changes a file: two edits of the same file in one answer must both be in it."""
+
+    @classmethod
+    def of(cls, folders: Sequence[str] | None = None, base: str | None = None) -> Roots:
+        """None or no `folders`: the working folder. `base` None: the working folder, or else the first of them."""
+        tops = tuple(dict.fromkeys(os.path.realpath(os.path.expanduser(each)) for each in folders or (base or ".",)))
+        start = os.path.realpath(os.path.expanduser(base or "."))
+        return cls(tops, start if any(is_below(start, top) for top in tops) else tops[0])
+
+    def shown(self, path: str) -> str:
+        """An absolute path as a model may give it back: from the base where it lies below, with `/`."""
+        if not is_below(path, self.base):
+            return path
+        return os.path.relpath(path, self.base).replace(os.sep, "/")
+
+    def directory(self, path: str = ".") -> str:
+        """The absolute path of a folder, without links. Raises: `ToolError`."""
+        with self.find(path) as place, place.open_folder() as folder:
+            return folder.path
+
+    @contextlib.contextmanager
+    def find(self, path: str, *, follow: bool = True, make: bool = False) -> Iterator[Place]:
+        """Where a path leads.
+
+        `follow`: where the last name is a link, to what it leads to. `make`: make the folders that are not there.
+        Within the `with`, what the system refuses becomes a `ToolError` that names the path.
+
+        Raises: `Outside`, `Missing` (a folder on the way), `ToolError`.
+        """
+        checked(path, make=make)
+        with in_words(path):
+            place = Walk(self, path, follow=follow, make=make).place()
+            with place.folder:
+                yield place
+
+    def outside(self, path: str) -> Outside:
+        others = "".join(f", {each}" for each in self.folders if each != self.base)
+        meant = [quoted(self.shown(each)) for each in self.named(path)]
+        return Outside(
+            f"{quoted(path)} is outside of the folders that may be touched: {self.base} (the current folder, called "
+            f'"."){others}; use a path in there{f", such as {meant[0]}" if meant else ""}'
+        )
+
+    def named(self, path: str) -> list[str]:
+        """Files below the base that have the last name of a path, of the first files there are."""
+        name = re.split(r"[/\\]", path.strip(" \n\r\t\"'`"))[-1]
+        try:
+            with Folder.top(self.base) as base, contextlib.closing(walk(base)) as files:
+                seen = itertools.islice(files, LOOKED_AT)
+                found = (names for _, names, kind in seen if names[-1] == name and kind == "file")
+                return [os.path.join(self.base, *names) for names in itertools.islice(found, SHOWN_GUESSES)]
+        except OSError:
+            return []
+
+
+class Walk:
+    """One way through the roots: what is to come (`todo`), and where it has led so far (`root` and `done`)."""
+
+    def __init__(self, roots: Roots, path: str, *, follow: bool, make: bool) -> None:
+        self.roots = roots
+        self.path = path
+        self.follow = follow
+        self.make = make
+        self.n_links = 0
+        self.root = roots.base
+        self.done: list[str] = []
+        """Directories below `root`, each in the one before; none is a link."""
+        self.todo: deque[str] = deque()
+
+    def place(self) -> Place:
+        """Raises: `Outside`, `Missing`, `ToolError`, `OSError`."""
+        self.start(os.path.join(self.roots.base, home(self.path)))
+        folder = Folder.top(self.root)
+        try:
+            while self.todo:
+                name = self.todo.popleft()
+                if name == "..":
+                    self.up()
+                elif (self.todo or self.follow) and (link := folder.link(name)) is not None:
+                    self.turn(link)
+                elif self.todo:
+                    with folder:
+                        folder = self.enter(folder, name)
+                    self.done.append(name)
+                    continue
+                else:
+                    return Place(folder, name, self)
+                folder.close()
+                folder = Folder.top(self.root).down(self.done)
+            if not self.done:
+                return Place(folder, ".", self)
+            folder.close()
+            folder = Folder.top(self.root).down(self.done[:-1])
+            return Place(folder, self.done[-1], self)
+        except BaseException:
+            folder.close()
+            raise
+
+    def start(self, path: str) -> None:
+        """Begin at the root that holds this absolute path; what was to come after it still does."""
+        for candidate in self.spellings(path.rstrip(os.sep) or os.sep):
+            drive, names = split(candidate)
+            for root in sorted(self.roots.folders, key=len, reverse=True):
+                root_drive, top = split(root)
+                if (drive, normal(names[: len(top)])) == (root_drive, normal(top)):
+                    self.root, self.done = root, []
+                    self.todo.extendleft(reversed(names[len(top) :]))
+                    return
+        raise self.roots.outside(self.path)
+
+    def spellings(self, path: str) -> Iterator[str]:
+        """An absolute path, then without the links above the roots, such as /tmp on a Mac. It is not opened."""
+        yield path
+        with contextlib.suppress(OSError):  # it changes while it is looked at
+            yield os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            if self.follow:
+                yield os.path.realpath(path)
+
+    def up(self) -> None:
+        if self.done:
+            self.done.pop()
+            return
+        rest = list(self.todo)
+        self.todo.clear()
+        self.start(os.path.join(os.path.dirname(self.root), *rest))
+
+    def turn(self, link: str) -> None:
+        self.n_links += 1
+        if self.n_links > MOST_LINKS:
+            raise ToolError(f"{quoted(self.path)} goes through more than {MOST_LINKS} links, in a circle perhaps")
+        if os.path.isabs(link):
+            self.start(link)
+        else:
+            self.todo.extendleft(reversed(split(link)[1]))
+
+    def enter(self, folder: Folder, name: str) -> Folder:
+        try:
+            return folder.child(name)
+        except FileNotFoundError:
+            if not self.make or ".." in self.todo:  # nothing is made only to be left again
+                raise self.missing(folder, name) from None
+            folder.make(name)
+            return folder.child(name)
+        except NotADirectoryError:
+            kind = kind_of(status) if (status := folder.look(name)) else "directory"
+            if kind in {"directory", "symlink"}:  # not when it was to be opened
+                raise ToolError(f"{quoted(self.path)} is being changed by another program; try again") from None
+            shown = quoted(self.roots.shown(os.path.join(folder.path, name)))
+            raise NotAFolder(f"there is no {quoted(self.path)}: {shown} is a {kind} and not a folder") from None
+
+    def missing(self, folder: Folder, name: str) -> Missing:
+        """A sentence with which one can go on: which names may be meant, and what there is."""
+        entries = {}
+        with contextlib.suppress(OSError):  # a folder that may be passed through, and not read
+            entries = {each: f"{each}/" if kind == "directory" else each for each, kind in folder.scan()}
+        where = self.roots.shown(folder.path)
+        names = [each.casefold() for each in itertools.islice(entries, LOOKED_AT)]
+        near = difflib.get_close_matches(name.casefold(), names, SHOWN_GUESSES)
+        guesses = [os.path.join(folder.path, each) for word in near for each in entries if each.casefold() == word]
+        guesses += self.roots.named(self.path)
+        meant = dict.fromkeys(quoted(self.roots.shown(each)) for each in guesses)
+        held = [printable(each) for each in entries.values()]
+        rest = f" and {len(held) - SHOWN_NAMES} more" if len(held) > SHOWN_NAMES else ""
+        return Missing(
+            f"there is no {quoted(self.path)}"
+            + (f"; did you mean {' or '.join([*meant][:SHOWN_GUESSES])}?" if meant else ".")
+            + (' The current folder, called ".",' if where == "." else f" The folder {quoted(where)}")
+            + (f" holds: {', '.join(held[:SHOWN_NAMES])}{rest}" if held else " has nothing that could be shown")
+        )
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """A name on one line: what cannot be seen, or drives a terminal, as JSON would escape it."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def quoted(path: str) -> str:
+    shown = printable(path)
+    return f'"{shown}"' if len(shown) <= SHOWN_CHARS else f'"{shown[: SHOWN_CHARS // 2]}…{shown[-SHOWN_CHARS // 2 :]}"'
+
+
+@contextlib.contextmanager
+def in_words(path: str) -> Iterator[None]:
+    """What the system refuses, as a `ToolError` that names the path."""
+    try:
+        yield
+    except NotAFile as error:
+        raise ToolError(f"{quoted(path)} {error.strerror}") from error
+    except OSError as error:
+        said = WORDS.get(error.errno or 0) or f"cannot be used: {(error.strerror or str(error)).lower()}"
+        raise ToolError(f"{quoted(path)} {said}") from error
+
+
+WORDS = {
+    errno.EACCES: "may not be touched: permission denied by the system",
+    errno.EPERM: "may not be touched: not permitted by the system",
+    errno.ENAMETOOLONG: "has a name that is too long; a name may have 255 bytes",
+    errno.ENOSPC: "cannot be written: the disk is full",
+    errno.EROFS: "cannot be written: the file system is read-only",
+    errno.ELOOP: "is being changed by another program; try again",
+    errno.ENOTDIR: "is being changed by another program; try again",
+    errno.ENOENT: "is being changed by another program, or its folder has gone; try again",
+    errno.ETXTBSY: "cannot be written: it is a program that runs",
+    errno.EAGAIN: "has nothing to be read at this moment",
+    errno.EIO: "cannot be read",
+}
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+
+
+def checked(path: str, *, make: bool) -> None:
+    """Raises: `ToolError` for what no system takes, or what is not meant as a path."""
+    try:
+        n_bytes = len(os.fsencode(path))
+    except UnicodeEncodeError as error:
+        raise ToolError(f"the path {quoted(path)} has half a character in it; give it as plain text") from error
+    if "\0" in path:
+        raise ToolError(f"the path {quoted(path)} has a NUL character in it; leave it out")
+    if n_bytes > LONGEST_PATH:
+        raise ToolError(f"the path has {n_bytes:,} bytes; it may have {LONGEST_PATH:,}")
+    if path.lower().startswith("file:/"):
+        raise ToolError(f"{quoted(path)} is a URL; give the plain path")
+    if make and any(not each.isprintable() and each.isascii() for each in path):
+        raise ToolError(f"the path {quoted(path)} has a control character in it, such as a new line; leave it out")
+    if os.name == "nt" and any(BAD_ON_WINDOWS.search(name) for name in split(path)[1] if name != ".."):
+        raise ToolError(f"the path {quoted(path)} has a name in it that Windows keeps for itself; use another one")
+
+
+def home(path: str) -> str:
+    """`~` of the user; `~name` may be a file and stays."""
+    return os.path.expanduser(path) if path == "~" or path.startswith(("~/", "~" + os.sep)) else path
+
+
+def split(path: str) -> tuple[str, list[str]]:
+    """The drive (of Windows), and the names without those that go nowhere."""
+    drive, rest = os.path.splitdrive(path)
+    names = rest.replace(os.sep, "/").split("/")
+    return os.path.normcase(drive), [name for name in names if name not in {"", "."}]
+
+
+def normal(names: Sequence[str]) -> list[str]:
+    return [os.path.normcase(name) for name in names]
+
+
+def is_below(path: str, top: str) -> bool:
+    """Whether it is the same or in it; of absolute paths without links."""
+    path, top = os.path.normcase(path), os.path.normcase(top)
+    return path == top or path.startswith(top.rstrip(os.sep) + os.sep)

@@ -1,0 +1,155 @@
+"""What lies below a folder: walked in a stable order, without what nobody means, and told apart by globs.
+
+Skipped are `SKIPPED` and what a `.gitignore` on the way says; whoever names such a folder gets to see it. Links are not
+followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from shepherd.tools.base import ToolError
+from shepherd.tools.sandbox.folder import Folder, Kind
+
+SKIPPED = frozenset({
+    ".cache", ".git", ".gradle", ".hg", ".hypothesis", ".jj", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache",
+    ".svn", ".tox", ".venv", "__pycache__", "node_modules",
+})  # fmt: skip
+"""Folders whose files nobody means who looks through a tree."""
+NO_FILES = frozenset({"/dev", "/proc", "/sys"})
+"""Likewise."""
+DEEPEST = 64
+"""Levels of folders; each holds a handle."""
+MOST_IGNORE_BYTES = 1 << 16
+MOST_RULES = 300
+"""Of one `.gitignore`: each is tried on each name."""
+MOST_GLOBS = 64
+"""That one glob with alternatives in braces stands for."""
+
+Found = tuple[Folder, tuple[str, ...], Kind | None]
+"""The open folder that something is in, its names from the top, and what it is; None = something else."""
+
+
+def walk(
+    folder: Folder, closed: list[str] | None = None, above: tuple[str, ...] = (), rules: tuple[Rule, ...] = ()
+) -> Generator[Found, None, None]:
+    """All that lies below a folder, a folder before what is in it.
+
+    One that may not be read, or that vanishes, has nothing in it; `closed` gets its path.
+    """
+    refused = [] if closed is None else closed
+    try:
+        entries = folder.scan()
+        if any(name == ".gitignore" and kind == "file" for name, kind in entries):
+            rules += tuple(rules_in(folder, len(above)))
+    except OSError:
+        refused.append(folder.path)
+        return
+    for name, kind in entries:
+        names = (*above, name)
+        if ignores(rules, names, kind == "directory"):
+            continue
+        yield folder, names, kind
+        if kind != "directory" or name in SKIPPED or os.path.join(folder.path, name) in NO_FILES:
+            continue
+        try:
+            if len(names) == DEEPEST:
+                raise OSError
+            with folder.child(name) as child:
+                yield from walk(child, refused, names, rules)
+        except OSError:
+            refused.append(os.path.join(folder.path, name))
+
+
+# -- .gitignore -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line of a `.gitignore`."""
+
+    depth: int
+    """Names above the folder in which it lies."""
+    parts: tuple[str, ...]
+    is_negated: bool
+    only_folders: bool
+
+
+def rules_in(folder: Folder, depth: int) -> Iterator[Rule]:
+    """Raises: `OSError`."""
+    handle = folder.open(".gitignore")
+    try:
+        text = os.read(handle, MOST_IGNORE_BYTES).decode(errors="replace")
+    finally:
+        os.close(handle)
+    for line in text.splitlines()[:MOST_RULES]:
+        glob = line.strip().removeprefix("!")
+        if glob.strip("/") and not line.startswith("#"):
+            yield Rule(depth, tuple(parts_of(glob.rstrip("/"))), line.startswith("!"), glob.endswith("/"))
+
+
+def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> bool:
+    """What the last rule says that means it."""
+    verdict = False
+    for rule in rules:
+        if (
+            verdict == rule.is_negated
+            and (is_folder or not rule.only_folders)
+            and takes(rule.parts, names[rule.depth :])
+        ):
+            verdict = not rule.is_negated
+    return verdict
+
+
+# -- globs ------------------------------------------------------------------------------------------------------------
+
+
+def alternatives(glob: str) -> list[list[str]]:
+    """What a glob stands for, its braces resolved, each in its parts; `**` is any number of folders.
+
+    Raises: `ToolError`.
+    """
+    waiting = [glob if "{" in glob or "," not in glob else f"{{{glob}}}"] if glob else []
+    found = []
+    while waiting:
+        each = waiting.pop()
+        braces = re.search(r"\{([^{}]*)\}", each)
+        if braces is None:
+            found.append(parts_of(each.replace("\\", "/")))
+        else:
+            waiting += [each[: braces.start()] + word + each[braces.end() :] for word in braces[1].split(",")]
+        if len(found) + len(waiting) > MOST_GLOBS:
+            raise ToolError(f"the glob {glob[:80]!r} stands for more than {MOST_GLOBS} others; search with fewer")
+    return found
+
+
+def parts_of(glob: str) -> list[str]:
+    """A glob without a `/` means a name in any folder."""
+    parts = [part for part in glob.split("/") if part not in {"", "."}]
+    return parts if "/" in glob else ["**", *parts]
+
+
+def takes(parts: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a glob means the file with these names, from the top."""
+
+    def passed(places: Iterable[int]) -> set[int]:
+        reached = set()
+        for place in places:
+            reached.add(place)
+            while place < len(parts) and parts[place] == "**":
+                place += 1
+                reached.add(place)
+        return reached
+
+    places = passed([0])
+    for name in names:
+        places = passed(
+            place if parts[place] == "**" else place + 1
+            for place in places
+            if place < len(parts) and (parts[place] == "**" or fnmatchcase(name, parts[place]))
+        )
+    return len(parts) in places

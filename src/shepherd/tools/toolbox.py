@@ -1,0 +1,430 @@
+"""The tools of one conversation: all that stands between a model's call and the function that carries it out.
+
+    ToolCall ─▶ find the tool ─▶ read the arguments ─▶ permission ─▶ run, within its time ─▶ bring to size ─▶ Ran
+                    │                  │                  │              │                        │
+                 no such tool       `arguments`      `permission`    time is up, it fails     `shorten`, `kept`
+                    └──────────────────┴──────────────────┴──────────────┴─▶ a sentence for the model
+
+    box = Box(registry.tools, context=ToolContext(roots=..., memory=...), permission=Permission(...), n_ctx=8192)
+    ran = await box.run(call, share=len(calls), tell=show)         never raises, but for being cancelled
+    box.specs                                                      what the model is offered now
+
+This is the wall behind which a tool may do anything: hang, raise, return a gigabyte or something that is no result.
+What comes out is one result of a size that the conversation has room for, or one sentence that says what to do.
+
+Not here: which tools there are (`registry.py`) and which of them are offered (`choice.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
+from shepherd.core import ToolResult as CallResult
+from shepherd.tools.arguments import fit, read_arguments
+from shepherd.tools.base import Ran, Result, Tool, ToolContext, ToolError
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, meets
+from shepherd.tools.kept import KeptResults
+from shepherd.tools.permission import NotPermitted, Permission, Ruling
+from shepherd.tools.registry import find, no_such_tool
+from shepherd.tools.results import shorten, sound
+from shepherd.tools.signature import as_json, as_result, carry_out
+
+logger = logging.getLogger(__name__)
+content_logger = logging.getLogger("shepherd.content")
+
+TIMEOUT_S = 120.0
+GRACE_S = 5.0
+"""What a call that is stopped has for tidying up; `execute_command` needs two seconds to end a process gently."""
+LEAST_TOKENS = 64
+"""Of a result, however many share the room: the sentence that says how to read on must fit."""
+LARGE_CHARS = 20_000
+"""Results above this are brought to size off the event loop."""
+SUMMARY_CHARS = 200
+MOST_DIFF_CHARS = 200_000
+MOST_IMAGE_BYTES = 20 * 2**20
+"""Of all images of a result."""
+TURNED_OFF = "turned off"
+
+
+def room_for_results(n_ctx: int) -> int:
+    """Tokens that the results of one round may take of a context: a third of it, of long ones more (H4)."""
+    return int(n_ctx * min(0.6, 0.33 + n_ctx / 80_000 * 0.27))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One tool, for a person."""
+
+    name: str
+    category: str
+    description: str
+    why_off: str
+    """Empty = it is offered."""
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """The tools that there are at one moment."""
+
+    tools: tuple[Tool, ...]
+    off: Mapping[str, str]
+    """By name, why a tool is not offered; empty = it is."""
+
+    @property
+    def offered(self) -> list[Tool]:
+        return [tool for tool in self.tools if not self.off.get(tool.name)]
+
+    def get(self, name: str) -> Tool:
+        """The tool that is meant by a name. Raises: `ToolError`."""
+        if (tool := find(name, self.tools)) is not None:
+            self.check(tool)
+            return tool
+        names = [tool.name for tool in self.offered]
+        near = difflib.get_close_matches(name[:80].casefold(), names, n=3, cutoff=0.5)
+        raise ToolError(no_such_tool(name, [*near, *(name for name in names if name not in near)]))
+
+    def check(self, tool: Tool) -> None:
+        """Raises: `ToolError` for a tool that may not be called."""
+        why = self.off.get(tool.name)
+        if not why or why == NO_ROOM:  # of one without room the model knows from elsewhere: nothing is closed
+            return
+        if why in {DISABLED, NOT_ENABLED, TURNED_OFF}:
+            raise ToolError(f"the tool {tool.name} is {why}; do without it, or tell the user that you need it")
+        raise ToolError(f"the tool {tool.name} cannot be used: {why}; do without it")
+
+
+def may_be_opened(why_off: str) -> bool:
+    """Whether a person can turn a tool on; what the configuration disables, he must change there."""
+    return why_off in {"", NOT_ENABLED, NO_ROOM, TURNED_OFF}
+
+
+class Box:
+    """A `Toolbox`. On one event loop; calls may run side by side."""
+
+    def __init__(
+        self,
+        tools: Callable[[], Sequence[Tool]],
+        *,
+        context: ToolContext,
+        permission: Permission,
+        n_ctx: int,
+        choose: Callable[[Sequence[Tool]], Mapping[str, str]] = lambda tools: {},
+        result_tokens: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`tools`: all there are, the most useful first; asked again each time, since MCP servers change theirs.
+        `choose`: by name, those that are not offered, and why; asked again when the tools have changed.
+        `result_tokens`: what the results of one round may take; None = by `room_for_results`.
+        """
+        self.session = context.session
+        self.permission = permission
+        if context.roots is not None:  # what a call is about is told by the path that it would touch
+            permission.folder = Path(context.roots.base)
+        self.n_ctx = n_ctx
+        self.timeout_s = timeout_s
+        self._grace_s = grace_s
+        self.kept = context.kept or KeptResults()
+        """Results that were cut, whole."""
+        self._result_tokens = result_tokens
+        self._context = replace(context, kept=self.kept)
+        self._tools = tools
+        self._choose = choose
+        self._turned: dict[str, bool] = {}
+        """What a person has turned on or off, by name."""
+        self._known: Stock | None = None
+        self._left: set[asyncio.Task[Any]] = set()
+        """Calls that did not end when they were stopped."""
+
+    @property
+    def tools(self) -> list[Tool]:
+        """Those that are offered, the most useful first."""
+        return self._stock().offered
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        return [tool.spec for tool in self.tools]
+
+    def budget(self, share: int = 1) -> int:
+        """Tokens of one result, where so many share the room."""
+        wanted = room_for_results(self.n_ctx)
+        if self._result_tokens is not None:
+            wanted = min(self._result_tokens, int(self.n_ctx * 0.6))
+        return max(LEAST_TOKENS, wanted // max(1, share))
+
+    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+        """The call, carried out or answered with why not; see `Toolbox`. Raises: nothing but `CancelledError`."""
+        line = Line(tell)
+        context = replace(self._context, session=self.session, budget=self.budget(share), tell=line.say)
+        tool = None
+        try:
+            tool, arguments = self._meant(call)
+            return await self._ran(call, tool, await self._carry_out(tool, arguments, context), context)
+        except Exception as error:  # the wall
+            log(tool.name if tool else "(unknown)", error)
+            failed = Result(success=False, error=sentence(error, call.name))
+        finally:
+            line.close()
+        return await self._ran(call, tool, failed, context)
+
+    # what a person may do with it
+
+    def status(self) -> list[Status]:
+        """All tools, offered or not."""
+        stock = self._stock()
+        return [
+            Status(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), ruling)
+            for tool, ruling in zip(stock.tools, self.permission.explain(stock.tools), strict=True)
+        ]
+
+    def turn(self, name: str, on: bool) -> list[str]:
+        """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.
+
+        Raises: `ToolError` for a name that means nothing, and where all that is meant is disabled by the configuration,
+        or has nothing to work on.
+        """
+        stock = self._stock()
+        found = [tool for tool in stock.tools if meets(tool, [name])]
+        if not found:
+            raise ToolError(
+                f"no tool or category is called {name!r}; there are: {', '.join(t.name for t in stock.tools)}"
+            )
+        if on:
+            closed = {tool.name: why for tool in found if not may_be_opened(why := stock.off.get(tool.name, ""))}
+            found = [tool for tool in found if tool.name not in closed]
+            if not found:
+                raise ToolError("; ".join(f"{name}: {why}" for name, why in closed.items()))
+        self._turned |= {tool.name: on for tool in found}
+        self._known = None
+        return [tool.name for tool in found]
+
+    # the way of a call
+
+    def _stock(self) -> Stock:
+        tools = tuple(self._tools())
+        if self._known is None or self._known.tools != tools:
+            self._known = self._stocked(tools)
+        return self._known
+
+    def _stocked(self, tools: tuple[Tool, ...]) -> Stock:
+        off = dict(self._choose(tools))
+        for name, on in self._turned.items():
+            if may_be_opened(off.get(name, "")):
+                off[name] = "" if on else TURNED_OFF
+        return Stock(tools, off)
+
+    def _meant(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
+        """The tool and its arguments. Raises: `ToolError`."""
+        stock = self._stock()
+        tool = stock.get(call.name)
+        arguments = read_arguments(call.arguments, tool)
+        if tool.name == "call_mcp_tool" and self._context.servers is not None:
+            # The tool behind it is the one that may be disabled, denied, asked for; and it knows its arguments.
+            tool, inner = self._context.servers.meant(arguments)
+            if tool.name not in {each.name for each in stock.tools}:  # of a server that is still starting
+                stock = self._stocked((*stock.tools, tool))
+            stock.check(tool)
+            arguments = fit(inner, tool)
+        return tool, arguments
+
+    async def _carry_out(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Result:
+        """Raises: anything."""
+        limit_s = tool.timeout_s or self.timeout_s
+
+        async def preview() -> str:
+            assert tool.preview is not None
+            made = tool.preview
+            return text_of(await self._within(limit_s, tool, lambda: carry_out(made, context, arguments)))
+
+        await self.permission.check(tool, arguments, preview if tool.preview else None)
+        if self.permission.dry_run and tool.effect_of(arguments) != "read":
+            if tool.preview is None:
+                raise ToolError(f"this is a dry run, in which {tool.name} is not carried out; say what it would do")
+            diff = await preview()
+            return Result(f"Dry run: nothing was changed. This would change:\n{diff or 'nothing'}", diff=diff,
+                          summary="dry run: nothing was changed")  # fmt: skip
+        return as_result(await self._within(limit_s, tool, lambda: carry_out(tool.run, context, arguments)))
+
+    async def _within(self, limit_s: float, tool: Tool, work: Callable[[], Awaitable[Any]]) -> Any:
+        """What the work comes to. When its time is up, or we are cancelled, it is cancelled and has a while to end.
+
+        In a task of its own: what it does to its task (a cancel scope that leaks) is not done to ours.
+        Raises: anything but `CancelledError` of its own.
+        """
+        task = asyncio.ensure_future(_behind_wall(work))
+        try:
+            await asyncio.wait({task}, timeout=limit_s)
+        except asyncio.CancelledError:
+            await self._stop(task, tool)
+            raise
+        if not task.done():
+            await self._stop(task, tool)
+            raise ToolError(f"{tool.name} took longer than {limit_s:g} s and was stopped; ask for less at once")
+        if task.cancelled():
+            raise ToolError(f"{tool.name} was stopped from within; try again, or do without it")
+        value, error = task.result()
+        if error is not None:
+            raise error
+        return value
+
+    async def _stop(self, task: asyncio.Task[Any], tool: Tool) -> None:
+        task.cancel()
+        await asyncio.wait({task}, timeout=self._grace_s)
+        if not task.done():
+            logger.warning("%s goes on although it was stopped; what it returns is dropped", tool.name)
+            self._left.add(task)
+            task.add_done_callback(self._left.discard)
+
+    async def _ran(self, call: ToolCall, tool: Tool | None, result: Result, context: ToolContext) -> Ran:
+        """The result as the transcript holds it."""
+        content, error = text_of(result.content), text_of(result.error)
+        if not result.success:
+            # The sentence comes first: it survives any cut.
+            content = content if error in content[:2_000] else f"{error}\n{content}" if content else error
+            content = f"Error: {content or 'it failed and did not say why'}"
+        elif not content and not result.images:
+            content = "(no output)"
+        known = self._known.offered if self._known else ()
+        can_read_on = any(each.name == "read_file" and each.category == "filesystem" for each in known)
+        job = (content, tool, text_of(result.more), can_read_on, context)
+        text = await asyncio.to_thread(self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
+        images, note = held(result.images)
+        texts = [Text(said)] if (said := "\n".join(filter(None, (text, note)))) else []
+        return Ran(
+            CallResult(call.id, (*texts, *images), call.name, is_error=not result.success),
+            summary=one_line(text_of(result.summary) or error or content),
+            diff=cut_diff(text_of(result.diff)),
+        )
+
+    def _sized(self, content: str, tool: Tool | None, more: str, can_read_on: bool, context: ToolContext) -> str:
+        """The content within the budget; what had to be cut is kept, if it can be read. Any thread."""
+        kept: tuple[str, bool] | None = None
+
+        def rest(head: str) -> str:
+            nonlocal kept
+            if more:
+                return more
+            if tool is not None and tool.name == "read_file":
+                return "Ask for fewer lines, with limit."
+            if not can_read_on:
+                return "Ask for less of it."
+            name, is_whole = kept = kept or self.kept.keep(content)
+            line, column = head.count("\n") + 1, len(head) - head.rfind("\n")
+            place = f"offset={line}" + (f", column={column}" if column > 1 else "")
+            return f'read_file(path="{name}", {place}) reads on{"" if is_whole else ", but not to the end"}.'
+
+        return sound(shorten(content, context.budget, lambda text: context.count(sound(text)), rest))
+
+
+async def _behind_wall(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseException | None]:
+    """What it returns or raises: the loop must not see what would end it (`SystemExit`, `KeyboardInterrupt`)."""
+    try:
+        return await work(), None
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        return None, error
+    except BaseException as error:  # raised by the tool: a person's Ctrl-C cancels us
+        return None, RuntimeError(f"{type(error).__name__}: {error}")
+
+
+class Line:
+    """What a tool tells while it runs: from any thread, until its call is over."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell: Callable[[str], None] | None = tell
+        self._loop = asyncio.get_running_loop()
+
+    def say(self, line: str) -> None:
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._say(line)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._say, line)
+
+    def _say(self, line: str) -> None:
+        if self._tell is None:
+            return
+        try:
+            self._tell(one_line(text_of(line)))
+        except Exception:  # who watches must not fail what is watched
+            logger.debug("a line of a tool cannot be shown", exc_info=True)
+
+    def close(self) -> None:
+        self._tell = None
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def log(name: str, error: Exception) -> None:
+    """Why a call has failed, without what it was about; all of it, with `--debug`."""
+    if isinstance(error, NotPermitted):
+        why = error.message
+    elif isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
+        why = "permission denied"
+    else:
+        why = type(error).__name__
+    logger.info("tool %s: %s", name, why)
+    content_logger.debug("tool %s failed", name, exc_info=error)
+
+
+def sentence(error: Exception, name: str) -> str:
+    """What the model is told of an error."""
+    match error:
+        case ShepherdError():
+            return error.message
+        case TimeoutError():
+            return f"{name[:80]} got no answer in time; try again later, or do without it"
+        case OSError() if error.strerror:
+            where = f": {error.filename}" if error.filename else ""
+            return f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}"
+        case MemoryError():
+            return f"{name[:80]} needs more memory than there is; ask for less at once"
+    try:
+        said = str(error)
+    except Exception:  # its own text fails
+        said = ""
+    return f"the tool failed: {type(error).__name__}{': ' if said else ''}{said}"
+
+
+def text_of(value: Any) -> str:
+    """What a tool has put where a text belongs."""
+    return value if isinstance(value, str) else "" if value is None else as_json(value)
+
+
+def one_line(text: str) -> str:
+    """The first line that says something, without signs that steer a terminal."""
+    head = text[: 4 * SUMMARY_CHARS].strip().partition("\n")[0]
+    line = "".join(char if char.isprintable() else " " for char in head).strip()
+    return line if len(line) <= SUMMARY_CHARS else f"{line[: SUMMARY_CHARS - 1]}…"
+
+
+def cut_diff(diff: str) -> str:
+    if len(diff) <= MOST_DIFF_CHARS:
+        return sound(diff)
+    return sound(f"{diff[:MOST_DIFF_CHARS]}\n… {len(diff) - MOST_DIFF_CHARS:,} more characters\n")
+
+
+def held(images: Sequence[Image]) -> tuple[tuple[Image, ...], str]:
+    """The images that a prompt can hold, and what is said of the others."""
+    room = MOST_IMAGE_BYTES
+    taken: list[Image] = []
+    for image in images:
+        n_bytes = len(image.data or b"")
+        if n_bytes <= room:
+            room -= n_bytes
+            taken.append(image)
+    n_left = len(images) - len(taken)
+    return tuple(taken), f"[{n_left} image(s) left out: more than {MOST_IMAGE_BYTES // 2**20} MiB]" if n_left else ""

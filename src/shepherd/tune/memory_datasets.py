@@ -1,0 +1,319 @@
+"""Public question sets about long conversations, as plain cases: what was said, what is asked, where the answer is.
+
+    LoCoMo       one JSON file of conversations between two people, evidence as dialogue ids
+    BEAM         a folder of chats (`chat.json` beside `probing_questions/`), any folder above, or rows in one file
+    LongMemEval  one JSON file (or JSON lines) of questions, each with its own haystack of sessions
+
+Nothing of them is part of Shepherd: a user who has such a file can measure this memory with it. Their copies differ,
+so dates that are not understood and evidence that names no message are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from shepherd.core import InvalidRequest, Role
+from shepherd.memory.records import Entry
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message, by the name that questions call it."""
+
+    id: str
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    evidence: tuple[str, ...]
+    """Names of the messages that answer it, each once; empty when nothing does."""
+    kind: str
+    headline: bool = True
+    """Counts in the totals; else only in the figures of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One archive and what is asked of it."""
+
+    name: str
+    sessions: tuple[tuple[Said, ...], ...]
+    """In the order of time; each is a conversation of its own."""
+    questions: tuple[Question, ...]
+
+
+def load(path: Path | str) -> Iterator[Case]:
+    """The cases of a file or folder, one at a time: a file of gigabytes is never held whole.
+
+    Raises: `InvalidRequest` for what cannot be read or holds no case, also later, while the cases are taken.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InvalidRequest(f"there is no file or folder {path}", field="file")
+    cases = _folder(path) if path.is_dir() else _file(path)
+    first = next(cases, None)
+    if first is None:
+        raise InvalidRequest(
+            f"{path} holds no conversation with questions of LoCoMo, BEAM or LongMemEval", field="file"
+        )
+    return chain([first], cases)
+
+
+def moment(text: object) -> int | None:
+    """A date as those files write it, in Unix milliseconds (taken as UTC); None when it is none."""
+    said = str(text).strip() if text else ""
+    for form in _DATES:
+        try:
+            return _ms(datetime.strptime(said, form).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+    try:
+        return _ms(datetime.fromisoformat(said))
+    except ValueError:
+        return None
+
+
+_DATES = ("%I:%M %p on %d %B, %Y", "%B-%d-%Y", "%Y/%m/%d (%a) %H:%M", "%Y/%m/%d")
+
+
+def _ms(time: datetime) -> int:
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# -- what is what --------------------------------------------------------------------------------------------------
+
+
+def _file(path: Path) -> Iterator[Case]:
+    if path.name in _CHATS:  # one chat of BEAM, named by itself
+        yield from _folder(path.parent)
+        return
+    for n, row in enumerate(_rows(path)):
+        if (case := _case(row, f"{path.stem}/{n + 1}")) is not None:
+            yield case
+
+
+def _case(row: Json, name: str) -> Case | None:
+    read = next((read for keys, read in _FORMS if keys <= row.keys()), None)
+    if read is None:
+        return None
+    try:
+        return read(row, name)
+    except (AttributeError, KeyError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"{name} is not written as {read.__name__[1:]} is: {error!r}", field="file") from error
+
+
+def _folder(path: Path) -> Iterator[Case]:
+    """The chats of BEAM at or below a folder, by number, and the files of the other kinds in it."""
+    chats = {file.parent for name in _CHATS for file in path.rglob(name)}
+    for chat in sorted(chats, key=_natural):
+        asked = next((file for file in _ASKED_IN if (chat / file).exists()), None)
+        if asked is not None:
+            said = next(chat / name for name in _CHATS if (chat / name).exists())
+            row = {"chat": _whole(said), "probing_questions": _whole(chat / asked)}
+            case = _case(row, str(chat.relative_to(path)) if chat != path else chat.name)
+            assert case is not None
+            yield case
+    if not chats:
+        for file in sorted(path.glob("*.json*"), key=_natural):
+            yield from _file(file)
+
+
+_CHATS = ("chat_trunecated.json", "chat_truncated.json", "chat.json")
+"""A chat that was cut to its size comes first: its questions were checked against that."""
+_ASKED_IN = ("probing_questions/probing_questions.json", "probing_questions.json")
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+
+
+def _whole(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, RecursionError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read as JSON: {error}", field="file") from error
+
+
+def _rows(path: Path) -> Iterator[Json]:
+    """The rows of a JSON array, of JSON lines, or of an object that holds them, read as they come."""
+    decoder, text, at, ended = json.JSONDecoder(), "", 0, False
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            while True:
+                if start := _BETWEEN.search(text, at):
+                    at = start.start()
+                    if text[at] != "{":
+                        raise ValueError(f"an object was expected, not {text[at : at + 20]!r}")
+                    try:
+                        row, at = decoder.raw_decode(text, at)
+                    except ValueError:
+                        if ended:
+                            raise
+                    else:
+                        yield from _inner(row)
+                        continue
+                elif ended:
+                    return
+                text = text[at:] if start else ""
+                more = file.read(max(1 << 20, len(text)))  # doubling: an object is not tried again and again
+                text, at, ended = text + more, 0, not more
+    except (OSError, RecursionError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read as JSON: {error}", field="file") from error
+
+
+_BETWEEN = re.compile(r"[^\s,\[\]]")
+"""The first character of what is more than punctuation of a list."""
+
+
+def _inner(value: Any) -> Iterator[Json]:
+    """The rows of a form we know, however deep they are in it."""
+    if isinstance(value, dict) and any(keys <= value.keys() for keys, _ in _FORMS):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _inner(inner)
+
+
+# -- LoCoMo --------------------------------------------------------------------------------------------------------
+
+
+_CATEGORIES = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}
+
+
+def _locomo(row: Json, name: str) -> Case:
+    """Both speakers are people: what either says is a user's message, under the speaker's name."""
+    talk = row["conversation"]
+    numbers = sorted(int(key[8:]) for key in talk if re.fullmatch(r"session_\d+", key))
+    sessions = tuple(_locomo_session(talk, number) for number in numbers)
+    known = {said.id for session in sessions for said in session}
+    questions = []
+    for asked in row["qa"]:
+        # Copies differ: "D8:6; D9:17" in one string, "D:11:26", "D30:05".
+        ids = (f"D{int(a)}:{int(b)}" for a, b in re.findall(r"D:?(\d+):(\d+)", json.dumps(asked.get("evidence"))))
+        category = str(asked.get("category", ""))
+        kind = _CATEGORIES.get(category, category)
+        question = Question(str(asked["question"]), _only(ids, known), kind, headline=kind != "adversarial")
+        questions.append(question)
+    return Case(str(row.get("sample_id", name)), sessions, tuple(questions))
+
+
+def _locomo_session(talk: Json, number: int) -> tuple[Said, ...]:
+    start = moment(talk.get(f"session_{number}_date_time"))
+    session = []
+    for n, turn in enumerate(talk[f"session_{number}"] or ()):
+        text = f"{turn.get('speaker', '')}: {turn.get('text', '')}"
+        if caption := turn.get("blip_caption"):
+            text += f" [shares {caption}]"
+        at = None if start is None else start + n * 1000
+        id = turn.get("dia_id") or f"D{number}:{n + 1}"
+        session.append(Said(str(id), Entry("user", text, created_ms=at)))
+    return tuple(session)
+
+
+# -- BEAM ----------------------------------------------------------------------------------------------------------
+
+_FACTUAL = {
+    "information_extraction", "knowledge_update", "multi_session_reasoning", "temporal_reasoning", "event_ordering",
+    "contradiction_resolution",
+}  # fmt: skip
+"""Abilities whose evidence is what answers; the others ask for an instruction, a summary, or nothing at all."""
+
+
+def _beam(row: Json, name: str) -> Case:
+    """A chat in batches, each with its day; a batch is a session."""
+    sessions: list[tuple[Said, ...]] = []
+    day, number = None, 0
+    for batch in _batches(row["chat"]):
+        session = []
+        for n, turn in enumerate(batch):
+            day = moment(turn.get("time_anchor")) or day
+            # The end of some questions is a number of the plan they were made from.
+            text = re.sub(r"\s*->->[\s\d,]*$", "", str(turn["content"]))
+            at = None if day is None else day + n * 1000
+            session.append(Said(str(turn.get("id", number)), Entry(_role(turn), text, created_ms=at)))
+            number += 1
+        sessions.append(tuple(session))
+    known = {said.id for session in sessions for said in session}
+    asked = row["probing_questions"]
+    asked = ast.literal_eval(asked) if isinstance(asked, str) else asked
+    questions = [
+        Question(str(one["question"]), _only(_leaves(one.get("source_chat_ids")), known), kind, kind in _FACTUAL)
+        for kind, several in asked.items()
+        for one in several
+        if isinstance(one, dict) and one.get("question")
+    ]
+    return Case(str(row.get("conversation_id", name)), tuple(sessions), tuple(questions))
+
+
+def _batches(chat: Any) -> Iterator[list[Json]]:
+    """The innermost lists of messages that belong together: all turns of a batch, or a bare list of messages."""
+    if isinstance(chat, dict) and "turns" in chat:
+        yield [turn for turns in chat["turns"] for turn in (turns if isinstance(turns, list) else [turns])]
+    elif isinstance(chat, list) and chat and all(isinstance(turn, dict) and "role" in turn for turn in chat):
+        yield chat
+    else:
+        for inner in chat.values() if isinstance(chat, dict) else chat if isinstance(chat, list) else ():
+            yield from _batches(inner)
+
+
+# -- LongMemEval ---------------------------------------------------------------------------------------------------
+
+
+def _longmemeval(row: Json, name: str) -> Case:
+    """One question over sessions of its own. A copy without labelled turns has all of the answer's sessions instead."""
+    ids = row.get("haystack_session_ids") or []
+    dates = row.get("haystack_dates") or []
+    sessions, labelled, within = [], [], []
+    for n, turns in enumerate(row["haystack_sessions"]):
+        start = moment(dates[n]) if n < len(dates) else None
+        session = []
+        for m, turn in enumerate(turns):
+            at = None if start is None else start + m * 1000
+            said = Said(f"{n}:{m}", Entry(_role(turn), str(turn["content"]), created_ms=at))
+            session.append(said)
+            if turn.get("has_answer"):
+                labelled.append(said.id)
+            if n < len(ids) and ids[n] in (row.get("answer_session_ids") or ()):
+                within.append(said.id)
+        sessions.append((start or 0, tuple(session)))
+    sessions.sort(key=lambda each: each[0])  # the small file is not in the order of time
+    name = str(row.get("question_id", name))
+    evidence = () if name.endswith("_abs") else tuple(labelled or within)
+    question = Question(str(row["question"]), evidence, str(row.get("question_type", "")))
+    return Case(name, tuple(session for _, session in sessions), (question,))
+
+
+def _role(turn: Json) -> Role:
+    return "user" if turn["role"] == "user" else "assistant"
+
+
+def _only(ids: Iterable[str], known: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(id for id in ids if id in known))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(inner)
+    elif value is not None:
+        yield str(value)
+
+
+_FORMS: tuple[tuple[set[str], Callable[[Json, str], Case]], ...] = (
+    ({"conversation", "qa"}, _locomo),
+    ({"chat", "probing_questions"}, _beam),
+    ({"haystack_sessions", "question"}, _longmemeval),
+)
+"""By the keys that a row has."""

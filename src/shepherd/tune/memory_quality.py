@@ -1,0 +1,216 @@
+"""How well the memory finds what answers a question: recall and rank of the evidence, by the real path.
+
+Every case has an archive of its own, in a file, stored and indexed as everything else is; every question is a search
+over all of it. No model judges: a message is evidence or it is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from shepherd.core import InvalidRequest
+from shepherd.memory import schema
+from shepherd.memory.archive.history import archive
+from shepherd.tune import memory_datasets
+from shepherd.tune.memory_datasets import Case
+from shepherd.memory.search import ranking, vectors
+from shepherd.memory.records import Embedder
+
+T = TypeVar("T")
+Retrieve = Callable[[str, int], Sequence[int]]
+"""A question and how many: the ids of messages, best first."""
+Open = Callable[[apsw.Connection], Retrieve]
+"""What searches an archive that is complete."""
+
+CUT = 100
+"""Evidence behind this rank counts as not found."""
+MEASURES = ("R@1", "R@5", "R@10", "hit@5", "MRR", "session R@5")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One question: where its evidence was found."""
+
+    kind: str
+    headline: bool
+    ranks: tuple[int, ...]
+    """From 1, ascending, of the evidence that was found."""
+    n_evidence: int
+    session_ranks: tuple[int, ...]
+    """The same for the sessions that hold evidence, each at its first message."""
+    n_sessions: int
+
+    @property
+    def measures(self) -> tuple[float, ...]:
+        """In the order of `MEASURES`."""
+        found = {k: sum(rank <= k for rank in self.ranks) for k in (1, 5, 10)}
+        return (
+            *(found[k] / self.n_evidence for k in (1, 5, 10)),
+            float(found[5] > 0),
+            1 / self.ranks[0] if self.ranks else 0.0,
+            sum(rank <= 5 for rank in self.session_ranks) / self.n_sessions,
+        )
+
+
+@dataclass(slots=True)
+class Report:
+    """What came out of all cases."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    n_cases: int = 0
+    n_messages: int = 0
+    n_without: int = 0
+    """Questions that nothing answers: not asked."""
+    archive_s: float = 0.0
+    search_s: list[float] = field(default_factory=list)
+
+    def __getitem__(self, measure: str) -> float:
+        """One of `MEASURES` over the headline questions; 0.0 when there is none."""
+        return _means([each for each in self.outcomes if each.headline])[measure]
+
+    def as_json(self) -> dict[str, Any]:
+        """`MEASURES` of the headline questions at the top, then of each kind, and what it took."""
+        counted = [each for each in self.outcomes if each.headline]
+        return {
+            **_means(counted),
+            "kinds": _by_kind(counted),
+            "apart": _by_kind([each for each in self.outcomes if not each.headline]),
+            "conversations": self.n_cases,
+            "messages": self.n_messages,
+            "without_evidence": self.n_without,
+            "archive_s": round(self.archive_s, 3),
+            "search_s": round(sum(self.search_s), 3),
+            "search_p50_ms": round(statistics.median(self.search_s) * 1000, 3) if self.search_s else 0.0,
+        }
+
+
+def run(
+    path: Path | str,
+    *,
+    embedder: Embedder | None = None,
+    limit: int = CUT,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Ask all questions of a LoCoMo, BEAM or LongMemEval file or folder: `Report.as_json`.
+
+    With an `embedder` the search is hybrid. `on_progress` hears after each case how many cases and questions are done.
+
+    Raises: `InvalidRequest` for a file that is none of these, or in which no question has evidence.
+    """
+    report = score(memory_datasets.load(path), ranked(embedder), limit=limit, on_progress=on_progress)
+    if not report.outcomes:
+        raise InvalidRequest(f"no question of {path} names a message as its evidence", field="file")
+    return report.as_json()
+
+
+def ranked(embedder: Embedder | None = None) -> Open:
+    """The search of the memory itself; with an embedder it is hybrid, over vectors of all that users said."""
+
+    def opened(connection: apsw.Connection) -> Retrieve:
+        nearest = None
+        if embedder is not None:
+            vectors.backfill(on(connection), on(connection), embedder)
+            nearest = vectors.VectorIndex(embedder).asked(connection)
+
+        def retrieve(question: str, limit: int) -> list[int]:
+            return [found.id for found in ranking.rank(connection, question, limit=limit, vectors=nearest)]
+
+        return retrieve
+
+    return opened
+
+
+def on(connection: apsw.Connection) -> vectors.Transaction:
+    """What runs work on this connection, in a transaction. After a failure the connection can only be closed."""
+
+    def run(work: Callable[[apsw.Connection], T], /) -> T:
+        connection.execute("BEGIN IMMEDIATE")
+        done = work(connection)
+        connection.execute("COMMIT")
+        return done
+
+    return run
+
+
+def score(
+    cases: Iterable[Case],
+    opened: Open,
+    *,
+    limit: int = CUT,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Archive each case into a file of its own and ask its questions."""
+    report = Report()
+    for case in cases:
+        with tempfile.TemporaryDirectory(prefix="shepherd-eval-") as folder:
+            connection = schema.open_file(Path(folder) / "case.db")
+            try:
+                started = time.perf_counter()
+                names = store(connection, case)
+                retrieve = _named(opened(connection), names)
+                report.archive_s += time.perf_counter() - started
+                ask(report, case, retrieve, limit)
+            finally:
+                connection.close()
+        if on_progress is not None:
+            on_progress(report.n_cases, len(report.outcomes))
+    return report
+
+
+def _named(retrieve: Retrieve, names: Mapping[int, str]) -> Callable[[str, int], list[str]]:
+    return lambda question, limit: [names[id] for id in retrieve(question, limit)]
+
+
+def store(connection: apsw.Connection, case: Case) -> dict[int, str]:
+    """Archive a case, each session as a conversation; the names of its messages by their ids."""
+    names: dict[int, str] = {}
+    for n, session in enumerate(case.sessions):
+        ids = on(connection)(partial(archive, history=[said.entry for said in session], session=str(n)))
+        names.update(zip(ids, (said.id for said in session), strict=True))
+    return names
+
+
+def ask(report: Report, case: Case, retrieve: Callable[[str, int], Sequence[str]], limit: int = CUT) -> None:
+    """Put the questions of a case to something that answers with the names of messages, best first."""
+    report.n_cases += 1
+    report.n_messages += sum(map(len, case.sessions))
+    session_of = {said.id: n for n, session in enumerate(case.sessions) for said in session}
+    for question in case.questions:
+        if not question.evidence:
+            report.n_without += 1
+            continue
+        started = time.perf_counter()
+        found = list(dict.fromkeys(retrieve(question.text, limit)))[:limit]
+        report.search_s.append(time.perf_counter() - started)
+        evidence = set(question.evidence)
+        sessions = {session_of[name] for name in evidence}
+        outcome = Outcome(
+            question.kind,
+            question.headline,
+            tuple(rank for rank, name in enumerate(found, 1) if name in evidence),
+            len(evidence),
+            tuple(rank for rank, n in enumerate(dict.fromkeys(session_of[name] for name in found), 1) if n in sessions),
+            len(sessions),
+        )
+        report.outcomes.append(outcome)
+
+
+def _by_kind(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    kinds = sorted({each.kind for each in outcomes})
+    return {kind: _means([each for each in outcomes if each.kind == kind]) for kind in kinds}
+
+
+def _means(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Each measure over some questions, and `n`, how many they are."""
+    columns = zip(*(each.measures for each in outcomes), strict=True) if outcomes else [(0.0,)] * len(MEASURES)
+    means = {name: round(statistics.fmean(column), 4) for name, column in zip(MEASURES, columns, strict=True)}
+    return {**means, "n": len(outcomes)}

@@ -1,0 +1,244 @@
+"""The items of a Responses body as messages, in their order.
+
+    reasoning · message(assistant) · function_call · function_call     one message: one answer of the model
+    function_call_output                                               a message for each
+    message(user, system, developer)                                   a message for each
+
+What the model said comes back in pieces; they are put together as the model said them, so that a prompt goes on where
+the last one ended. Items that nobody here knows are left out, with a line in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from shepherd.wire.base import Fields, shown
+from shepherd.wire.openai.responses.parts import decode_content, decode_part, decode_thought
+from shepherd.wire.openai.responses.tools import Toolbox, free_arguments, joined
+
+logger = logging.getLogger(__name__)
+
+
+def decode_items(items: Iterable[Fields], box: Toolbox) -> tuple[Message, ...]:
+    """The conversation. Raises: `InvalidRequest`."""
+    conversation = _Conversation(box)
+    for item in items:
+        kind = kind_of(item)
+        if (read := _ITEMS.get(kind)) is not None:
+            read(conversation, item)
+        else:
+            logger.info("an item of type %s is left out: it is not known here", shown(kind))
+    return conversation.end()
+
+
+def kind_of(item: Fields) -> str:
+    """The type of an item, said or not. Raises: `InvalidRequest` for an object that is no item at all."""
+    if (kind := item.find_string("type")) is not None:
+        return kind
+    if item.has("role"):
+        return "message"
+    if item.has("id"):
+        return "item_reference"
+    raise InvalidRequest(f"{item.at('type')} is missing", field=item.at("type"))
+
+
+class _Conversation:
+    """Messages in the making."""
+
+    def __init__(self, box: Toolbox) -> None:
+        self.box = box
+        self._messages: list[Message] = []
+        self._said: list[Part] = []
+        """Of the answer that is being put together."""
+        self._has_spoken = False
+        """The last item of that answer was a message: a further one is another answer."""
+        self._names: dict[str, str] = {}
+
+    def tell(self, role: Role, parts: Iterable[Part]) -> None:
+        """Add a message that the model has not said."""
+        self._end_answer()
+        self._messages.append(Message(role, tuple(parts)))
+
+    def answer(self, *parts: Part, is_message: bool = False) -> None:
+        """Add to what the model has said."""
+        if is_message and self._has_spoken:
+            self._end_answer()
+        self._said += parts
+        self._names.update((part.id, part.name) for part in parts if isinstance(part, ToolCall))
+        self._has_spoken = is_message
+
+    def result(self, call_id: str, parts: Iterable[Text | Image], *, is_error: bool = False) -> None:
+        """Add the answer to a call."""
+        self.tell("tool", [ToolResult(call_id, tuple(parts), self._names.get(call_id, ""), is_error)])
+
+    def end(self) -> tuple[Message, ...]:
+        self._end_answer()
+        return tuple(self._messages)
+
+    def _end_answer(self) -> None:
+        if self._said or self._has_spoken:
+            self._messages.append(Message("assistant", tuple(self._said)))
+        self._said, self._has_spoken = [], False
+
+
+# ---- messages
+
+
+def _add_message(conversation: _Conversation, item: Fields) -> None:
+    match item.get_string("role"):
+        case "user":
+            _add_user(conversation, item)
+        case "system" | "developer":
+            conversation.tell("system", decode_content(item))
+        case "assistant":
+            if thought := item.find_string("reasoning_content"):
+                conversation.answer(Reasoning(thought))
+            conversation.answer(*_said_in(item), is_message=True)
+        case "tool":
+            conversation.result(_call_id(item, "tool_call_id"), decode_content(item))
+        case role:
+            path = item.at("role")
+            raise InvalidRequest(
+                f"{path} is {shown(role)}; the roles are user, assistant, system, developer", field=path
+            )
+
+
+def _add_user(conversation: _Conversation, item: Fields) -> None:
+    """A user's message. Cursor puts results of calls into some, as Anthropic's protocol does."""
+    if not isinstance(item.find_any("content"), list):
+        conversation.tell("user", decode_content(item))
+        return
+    parts: list[Text | Image] = []
+    has_results = False
+    for part in item.objects("content"):
+        if part.find_string("type") == "tool_result":
+            failed = part.find_boolean("is_error") is True
+            conversation.result(_call_id(part, "tool_use_id"), decode_content(part), is_error=failed)
+            has_results = True
+        else:
+            parts += decode_part(part)
+    if parts or not has_results:
+        conversation.tell("user", parts)
+
+
+def _said_in(item: Fields) -> list[Part]:
+    """What a message of the model's says. Calls in it are Cursor's, in the shape of either other protocol."""
+    parts: list[Part] = []
+    if isinstance(item.find_any("content"), list):
+        for part in item.objects("content"):
+            if part.find_string("type") == "tool_use":
+                arguments = _arguments(part.find_json("input"))
+                parts.append(ToolCall(_call_id(part, "id"), part.get_string("name"), arguments))
+            else:
+                parts += decode_part(part)
+    else:
+        parts += decode_content(item)
+    if not parts and (refusal := item.find_string("refusal")):
+        parts.append(Text(refusal))
+    for call in item.objects("tool_calls"):
+        function = call.get_object("function")
+        arguments = _arguments(function.find_json("arguments"))
+        parts.append(ToolCall(_call_id(call, "id"), function.get_string("name"), arguments))
+    return parts
+
+
+def _add_thought(conversation: _Conversation, item: Fields) -> None:
+    if (thought := decode_thought(item)) is not None:
+        conversation.answer(thought)
+
+
+# ---- calls and their results
+
+
+def _add_call(conversation: _Conversation, item: Fields) -> None:
+    name = conversation.box.name_of(item.get_string("name"), item.find_string("namespace"))
+    conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json("arguments"))))
+
+
+def _add_free_call(conversation: _Conversation, item: Fields) -> None:
+    name = conversation.box.name_of(item.get_string("name"), item.find_string("namespace"))
+    conversation.answer(ToolCall(_call_id(item), name, free_arguments(item.find_string("input") or "")))
+
+
+def _add_result(conversation: _Conversation, item: Fields) -> None:
+    output = item.find_any("output")
+    is_told = isinstance(output, list) and all(isinstance(part, dict) and "type" in part for part in output)
+    if is_told or isinstance(output, str | None):
+        parts = decode_content(item, "output")
+    else:  # what a shell has printed, an object of somebody's: the model reads JSON
+        parts = [Text(_dumped(output))]
+    conversation.result(_call_id(item), parts)
+
+
+def _call_of(name: str, key: str) -> Callable[[_Conversation, Fields], None]:
+    """Reads the call of a tool that OpenAI knows by its type; what is to be done stands in the field `key`."""
+
+    def add(conversation: _Conversation, item: Fields) -> None:
+        conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json(key))))
+
+    return add
+
+
+def _add_remote_call(conversation: _Conversation, item: Fields) -> None:
+    """A call that the provider has made himself: with its result."""
+    call_id = _call_id(item)
+    name = joined(item.get_string("name"), item.find_string("server_label"))
+    conversation.answer(ToolCall(call_id, name, _arguments(item.find_json("arguments"))))
+    failure, output = item.find_any("error"), item.find_any("output")
+    told = output if failure is None else failure
+    if told is not None:
+        text = told if isinstance(told, str) else _dumped(told)
+        conversation.result(call_id, [Text(text)], is_error=failure is not None)
+
+
+def _call_id(item: Fields, key: str = "call_id") -> str:
+    found = item.find_string(key) or item.find_string("call_id") or item.find_string("id")
+    return found or item.get_string(key, "a call and its result name each other by it")
+
+
+def _arguments(value: Any) -> str:
+    """The text of the arguments. What is no JSON stays as it is: one bad call must not end a conversation."""
+    if value is None:
+        return "{}"
+    return value if isinstance(value, str) else _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _refuse_reference(conversation: _Conversation, item: Fields) -> None:
+    id = item.get_string("id")
+    raise InvalidRequest(
+        f"{item.path} refers to item {shown(id)}, which is not kept here (any more); send the item itself",
+        field=item.path,
+    )
+
+
+def _skip(conversation: _Conversation, item: Fields) -> None:
+    """Nothing that a model would read."""
+
+
+_ITEMS: Mapping[str, Callable[[_Conversation, Fields], None]] = {
+    "message": _add_message,
+    "reasoning": _add_thought,
+    "function_call": _add_call,
+    "function_call_output": _add_result,
+    "custom_tool_call": _add_free_call,
+    "custom_tool_call_output": _add_result,
+    "local_shell_call": _call_of("local_shell", "action"),
+    "local_shell_call_output": _add_result,
+    "shell_call": _call_of("shell", "action"),
+    "shell_call_output": _add_result,
+    "apply_patch_call": _call_of("apply_patch", "operation"),
+    "apply_patch_call_output": _add_result,
+    "mcp_call": _add_remote_call,
+    "item_reference": _refuse_reference,
+    "additional_tools": _skip,
+    "tool_search_output": _skip,
+}
+"""What is in the last two are tools, which `responses.decode_request` collects."""

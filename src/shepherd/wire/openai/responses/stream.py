@@ -1,0 +1,439 @@
+"""An answer in the Responses protocol: as a stream of events, or as the object that its last event carries.
+
+    created, in_progress ─ item* ─ completed | incomplete | failed
+    item: output_item.added ─ parts and deltas ─ output_item.done
+
+Thoughts, texts and calls are items of their own, in the order in which the model wrote them. A whole reply is made of
+the same events, so that both say the same. A call goes out when it has ended and parsed: half a call, which nobody can
+take back, would otherwise reach the client whenever the tokens run out, and clients run what they get.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any
+
+from shepherd.core import (
+    BadCall,
+    CallEnded,
+    CallStarted,
+    ContextFull,
+    Event,
+    Finished,
+    RateLimited,
+    Reasoning,
+    ReasoningDelta,
+    Reply,
+    Started,
+    StopReason,
+    TextDelta,
+    TokenScore,
+    ToolCall,
+    Usage,
+    replay,
+)
+from shepherd.wire.base import Json
+from shepherd.wire.openai.responses.parts import seal
+from shepherd.wire.openai.responses.tools import NO_TOOLS, Toolbox, free_text
+from shepherd.wire.sse import MEDIA_TYPE, PING
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesOptions:
+    """How the answer is to be written, and what is to be remembered of the body."""
+
+    echo: Json
+    """Fields of the body that the answer repeats."""
+    box: Toolbox = NO_TOOLS
+    thinks_in_summaries: bool = False
+    """The client has asked for summaries of thoughts: they are what it shows."""
+    seals: bool = False
+    """The client keeps thoughts as opaque words."""
+    own_items: tuple[Json, ...] = ()
+    """The input, without what is from earlier answers."""
+    store: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is to be remembered of one answer: enough to go on with it."""
+
+    id: str
+    previous: str | None
+    """The id of the answer that it went on with."""
+    items: tuple[Json, ...]
+    """Its own input."""
+    response: Json
+    """As the client got it."""
+
+
+class Encoder:
+    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
+
+    media_type = MEDIA_TYPE
+    ping = PING
+
+    def __init__(
+        self,
+        options: ResponsesOptions,
+        encode_error: Callable[[Exception], tuple[int, Json]],
+        *,
+        id: str,
+        created: int,
+        model: str,
+    ) -> None:
+        self._options = options
+        self._encode_error = encode_error
+        self._writer = _Writer(options, id, created, model)
+        self._n_events = 0
+        self._echo = ""
+        self.kept: Kept | None = None
+        """There as soon as the answer is complete, unless it is not to be kept."""
+
+    def encode(self, event: Event, choice: int = 0) -> bytes:
+        """The bytes that tell of `event`; none for notices, and for a call that has not ended."""
+        if type(event) is TextDelta and not event.scores and (head := self._writer.text_head()):
+            self._writer.add_text(event.text)
+            number, self._n_events = self._n_events, self._n_events + 1
+            # Once per token: everything but the number and the text is a constant.
+            return b"%b%d%b%b}\n\n" % (head[0], number, head[1], quote(event.text).encode("ascii"))
+        told = b"".join(map(self._framed, self._writer.feed(event)))
+        if isinstance(event, Finished):
+            self._remember()
+        return told
+
+    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+        """The `response` object."""
+        (reply,) = replies
+        for event in _events_of(reply):
+            for _ in self._writer.feed(event):
+                pass
+        self._remember()
+        return {**self._writer.response, **self._options.echo}
+
+    def encode_failure(self, error: Exception) -> bytes:
+        """The end of an answer that fails: an error for those who raise it, a `response.failed` for those who wait."""
+        status, body = self._encode_error(error)
+        error_body = body["error"]
+        code = _failure_code(error, status)
+        told = {"message": error_body["message"], "param": error_body["param"], "code": code}
+        events = self._writer.fail(
+            {"code": code, "message": error_body["message"]}, {**told, "error": {**error_body, **told}}
+        )
+        return b"".join(map(self._framed, events))
+
+    def _framed(self, event: Json) -> bytes:
+        name = event["type"]
+        numbered = {"type": name, "sequence_number": self._n_events, **event}
+        self._n_events += 1
+        text = json.dumps(numbered, separators=(",", ":"))
+        if "response" in event:
+            # Instructions and tools, much of the body, three times: written once.
+            self._echo = self._echo or json.dumps(self._options.echo, separators=(",", ":"))[1:]
+            text = f"{text[:-2]},{self._echo}}}"
+        return f"event: {name}\ndata: {text}\n\n".encode("ascii")
+
+    def _remember(self) -> None:
+        if self._options.store:
+            response = {**self._writer.response, **self._options.echo}
+            previous = self._options.echo.get("previous_response_id")
+            self.kept = Kept(self._writer.id, previous, self._options.own_items, response)
+
+
+def _failure_code(error: Exception, status: int) -> str:
+    match error:
+        case ContextFull() | RateLimited():
+            return error.code
+        case _:
+            return "invalid_prompt" if status < 500 else "server_error"
+
+
+def _events_of(reply: Reply) -> Iterator[Event]:
+    """The stream of a whole reply, with its counts, and the scores where their tokens are."""
+    scores = list(reply.scores)
+    for event in replay(reply.message, model=reply.model or "?"):
+        match event:
+            case TextDelta(text=text) if scores:
+                n_bytes, n = len(text.encode("utf-8", "replace")), 0
+                while n < len(scores) and n_bytes > 0:
+                    n_bytes -= len(scores[n].piece)
+                    n += 1
+                yield TextDelta(text, tuple(scores[:n]))
+                del scores[:n]
+            case Finished():
+                yield Finished(reply.reason, reply.usage, reply.stop)
+            case _:
+                yield event
+
+
+class _Writer:
+    """Turns events of ours into events of the protocol: the one place that decides what of an answer a client sees.
+
+    The events have no numbers yet, and share what is in them with what follows: they are to be written down at once.
+    `response` holds what has been said so far, but for what is repeated of the body.
+    """
+
+    def __init__(self, options: ResponsesOptions, id: str, created: int, model: str) -> None:
+        self.id = id
+        self._options = options
+        self._tail = id.rpartition("_")[2]
+        self._output: list[Json] = []
+        """Items that are complete."""
+        self._open: _Item | None = None
+        self._held: BadCall | None = None
+        """Waits for the next event: only the end tells whether it was cut off or wrong."""
+        self._has_begun = False
+        self.response: Json = {
+            "id": id,
+            "object": "response",
+            "created_at": created,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "model": model,
+            "output": self._output,
+            "usage": None,
+        }
+
+    def feed(self, event: Event) -> Iterator[Json]:
+        match event:
+            case Started():
+                yield from self._begin(event.model)
+            case TextDelta():
+                yield from self._release()
+                yield from self._write("message", event.text, event.scores)
+            case ReasoningDelta():
+                yield from self._release()
+                yield from self._think(event)
+            case CallStarted():
+                yield from self._release()
+                yield from self._close()
+            case CallEnded(call=ToolCall() as call):
+                yield from self._call(call.id, call.name, call.arguments)
+            case CallEnded(call=BadCall() as call):
+                self._held = call
+            case Finished():
+                yield from self._finish(event)
+            case _:
+                pass  # notices, and the pieces of a call
+
+    def fail(self, error: Json, told: Json) -> Iterator[Json]:
+        yield from self._begin("")
+        yield {"type": "error", **told}
+        self.response |= {"status": "failed", "error": error}
+        yield self._lifecycle("failed")
+
+    # ---- the whole
+
+    def _begin(self, model: str) -> Iterator[Json]:
+        if not self._has_begun:
+            self._has_begun = True
+            self.response["model"] = self.response["model"] or model
+            yield self._lifecycle("created")
+            yield self._lifecycle("in_progress")
+
+    def _lifecycle(self, state: str) -> Json:
+        return {"type": f"response.{state}", "response": self.response}
+
+    def _finish(self, finished: Finished) -> Iterator[Json]:
+        status, detail = _ENDS[finished.reason]
+        if finished.reason == "length":
+            self._held = None  # cut off in the middle: neither markup nor `{}` would be true
+        yield from self._release()
+        is_cut = status != "completed"
+        yield from self._close("incomplete" if is_cut else "completed")
+        if not (self._output and is_cut) and all(item["type"] == "reasoning" for item in self._output):
+            yield from self._write("message", "")
+            yield from self._close()
+        self.response |= {
+            "status": status,
+            "incomplete_details": detail and {"reason": detail},
+            "usage": encode_usage(finished.usage),
+        }
+        yield self._lifecycle("incomplete" if is_cut else "completed")
+
+    # ---- texts and thoughts
+
+    def text_head(self) -> tuple[bytes, bytes] | None:
+        """The event of one more piece of the text that is open, up to its number, and from there up to its text."""
+        return None if self._held or self._open is None else self._open.head
+
+    def add_text(self, text: str) -> None:
+        """Add to the text that is open; whoever calls this tells of it."""
+        assert self._open is not None
+        self._open.texts.append(text)
+
+    def _think(self, delta: ReasoningDelta) -> Iterator[Json]:
+        kind = "summary" if self._options.thinks_in_summaries else "thought"
+        if delta.redacted:
+            yield from self._close()
+        if delta.text or self._open is None or self._open.kind != kind:
+            yield from self._write(kind, delta.text)
+        assert self._open is not None
+        self._open.thought = Reasoning("", delta.signature, delta.redacted)
+        if delta.signature is not None or delta.redacted:
+            yield from self._close()
+
+    def _write(self, kind: str, text: str, scores: Sequence[TokenScore] = ()) -> Iterator[Json]:
+        """Say more in the item of this kind, which is opened if it is not."""
+        if self._open is None or self._open.kind != kind:
+            yield from self._close()
+            self._open = _Item(kind, len(self._output), f"{_KINDS[kind].prefix}_{self._tail}_{len(self._output)}")
+            yield self._open.told("output_item.added", item=self._open.body("in_progress", self._options.seals))
+            yield self._open.part("added")
+        if text:
+            yield self._open.delta(text, scores)
+
+    def _close(self, status: str = "completed") -> Iterator[Json]:
+        item, self._open = self._open, None
+        if item is None:
+            return
+        yield from item.end_part()
+        body = item.body(status, self._options.seals)
+        self._output.append(body)
+        yield item.told("output_item.done", item=body)
+
+    # ---- calls
+
+    def _release(self) -> Iterator[Json]:
+        call, self._held = self._held, None
+        if call is None:
+            return
+        if call.name:
+            yield from self._call(call.id, call.name, call.raw)
+        else:
+            yield from self._write("message", f"[invalid tool call: {call.error}]")
+
+    def _call(self, call_id: str, name: str, arguments: str) -> Iterator[Json]:
+        assert self._open is None
+        own, index = self._options.box.own(name), len(self._output)
+        key, kind, prefix, verb = _FREE_CALL if own.is_free else _CALL
+        text = free_text(arguments) if own.is_free else arguments
+        place = {"output_index": index, "item_id": f"{prefix}_{self._tail}_{index}"}
+        body = {"id": place["item_id"], "type": kind, "status": "completed", "name": own.name}
+        if own.namespace is not None:
+            body["namespace"] = own.namespace
+        body |= {"call_id": call_id or f"call_{self._tail}_{index}", key: text}
+        begun = {**body, "status": "in_progress", key: ""}
+        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+        yield {"type": f"response.{verb}.delta", **place, "delta": text}
+        yield {"type": f"response.{verb}.done", **place, "name": own.name, key: text}
+        self._output.append(body)
+        yield {"type": "response.output_item.done", "output_index": index, "item": body}
+
+
+_CALL = ("arguments", "function_call", "fc", "function_call_arguments")
+_FREE_CALL = ("input", "custom_tool_call", "ctc", "custom_tool_call_input")
+
+_ENDS: dict[StopReason, tuple[str, str | None]] = {
+    "end": ("completed", None),
+    "stop": ("completed", None),
+    "tool_calls": ("completed", None),
+    "length": ("incomplete", "max_output_tokens"),
+    "filtered": ("incomplete", "content_filter"),
+    "cancelled": ("incomplete", None),
+}
+
+
+# ---- one item of text
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a kind of text is told: the words of its events, and how its parts are counted."""
+
+    prefix: str
+    text: str
+    """The word for its text."""
+    part: str
+    """The word for its parts."""
+    index: str
+    shape: str
+    """The type of its parts."""
+
+
+_KINDS = {
+    "message": _Kind("msg", "output_text", "content_part", "content_index", "output_text"),
+    "thought": _Kind("rs", "reasoning_text", "content_part", "content_index", "reasoning_text"),
+    "summary": _Kind("rs", "reasoning_summary_text", "reasoning_summary_part", "summary_index", "summary_text"),
+}
+
+
+class _Item:
+    """A message, or thoughts, in the making: one part, and in it one text."""
+
+    def __init__(self, kind: str, index: int, id: str) -> None:
+        self.kind = kind
+        self.texts: list[str] = []
+        self.thought = Reasoning("")
+        """Its signature, and whether it is hidden."""
+        self._words = _KINDS[kind]
+        self._index = index
+        self._id = id
+        self._scores: list[Json] = []
+        self._place = {"item_id": id, "output_index": index, self._words.index: 0}
+        self.head: tuple[bytes, bytes] | None = None
+        if kind == "message":
+            name = f"response.{self._words.text}.delta"
+            rest = json.dumps({**self._place, "logprobs": []}, separators=(",", ":"))[1:-1]
+            head = f'event: {name}\ndata: {{"type":"{name}","sequence_number":'
+            self.head = head.encode("ascii"), f',{rest},"delta":'.encode("ascii")
+
+    def told(self, what: str, **facts: Any) -> Json:
+        return {"type": f"response.{what}", "output_index": self._index, **facts}
+
+    def delta(self, text: str, scores: Iterable[TokenScore]) -> Json:
+        self.texts.append(text)
+        told = [encode_score(score) for score in scores]
+        self._scores += told
+        rest = {"logprobs": told} if self.kind == "message" else {}
+        return {"type": f"response.{self._words.text}.delta", **self._place, "delta": text, **rest}
+
+    def end_part(self) -> Iterator[Json]:
+        rest = {"logprobs": self._scores} if self.kind == "message" else {}
+        yield {"type": f"response.{self._words.text}.done", **self._place, "text": "".join(self.texts), **rest}
+        yield self.part("done")
+
+    def body(self, status: str, seals: bool) -> Json:
+        """The item itself."""
+        has_parts = status != "in_progress" and (self.kind == "message" or any(self.texts))
+        parts = [self._part_body()] if has_parts else []
+        head: Json = {"id": self._id, "type": "message", "status": status}
+        if self.kind == "message":
+            return {**head, "role": "assistant", "content": parts}
+        body: Json = {**head, "type": "reasoning", "summary": [], "content": []}
+        body["summary" if self.kind == "summary" else "content"] = parts
+        if status != "in_progress" and (seals or self.thought.signature is not None or self.thought.redacted):
+            body["encrypted_content"] = seal(replace(self.thought, text="".join(self.texts)))
+        return body
+
+    def part(self, what: str) -> Json:
+        return {"type": f"response.{self._words.part}.{what}", **self._place, "part": self._part_body()}
+
+    def _part_body(self) -> Json:
+        body: Json = {"type": self._words.shape, "text": "".join(self.texts)}
+        return body | {"annotations": [], "logprobs": self._scores} if self.kind == "message" else body
+
+
+def encode_score(score: TokenScore) -> Json:
+    """One token, how likely it was, and what else was likely."""
+    top = [{**_token(piece), "logprob": logprob} for _, piece, logprob in score.top]
+    return {**_token(score.piece), "logprob": score.logprob, "top_logprobs": top}
+
+
+def _token(piece: bytes) -> Json:
+    return {"token": piece.decode("utf-8", "replace"), "bytes": list(piece)}
+
+
+def encode_usage(usage: Usage) -> Json:
+    """Token counts; cached tokens are part of the input's, reasoning tokens part of the output's."""
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.total,
+    }
