@@ -1,7 +1,7 @@
 """What finds the message that answers a question: full text as it comes, full text with care, vectors, both, and mem0.
 
 The questions are those of `memory_text.cases`, or of a LoCoMo, BEAM or LongMemEval file. Every arm has the same
-messages and is scored by `shepherd.memory.quality.evaluation`. mem0 runs in an environment of its own, with no language
+messages and is scored by `shepherd.tune.memory_quality`. mem0 runs in an environment of its own, with no language
 model (`infer=False`) and the same vectors: it is made here and kept in the cache folder.
 """
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import pytest
 from tests.agent.test_turn import valid
-from tests.backends.test_local import CHATML
+from tests.backends.local.test_backend import CHATML
 
 from shepherd.agent.session import Session
 from shepherd.agent.turn import Returned

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
-from tests.engine.test_work import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.engine.test_scheduler import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
 from tests.sampling import amount
 
 from shepherd.engine.admission import MAX_REFUSED

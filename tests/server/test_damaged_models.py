@@ -114,7 +114,7 @@ def children() -> Iterator[psutil.Process]:
     """The children of this process that try a model."""
     for child in psutil.Process().children():
         try:
-            if "shepherd.engine.trial" in child.cmdline():
+            if "shepherd.engine.llamacpp.trial" in child.cmdline():
                 yield child
         except psutil.NoSuchProcess:
             continue

@@ -332,7 +332,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from sqlite3 import Cursor  # has a method execute, and is none of ours
 from shepherd.tools import ToolRegistry, tool
-from shepherd.tools.memory import set_fact
+from shepherd.tools.builtin.memory import set_fact
 
 @tool(effect="read")
 def roll(sides: int = 6) -> str:

@@ -581,7 +581,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
 async def test_a_chat_without_servers_imports_no_sdk() -> None:
     script = (
         "import sys, asyncio\n"
-        "import shepherd.tools.mcp.tools\n"
+        "import shepherd.tools.builtin.mcp\n"
         "from shepherd.tools.mcp.servers import Servers\n"
         "async def main():\n"
         "    async with Servers([], env={}) as servers: await servers.ready(); assert servers.tools() == ()\n"

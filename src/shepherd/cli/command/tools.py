@@ -1,6 +1,6 @@
 """`shepherd tools`: which tools there are, which of them a model is offered and why not the others; and one call.
 
-Not here: which tools there are (`shepherd.tools.registry`), and what stands before a call (`shepherd.tools.box`).
+Not here: which tools there are (`shepherd.tools.registry`), and what stands before a call (`shepherd.tools.toolbox`).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def build_id() -> str:
 
 def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
     """Run the test in a child process; its exit status, negative when a signal killed it."""
-    command = command or [sys.executable, "-m", "shepherd.engine.selftest"]
+    command = command or [sys.executable, "-m", "shepherd.engine.llamacpp.selftest"]
     ended = child.run(
         command, timeout_s=TIMEOUT_S, variables={"SHEPHERD_SELFTEST_EXTRA_BUFTS": str(int(use_extra_bufts))}
     )

@@ -54,7 +54,7 @@ def prove(
     pooling: Pooling | None = None,
     makes_vectors: bool = False,
     is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.trial"),
+    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.llamacpp.trial"),
     timeout_s: float | None = None,
 ) -> None:
     """Return when this model is known to load with this build of the library. Blocks.

@@ -230,7 +230,7 @@ class Search:
                 "most": most,
             }
             try:
-                found = apart("shepherd.tools.search:lines_that_match", payload)
+                found = apart("shepherd.tools.builtin.search:lines_that_match", payload)
             except ToolError as error:
                 raise ToolError(f"the pattern {quoted(self.pattern)}: {error.message}") from error
         for chunk, hits in zip(chunks, found, strict=True):

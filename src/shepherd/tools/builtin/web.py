@@ -408,7 +408,7 @@ async def as_result(answer: Answer, *, url: str, as_text: bool) -> Result:
     if as_text and looks_like_html(answer, text):
         page = {"html": text, "url": answer.target.url}
         try:
-            text = await in_thread(lambda: apart("shepherd.tools.page:as_text", page))
+            text = await in_thread(lambda: apart("shepherd.tools.builtin.page:as_text", page))
         except ToolError as error:
             notes.append(f"shown as it is: {error.message}")
     told = [(name, value) for name, value in answer.headers if name in TOLD or not body]

@@ -30,7 +30,7 @@ MOST_MEMORY_BYTES = 2 * 2**30
 IS_MEASURED = hasattr(signal, "setitimer")
 """Whether the system can end a process that has used up its time (not so on Windows)."""
 ROOT = str(Path(__file__).resolve().parents[2])
-CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.apart import serve; serve()"
+CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.sandbox.isolated import serve; serve()"
 
 
 def apart(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:

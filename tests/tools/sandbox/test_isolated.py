@@ -25,7 +25,7 @@ def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
         ("json:loads", "[" * 100_000, "nested too deeply"),
         ("json:loads", "[", "this cannot be done: JSONDecodeError: Expecting value"),
         ("os:_exit", 3, "too much for one call .status 3."),
-        ("shepherd.tools.structured:matches", ["[]", "$["], "path: unexpected end"),
+        ("shepherd.tools.builtin.json_tools:matches", ["[]", "$["], "path: unexpected end"),
     ],
 )
 def test_what_goes_wrong_there_is_a_sentence_here(work: str, payload: Any, says: str) -> None:

@@ -175,7 +175,7 @@ def test_the_bounds_are_far_from_where_the_process_ends() -> None:
     """The reason for all this: three times the depth that is allowed must still be harmless."""
     script = (
         "import json, sys, threading\n"
-        "from shepherd.engine.constraint import fault_of\n"
+        "from shepherd.engine.grammar.mask import fault_of\n"
         "links = {f'd{i}': {'properties': {'x': {'$ref': f'#/$defs/d{i + 1}'}}} for i in range(int(sys.argv[1]))}\n"
         "schema = {'$ref': '#/$defs/d0', '$defs': {**links, f'd{sys.argv[1]}': {'type': 'string'}}}\n"
         "thread = threading.Thread(target=lambda: print(repr(fault_of(schema))))\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.backends.test_local import CHATML, settled
+from tests.backends.local.test_backend import CHATML, settled
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Row, Window, excerpt, rows

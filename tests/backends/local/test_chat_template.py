@@ -101,8 +101,8 @@ def test_a_family_of_another_package_is_asked_first(tmp_path: Path, monkeypatch:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: klingon\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[shepherd.dialects]\nklingon = klingon_family:KLINGON\n")
     (package.parent / "klingon_family.py").write_text(
-        "from shepherd.dialects.markup import Markup\n"
-        "from shepherd.dialects.tags import TagDialect\n"
+        "from shepherd.dialects.parse.markup import Markup\n"
+        "from shepherd.dialects.parse.tags import TagDialect\n"
         "KLINGON = TagDialect('klingon', Markup(), marks=('<tool_call>', 'batlh'))\n"
     )
     monkeypatch.syspath_prepend(package.parent)

@@ -34,7 +34,7 @@ import asyncio, sys
 from shepherd.core import Finished, Started, TextDelta
 from shepherd.server.app import create_app, serve
 from shepherd.server.fake import ScriptedService
-from shepherd.server.listen import loop_factory
+from shepherd.server.http.listen import loop_factory
 
 async def words(request):
     n_words = int(request.messages[0].text)

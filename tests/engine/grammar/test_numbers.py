@@ -24,7 +24,7 @@ CHILD = """
 import json, sys
 from tests.engine.masks import constrainer
 from shepherd.core import InvalidRequest
-from shepherd.engine.constraint import check_schema, compiled, _bytes_only
+from shepherd.engine.grammar.mask import check_schema, compiled, _bytes_only
 made = constrainer()
 for text in json.loads(sys.stdin.read()):
     for call in (lambda: check_schema(json.loads(text), "s"), lambda: made.check("start: %json " + text)):

@@ -1038,7 +1038,7 @@ import logging, os, random, resource, signal, sys, threading
 from array import array
 from pathlib import Path
 from shepherd.engine.fake import PLAIN
-from shepherd.engine.snapshots import Snapshot, Snapshots, file
+from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
 MANY = 1 << 20
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
 folder = Path(sys.argv[1])

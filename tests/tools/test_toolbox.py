@@ -292,7 +292,7 @@ async def test_the_log_says_why_and_what_only_for_debugging(
     # By name: a command that another test has run in this process has set its level.
     with caplog.at_level(logging.DEBUG, "shepherd"), caplog.at_level(logging.DEBUG, "shepherd.content"):
         await boxed(raising(error)).run(call("fail"))
-    assert [record.getMessage() for record in caplog.records if record.name == "shepherd.tools.box"] == [says]
+    assert [record.getMessage() for record in caplog.records if record.name == "shepherd.tools.toolbox"] == [says]
     (record,) = (record for record in caplog.records if record.name == "shepherd.content")
     assert record.exc_info
     assert record.exc_info[1] is error
