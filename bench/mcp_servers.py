@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shepherd.tools.base import ToolContext
-from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.values import ServerOptions
 
 CLIENTS = Path(os.environ.get("SHEPHERD_CLIENTS_DIR", Path.home() / ".cache" / "shepherd-clients"))
 Rounds = dict[str, list[float]]

@@ -40,9 +40,9 @@ from rich.table import Table
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp.embedding import EmbeddingModel
 from shepherd.memory.archive import retention
-from shepherd.tune import memory_datasets
 from shepherd.memory.records import Embedder, Entry, State
 from shepherd.memory.store import MemoryStore
+from shepherd.tune import memory_datasets
 
 PARTS = ("archive", "search", "pruning", "retrieval")
 ALL = "all, one to one"
@@ -278,7 +278,9 @@ def _arrive(store: MemoryStore, session: str, history: list[Entry]) -> float:
 # -- retrieval -----------------------------------------------------------------------------------------------------
 
 
-def finding(cases: Sequence[memory_datasets.Case], embedder: Embedder | None, say: Callable[[str], None]) -> dict[str, Any]:
+def finding(
+    cases: Sequence[memory_datasets.Case], embedder: Embedder | None, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Every arm over the same cases; mem0 where it can be installed."""
     results = retrieval.compared(cases, embedder, say)
     if embedder is not None:
@@ -388,7 +390,9 @@ def main() -> None:
         _measure(Path(scratch), options, result, say)
     if "retrieval" in options.only:
         embedder = None if options.no_vectors else _embedder(say)
-        cases = list(memory_datasets.load(options.file)) if options.file else memory_text.cases(options.cases, seed=SEED)
+        cases = (
+            list(memory_datasets.load(options.file)) if options.file else memory_text.cases(options.cases, seed=SEED)
+        )
         result["retrieval"] = finding(cases, embedder, say)
     show(console, result)
     is_whole = set(options.only) == set(PARTS) and options.file is None and not options.quick

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from shepherd.tune.memory_datasets import Case, Question, Said
 from shepherd.memory.records import Entry
+from shepherd.tune.memory_datasets import Case, Question, Said
 
 
 def several(text: str) -> list[str]:

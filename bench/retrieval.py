@@ -24,11 +24,11 @@ import numpy as np
 from llama_tools import folder
 from memory_text import several
 
+from shepherd.memory.records import Embedder
+from shepherd.memory.search import vectors
 from shepherd.tune import memory_quality
 from shepherd.tune.memory_datasets import Case
 from shepherd.tune.memory_quality import Open, Report, Retrieve
-from shepherd.memory.search import vectors
-from shepherd.memory.records import Embedder
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 MEM0 = ("mem0ai==2.2.1", "qdrant-client==1.20.0")

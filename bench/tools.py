@@ -32,13 +32,13 @@ from rich.table import Table
 from shepherd.core import ToolCall
 from shepherd.tools.arguments import read_arguments
 from shepherd.tools.base import Result, Tool, ToolContext
-from shepherd.tools.toolbox import Box
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.permission import Permission, about
 from shepherd.tools.registry import find
-from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.results import shorten
+from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
+from shepherd.tools.toolbox import Box
 
 BUDGET = 2_000
 PROSE = "Sheep are kept for wool, milk and meat; a flock of 40 knows its shepherd by voice, 12 do not.\n"

@@ -22,8 +22,8 @@ from tests.own_server import serving
 from tests.sampling import amount
 
 from shepherd.memory.records import Entry
-from shepherd.memory.users import LOCAL, Shelf
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.users import LOCAL, Shelf
 
 pytestmark = pytest.mark.model
 

@@ -20,8 +20,8 @@ import pytest
 
 from shepherd import config as configuration
 from shepherd.agent.with_tools import Acting
-from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
 from shepherd.app.toolset import Advisors, Outfit
+from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
 from shepherd.server.app import create_app, serve
 from shepherd.server.endpoints.generate import Limits
 from shepherd.server.fake import ScriptedService

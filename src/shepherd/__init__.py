@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Message", "Reply", "Request", "Sampling", "ShepherdError", "__version__", "fold", "open"]
 
-_HOMES = dict.fromkeys(__all__, "shepherd.core") | {"open": "shepherd.app"}
+_HOMES = dict.fromkeys(__all__, "shepherd.core") | {"open": "shepherd.app.app"}
 
 
 def __getattr__(name: str) -> Any:

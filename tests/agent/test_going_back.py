@@ -14,8 +14,8 @@ from tests.agent.scripted import Doubling, Scripted, calling, results
 from tests.agent.test_turn import valid
 from tests.sampling import examples
 
-from shepherd.agent.storage import Saved
 from shepherd.agent.session import Session
+from shepherd.agent.storage import Saved
 from shepherd.agent.turn import NOT_DONE, Happening
 from shepherd.backends.local.window import Window
 from shepherd.core import (

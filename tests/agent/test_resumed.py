@@ -18,8 +18,8 @@ import pytest
 from tests.proven import proven
 
 from shepherd import config as configuration
-from shepherd.agent.storage import Saves
 from shepherd.agent.session import Quoting, Session
+from shepherd.agent.storage import Saves
 from shepherd.agent.turn import Returned
 from shepherd.app.app import App
 from shepherd.core import Evicted, Finished, Sampling, Started, Text, ToolCall, ToolResult, ToolSpec, Usage

@@ -31,8 +31,8 @@ from shepherd.core import (
     replay,
 )
 from shepherd.memory.records import State
-from shepherd.memory.users import LOCAL, Shelf
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.users import LOCAL, Shelf
 
 Script = Callable[[Request], list[Event]]
 

@@ -18,6 +18,7 @@ from tests.proven import proven
 import shepherd
 from shepherd import config as configuration
 from shepherd.app.app import App, Loading
+from shepherd.app.model_registry import Roster
 from shepherd.core import (
     Completion,
     ConfigError,
@@ -34,7 +35,6 @@ from shepherd.core import (
     fold,
 )
 from shepherd.engine.llamacpp.selftest import build_id
-from shepherd.app.model_registry import Roster
 
 pytestmark = pytest.mark.model
 

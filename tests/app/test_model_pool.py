@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.app.model_pool import Abandoned, Fleet, Terms
 from shepherd.core import EngineDown, EngineError
 from shepherd.models.sizing import Holding, to_unload
-from shepherd.app.model_pool import Abandoned, Fleet, Terms
 
 
 @dataclass(eq=False)

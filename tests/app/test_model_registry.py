@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from shepherd import config
+from shepherd.app.model_pool import Terms
+from shepherd.app.model_registry import ON_DEMAND_S, Roster, budget_of, makes_vectors
 from shepherd.core import ConfigError
 from shepherd.models.gguf import kv_bytes, read_header
 from shepherd.models.sizing import budget_bytes, context_size, padded
-from shepherd.app.model_pool import Terms
-from shepherd.app.model_registry import ON_DEMAND_S, Roster, budget_of, makes_vectors
 
 GIB = 2**30
 

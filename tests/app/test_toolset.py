@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shepherd import config as configuration
-from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
 from shepherd.app.toolset import Advisors, Outfit
+from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
 from shepherd.tools.toolbox import Box
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from shepherd.agent.storage import Saves
 from shepherd.agent.session import Session
+from shepherd.agent.storage import Saves
+from shepherd.app.conversations import Choice, Facts
 from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.backends.local.window import Row, Window
 from shepherd.cli import logs, render
@@ -29,7 +30,6 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.app.conversations import Choice, Facts
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import Box
 

@@ -14,8 +14,8 @@ from tests.sampling import examples
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import parse
-from shepherd.dialects.parse.bodies.nested import spelled
 from shepherd.dialects.grammar.spelling import Json, Maybe, Pick, Until
+from shepherd.dialects.parse.bodies.nested import spelled
 
 TOKEN = "]<]minimax[>["
 PLAN = ToolSpec(

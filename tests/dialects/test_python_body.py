@@ -13,10 +13,10 @@ from tests.dialects.streams import cuts, events_of, message_of
 from tests.sampling import examples
 
 from shepherd.core import BadCall, Event, Reasoning, Text, TextDelta, ToolCall, ToolSpec
-from shepherd.dialects.parse.bodies.python_body import read_python_calls
-from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.families.gemma import GEMMA
 from shepherd.dialects.families.lfm import LFM
+from shepherd.dialects.parse.bodies.python_body import read_python_calls
+from shepherd.dialects.parse.call import Fault, Found
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.ticket import Ticket
+from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.ticket import Ticket
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
 N_CTX, N_ANSWER = 512, 6

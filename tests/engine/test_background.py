@@ -13,8 +13,8 @@ from shepherd.core import RateLimited
 from shepherd.engine.base import Admitted, Done, Job, Memory
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.ticket import Ticket
 
 END = 0
 N_CTX = 64

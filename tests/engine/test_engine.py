@@ -12,12 +12,12 @@ import pytest
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
-from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.ticket import Ticket
 
 END = BYTES + 1
 _proof: tuple[type[Runtime], type[Vocabulary]] = (FakeRuntime, FakeVocabulary)  # the fakes satisfy the seams

@@ -27,9 +27,9 @@ from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Sp
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.kv.pool import Pool, Refused, Tiers
+from shepherd.engine.scheduler import EngineOptions, Work
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.scheduler import EngineOptions, Work
 
 ATTEMPTS = MAX_REFUSED + 1
 PER_SEQUENCE = 4

@@ -15,12 +15,12 @@ from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
-from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
+from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.ticket import Ticket
 
 N_CTX = 100
 END = 99

@@ -18,9 +18,9 @@ from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
 from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.fake import BYTES, FakeRuntime, Faults
 from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
-from shepherd.engine.scheduler import EngineOptions
 
 END = BYTES + 1
 STALL_S = 0.2

@@ -19,11 +19,11 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Entry
+from shepherd.memory.schema import open_file
 from shepherd.memory.search.query import Filters
 from shepherd.memory.search.ranking import rank
 from shepherd.memory.search.search import as_text, search
-from shepherd.memory.records import Entry
-from shepherd.memory.schema import open_file
 
 PIECES = (
     *"\"'*:()^{}[]+-~,.;!?/\\|&%$#@<>=_` \n\t\0\ud800\udfff\ufeff\u200b\u202e\u0301",

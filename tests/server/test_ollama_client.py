@@ -40,8 +40,8 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.endpoints.generate import Limits
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.endpoints.ollama import VERSION
+from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

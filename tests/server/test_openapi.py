@@ -1,6 +1,6 @@
 """What our OpenAPI description allows, and what it forbids, never ends in a 5xx.
 
-A few examples of each operation, in a quick run of some; many with `SHEPHERD_THOROUGH=2`. Schemathesis' plugin of pytest
+A few examples of each operation, of some in a quick run; many with `SHEPHERD_THOROUGH=2`. The plugin of Schemathesis
 is not used (`addopts`): it takes a second of every run, in each of its processes.
 """
 
@@ -14,7 +14,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.control import SkipTest
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
-from tests.sampling import amount, examples, sampled
+from tests.sampling import amount, sampled
 
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, playing, saying
@@ -67,7 +67,7 @@ def test_a_bug_would_be_seen() -> None:
     seen = []
     failing = described(ScriptedService(playing(RuntimeError("a bug"))), GenerationMode.POSITIVE)
 
-    @settings(BOUNDS, max_examples=examples(50))
+    @settings(BOUNDS, max_examples=50)
     @given(failing["/v1/chat/completions"]["POST"].as_strategy())
     def look(case: schemathesis.Case[Any]) -> None:
         try:

@@ -19,7 +19,6 @@ from shepherd.tools import Result, ToolContext, ToolError, ToolRegistry, ToolRes
 from shepherd.tools import Tool as CustomTool
 from shepherd.tools.arguments import read_arguments
 from shepherd.tools.base import CATEGORIES, Tool
-from shepherd.tools.user_tools import made_of, things_in
 from shepherd.tools.registry import (
     BY_HAND,
     MOST_CHARS,
@@ -29,6 +28,7 @@ from shepherd.tools.registry import (
     free_name,
     sanitised,
 )
+from shepherd.tools.user_tools import made_of, things_in
 
 CONTEXT = ToolContext()
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
+from shepherd.memory.records import Entry
 from shepherd.tune import memory_datasets, memory_quality
 from shepherd.tune.memory_datasets import Case, Question, Said
 from shepherd.tune.memory_quality import Outcome, Retrieve
-from shepherd.memory.records import Entry
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -11,7 +11,7 @@ Turns that have left the model's context stay in the transcript: it is sent whol
 in it what it still holds. The model is told of them at the head of the next user message (C29), and that stays there,
 so that every prompt begins like the one before.
 
-Not here: what happens within a turn (`turn.py`), and how a conversation is kept in a file (`saved.py`).
+Not here: what happens within a turn (`turn.py`), and how a conversation is kept in a file (`storage.py`).
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from shepherd.core import (
 from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
-from shepherd.memory.users import Shelf
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.users import Shelf
 
 logger = logging.getLogger(__name__)
 

@@ -22,31 +22,31 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from shepherd import config as configuration
-from shepherd.memory.search.backfill import Meanings
 from shepherd.agent.session import Session
+from shepherd.app.conversations import Choice, Facts, Talks
+from shepherd.app.dispatch import Desk
+from shepherd.app.loading import Loading, Opened, Opener, Progress, in_log
+from shepherd.app.model_pool import Fleet
+from shepherd.app.model_registry import Entry, Roster, budget_of
+from shepherd.app.toolset import Advisors, Outfit
 from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
-from shepherd.app.dispatch import Desk
-from shepherd.app.model_pool import Fleet
-from shepherd.app.loading import Loading, Opened, Opener, Progress, in_log
-from shepherd.app.toolset import Advisors, Outfit
-from shepherd.app.model_registry import Entry, Roster, budget_of
-from shepherd.app.conversations import Choice, Facts, Talks
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.users import shelf_of
+from shepherd.memory.search.backfill import Meanings
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.users import shelf_of
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.toolbox import Box
     from shepherd.tools.mcp.servers import Servers
     from shepherd.tools.registry import Registry
+    from shepherd.tools.toolbox import Box
 
 __all__ = ["App", "Choice", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
 

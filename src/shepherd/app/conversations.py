@@ -3,7 +3,7 @@
     our own        session(...) ─▶ Session over a cache, with a Box        switch(session, name): another model
     HTTP callers'  stream(request) ─▶ the cache of its route; with our tools, if the operator gives them any
 
-Not here: what tools there are (`outfit.py`), which model a request means (`desk.py`).
+Not here: what tools there are (`toolset.py`), which model a request means (`dispatch.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
-from shepherd.agent.with_tools import Acting, may_act
 from shepherd.agent.session import Session
-from shepherd.config import Config
-from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
+from shepherd.agent.with_tools import Acting, may_act
 from shepherd.app.dispatch import Desk
 from shepherd.app.toolset import Outfit
+from shepherd.config import Config
+from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
 from shepherd.memory.users import Shelf
 
 if TYPE_CHECKING:

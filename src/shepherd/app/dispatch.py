@@ -2,7 +2,7 @@
 
     request ─ Router ─▶ route ─▶ cache ─▶ its model ─ Fleet ─▶ back end ─▶ events
 
-Not here: how a model is loaded (`opening.py`), who may ask, what is remembered.
+Not here: how a model is loaded (`loading.py`), who may ask, what is remembered.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
-from shepherd.backends.local.completion import check_tokens
+from shepherd.app.loading import Opened
+from shepherd.app.model_pool import Fleet, Standing
+from shepherd.app.model_registry import VECTORS, Entry, Roster
 from shepherd.backends.base import Embeddings, ModelCard
+from shepherd.backends.local.completion import check_tokens
 from shepherd.backends.router import Route, Router, model_names
 from shepherd.config import Config
 from shepherd.core import (
@@ -32,9 +35,6 @@ from shepherd.core import (
     Started,
     UnknownModel,
 )
-from shepherd.app.model_pool import Fleet, Standing
-from shepherd.app.loading import Opened
-from shepherd.app.model_registry import VECTORS, Entry, Roster
 
 if TYPE_CHECKING:
     from shepherd.agent.with_memory import Remembering

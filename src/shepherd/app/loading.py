@@ -3,7 +3,7 @@
     Entry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
                              └─▶ EmbeddingModel                                         for a model that makes vectors
 
-Not here: when (`leases.py`), and how large (`roster.py`).
+Not here: when (`model_pool.py`), and how large (`model_registry.py`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from shepherd.agent.with_memory import Remembering
-from shepherd.backends.local.constrain import Constraints
-from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.chat_template import Sources, Speech, find_speech
-from shepherd.config import CacheConfig, Config, ModelConfig
-from shepherd.dialects.render.prompt import end_of_answer
-from shepherd.models import gguf
-from shepherd.engine.llamacpp import selftest, trial
-from shepherd.engine.llamacpp.child import Unwanted
-from shepherd.engine.engine import Engine
-from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions
 from shepherd.app.model_pool import Abandoned
 from shepherd.app.model_registry import Berth, Entry
+from shepherd.backends.local.backend import LocalBackend, LocalOptions
+from shepherd.backends.local.chat_template import Sources, Speech, find_speech
+from shepherd.backends.local.constrain import Constraints
+from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.dialects.render.prompt import end_of_answer
+from shepherd.engine.engine import Engine
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp import selftest, trial
+from shepherd.engine.llamacpp.child import Unwanted
+from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.users import Shelf
+from shepherd.models import gguf
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp import Weights

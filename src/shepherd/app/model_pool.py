@@ -5,7 +5,7 @@
     last lease ends ─ keep_alive passes ─▶ thread: close
 
 One thread opens and closes, one model after the other: two that load at once would each believe that the memory of the
-other is free. Which model leaves is decided in `models/sizing.py`. Not here: what a model is (`opening.py`).
+other is free. Which model leaves is decided in `models/sizing.py`. Not here: what a model is (`loading.py`).
 """
 
 from __future__ import annotations

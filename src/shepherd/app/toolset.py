@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person, Tool, ToolContext
-    from shepherd.tools.toolbox import Box
     from shepherd.tools.builtin.ask_model import Advisor
     from shepherd.tools.mcp.servers import Servers
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
+    from shepherd.tools.toolbox import Box
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class Outfit:
         wanted = [each for each in self._config.mcp_servers if each.enabled]
         if self._servers is not None or not wanted or not self.wants_tools:
             return
-        from shepherd.tools.mcp.values import ServerOptions  # noqa: PLC0415
         from shepherd.tools.mcp.servers import Servers  # noqa: PLC0415
+        from shepherd.tools.mcp.values import ServerOptions  # noqa: PLC0415
 
         options = [ServerOptions.of(each) for each in self._config.mcp_servers]
         servers = self._servers = Servers(
@@ -196,9 +196,9 @@ class Outfit:
 
     def _context(self, *, user: str | None, store: MemoryStore | None, count: Callable[[str], int]) -> ToolContext:
         from shepherd.tools.base import ToolContext  # noqa: PLC0415
+        from shepherd.tools.builtin.shell import Commands  # noqa: PLC0415
         from shepherd.tools.sandbox.network import Reach  # noqa: PLC0415
         from shepherd.tools.sandbox.roots import Roots  # noqa: PLC0415
-        from shepherd.tools.builtin.shell import Commands  # noqa: PLC0415
 
         tools = self._config.tools
         return ToolContext(

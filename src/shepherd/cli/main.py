@@ -196,8 +196,8 @@ def _talk(ctx: click.Context, model_word: str | None, prompt: str | None, as_jso
 
         tools.show_list(options, as_json=as_json)
         return
-    from shepherd.cli.chat import run as conversation
     from shepherd.cli import configure
+    from shepherd.cli.chat import run as conversation
 
     config = configure.load_config(options)
     asked_to_chat = prompt is not None or as_json or _resumed(ctx) is not None or not ctx.meta.get(_BARE)
@@ -228,8 +228,8 @@ def _resumed(ctx: click.Context) -> str | None:
 @click.pass_context
 def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None:
     """Serve models over HTTP, in the protocols of OpenAI, Anthropic and Ollama."""
-    from shepherd.cli.command import serve as server
     from shepherd.cli import configure
+    from shepherd.cli.command import serve as server
 
     server.run(configure.load_config({**_options(ctx, model_word), "server": True}))
 
@@ -239,8 +239,8 @@ def serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> None
 def models(ctx: click.Context, /, as_json: bool, **_shared: Any) -> None:
     """Show the configured models and what memory they take, find others on this machine, and look into them."""
     if ctx.invoked_subcommand is None:
-        from shepherd.cli.command import models as shelf
         from shepherd.cli import configure
+        from shepherd.cli.command import models as shelf
 
         shelf.show_configured(configure.load_config(_options(ctx, None)), as_json=as_json)
 
@@ -297,7 +297,7 @@ def _memory_command(row: memory_options.Row) -> Callable[..., None]:
         ask = Ask.of(_options(ctx, None), user=user, as_json=bool(said["json"] or outer.get("json")))
         module, _, function = row.runs.partition(".")
         own = {param.name: said[param.name] for param in row.params if param.name}
-        sys.exit(getattr(importlib.import_module(f"shepherd.cli.{module}"), function)(ask, **own))
+        sys.exit(getattr(importlib.import_module(f"shepherd.cli.command.{module}"), function)(ask, **own))
 
     return run
 
@@ -428,8 +428,8 @@ def mcp_serve(ctx: click.Context, /, model_word: str | None, **_shared: Any) -> 
 
     Everything that is enabled is carried out unasked: it is for the agent to ask its user.
     """
-    from shepherd.cli.command import mcp_serve as offer
     from shepherd.cli import configure
+    from shepherd.cli.command import mcp_serve as offer
 
     sys.exit(offer.run(configure.load_config({**_options(ctx, model_word), "server": True})))
 

@@ -1,7 +1,8 @@
 """All that the commands write: the only place in Shepherd that prints.
 
-A `View` is where a conversation is shown, on a terminal or into a pipe; the answers themselves are in `answer.py`. The
-functions below it are for the commands that print a result and leave. Not here: what is worth saying.
+A `View` is where a conversation is shown, on a terminal or into a pipe; the answers themselves are in
+`cli/terminal/answer.py`. The functions below it are for the commands that print a result and leave. Not here: what is
+worth saying.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ depends on the machine. `None` = not said.
 Every error names the file or variable, the key, what was found, and what would be accepted. Users: `docs/config.md`.
 """
 
-from shepherd.config.types import SAMPLING, Kind, Table, is_spec
 from shepherd.config.layers import search_paths
-from shepherd.config.resolve import model_name
 from shepherd.config.load import load
+from shepherd.config.resolve import model_name
 from shepherd.config.schema import (
     BACKENDS,
     ENVIRONMENT,
@@ -38,6 +37,7 @@ from shepherd.config.schema import (
     ToolsConfig,
 )
 from shepherd.config.show import to_toml
+from shepherd.config.types import SAMPLING, Kind, Table, is_spec
 
 __all__ = [
     "BACKENDS",

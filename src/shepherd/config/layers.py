@@ -1,6 +1,6 @@
 """One source of configuration, read by the schema into flat paths with who said it.
 
-Not here: what the layers make together (`meaning.py`).
+Not here: what the layers make together (`resolve.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shepherd.config.types import Kind, Place, Table
 from shepherd.config.schema import ALIASES, SCHEMA, Source
+from shepherd.config.types import Kind, Place, Table
 from shepherd.core import ConfigError
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from shepherd.config.types import Place, Table, is_spec, keys_of
-from shepherd.config.layers import NOBODY, Entries, Said, keys_below
 from shepherd.config.dead_routes import dead_rules
+from shepherd.config.layers import NOBODY, Entries, Said, keys_below
 from shepherd.config.schema import (
     EMBEDDED,
     LOCAL_BACKENDS,
@@ -34,6 +33,7 @@ from shepherd.config.schema import (
     ServerConfig,
     ToolsConfig,
 )
+from shepherd.config.types import Place, Table, is_spec, keys_of
 from shepherd.core import ConfigError, Sampling
 
 

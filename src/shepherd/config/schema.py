@@ -13,7 +13,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from shepherd.config.types import ANY_TEXT, AUTO, BASE_URL, BUDGET, CACHE_TYPE, DURATION, FLAG, HOSTS, LAYERS, NOTHING, OVERFLOW, PATH, PATHS, ROOM, SAMPLING, SECRET, SECRETS, SIZE, SPEC, TEXT, TEXT_MAP, TEXTS, THREADS, TOKENS, URL, VARIABLES, Kind, Table, key, keys_of, number, one_of, whole
+from shepherd.config.types import (
+    ANY_TEXT,
+    AUTO,
+    BASE_URL,
+    BUDGET,
+    CACHE_TYPE,
+    DURATION,
+    FLAG,
+    HOSTS,
+    LAYERS,
+    NOTHING,
+    OVERFLOW,
+    PATH,
+    PATHS,
+    ROOM,
+    SAMPLING,
+    SECRET,
+    SECRETS,
+    SIZE,
+    SPEC,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    THREADS,
+    TOKENS,
+    URL,
+    VARIABLES,
+    Kind,
+    Table,
+    key,
+    keys_of,
+    number,
+    one_of,
+    whole,
+)
 from shepherd.core import OnFull, Sampling
 
 ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]

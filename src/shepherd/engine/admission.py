@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shepherd.core import ContextFull, EngineError, ShepherdError
-from shepherd.engine.kv import lookup
-from shepherd.engine import priority, decision_log
+from shepherd.engine import decision_log, priority
 from shepherd.engine.base import Done
+from shepherd.engine.kv import lookup
 from shepherd.engine.kv.ledger import Match, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, plan
 from shepherd.engine.kv.pool import Pool, Refused

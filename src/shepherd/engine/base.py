@@ -205,7 +205,7 @@ Op = Remove | Copy | Shift | Forget
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What may be done to a model's memory without changing what it computes: one row of the gate (`gate.py`)."""
+    """What may be done to a model's memory without changing what it computes: a row of `engine/kv/capabilities.py`."""
 
     hole: bool
     """Tokens in the middle can be removed, and the rest stays exactly as it was."""

@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
-from shepherd.engine.kv import lookup
 from shepherd.engine.base import Held, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
+from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
+from shepherd.engine.scheduler import EngineOptions, Work
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import STEP_S, Watchdog, where
-from shepherd.engine.scheduler import EngineOptions, Work
 
 logger = logging.getLogger(__name__)
 

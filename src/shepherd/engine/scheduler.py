@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.core import EngineError, Evicted, ShepherdError
-from shepherd.engine import priority, decision_log
+from shepherd.engine import decision_log, priority
 from shepherd.engine.admission import Admission, Begun
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Mask, Prefill, Remove, Runtime
+from shepherd.engine.counters import Tally
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Leaving, LedgerError, NoRoom, Resident, usable
 from shepherd.engine.kv.plan import Limits, Plan, checkpoints, leave, remaining
 from shepherd.engine.kv.pool import Pool, Refused, Tiers
 from shepherd.engine.prefill import Demand, Pace, share
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.counters import Tally
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Post, Ticket
 from shepherd.engine.watchdog import STALL_S, Pulse

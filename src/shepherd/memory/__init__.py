@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shepherd.memory.records import Entry, Fact, Hit
-    from shepherd.memory.users import rag_manager
     from shepherd.memory.store import MemoryStore
+    from shepherd.memory.users import rag_manager
 
 __all__ = ["Entry", "Fact", "Hit", "MemoryStore", "rag_manager"]
 
-_HOMES = dict.fromkeys(__all__, "rows") | {"MemoryStore": "store", "rag_manager": "scope"}
+_HOMES = dict.fromkeys(__all__, "records") | {"MemoryStore": "store", "rag_manager": "users"}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,8 @@ One file holds the memory of one user. `message` is the archive; two full-text l
 from what is said to them, each with its own document frequencies (an assistant says twenty times as much and would
 drown the user's words). The lanes own no text: `fts_source` shows them what is indexed of a message.
 
-Not here: what is written when (`archive.py`, `lanes.py`), and who may write (`writer.py`).
+Not here: what is written when (`memory/archive/history.py`, `memory/archive/index.py`), and who may write
+(`writer.py`).
 """
 
 from __future__ import annotations

@@ -18,21 +18,34 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
-from shepherd.memory.archive import history as archive, check, facts, forget, notes, queries
+from shepherd.memory.archive import check, facts, forget, notes, queries
+from shepherd.memory.archive import history as archive
 from shepherd.memory.archive.check import Problem
-from shepherd.memory.failure import failure
-from shepherd.memory.transfer import export as transfer
-from shepherd.memory.transfer.merge import Imported
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.archive.names import Recent
 from shepherd.memory.archive.retention import Pruned
+from shepherd.memory.archive.upkeep import Upkeep
+from shepherd.memory.failure import failure
+from shepherd.memory.records import (
+    Conversation,
+    Embedder,
+    Entry,
+    Fact,
+    FactKind,
+    FactStatus,
+    Hit,
+    Ranked,
+    State,
+    Stats,
+    Stored,
+)
+from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import Filters
 from shepherd.memory.search.ranking import ANYWHERE
-from shepherd.memory.records import Conversation, Embedder, Entry, Fact, FactKind, FactStatus, Hit, Ranked, State, Stats, Stored
-from shepherd.memory.schema import open_file
+from shepherd.memory.transfer import export as transfer
+from shepherd.memory.transfer.merge import Imported
 from shepherd.memory.users import default_path
-from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)

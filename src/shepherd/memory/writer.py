@@ -7,7 +7,7 @@ An answer is an acknowledgement: what it speaks of is on the disk. A job that fa
 future. A commit that fails acknowledges nothing, and its jobs are tried once more, each alone, so that one that is too
 large for the disk does not fail the others; the next one works again as soon as the disk does.
 
-Not here: what is written (`archive.py` and its neighbours), and what upkeep is (`store.py`).
+Not here: what is written (`memory/archive/history.py` and its neighbours), and what upkeep is (`store.py`).
 """
 
 from __future__ import annotations

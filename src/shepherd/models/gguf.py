@@ -7,7 +7,7 @@
 Nothing but the header is read, and an array (a vocabulary has 150,000 strings) is stepped over: its length is kept, its
 values are decoded on demand. A file is never believed: counts and lengths are compared with the size of the file before
 anything is allocated, and whatever is wrong becomes one `ConfigError` that names the file. Not here: where files are
-(`catalog.py`), whether the library survives what a file says of its model (`soundness.py`, `trial.py`).
+(`catalog.py`), whether the library survives what a file says of its model (`soundness.py`, `engine/llamacpp/trial.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     Header ─▶ check ─▶ nothing, or one `ConfigError` that names the file and the fault
 
 Only what ends the process, or takes memory and time without a limit, is checked here: everything else the library
-refuses itself, in order and in words. What these rules do not know is found out in a child (`trial.py`).
+refuses itself, in order and in words. What these rules do not know is found out in a child
+(`engine/llamacpp/trial.py`).
 """
 
 from __future__ import annotations

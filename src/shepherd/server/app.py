@@ -25,25 +25,25 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.http.auth import LOCAL_ORIGIN, Guard, Key, keys_for
 from shepherd.server.endpoints.caches import encode_caches
-from shepherd.server.http.caller import USER
 from shepherd.server.endpoints.generate import Exchange, Limits, Live, Shared, Surface
-from shepherd.server.http.limits import Gate, Gates
-from shepherd.server.response_store import KeptResponses
-from shepherd.server.http.listen import loop_factory, serve
 from shepherd.server.endpoints.mcp import Open, add_mcp_path
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS, add_memory_paths
-from shepherd.server.observe.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.endpoints.models import add_model_paths, still_loading
-from shepherd.server.observe.observer import Observe
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, add_ollama_paths
 from shepherd.server.endpoints.query import Asked, Query
-from shepherd.server.observe.record import REQUEST_ID
 from shepherd.server.endpoints.responses import add_response_paths
-from shepherd.server.service import Service
-from shepherd.server.routes import QUERIES, SURFACES, encode_error
+from shepherd.server.http.auth import LOCAL_ORIGIN, Guard, Key, keys_for
+from shepherd.server.http.caller import USER
 from shepherd.server.http.errors import refused, told
+from shepherd.server.http.limits import Gate, Gates
+from shepherd.server.http.listen import loop_factory, serve
+from shepherd.server.observe.metrics import CONTENT_TYPE, Metrics
+from shepherd.server.observe.observer import Observe
+from shepherd.server.observe.record import REQUEST_ID
+from shepherd.server.response_store import KeptResponses
+from shepherd.server.routes import QUERIES, SURFACES, encode_error
+from shepherd.server.service import Service
 
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 

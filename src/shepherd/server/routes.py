@@ -17,7 +17,14 @@ from shepherd.server.endpoints.responses import count_input
 from shepherd.server.endpoints.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
 from shepherd.server.endpoints.schemas.chat import CHAT_BODY
 from shepherd.server.endpoints.schemas.completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
-from shepherd.server.endpoints.schemas.ollama import EMBEDDINGS_BODY, OLLAMA_CHAT_BODY, OLLAMA_EMBED_BODY, OLLAMA_EMBEDDINGS_BODY, OLLAMA_GENERATE_BODY, OLLAMA_NAME_BODY
+from shepherd.server.endpoints.schemas.ollama import (
+    EMBEDDINGS_BODY,
+    OLLAMA_CHAT_BODY,
+    OLLAMA_EMBED_BODY,
+    OLLAMA_EMBEDDINGS_BODY,
+    OLLAMA_GENERATE_BODY,
+    OLLAMA_NAME_BODY,
+)
 from shepherd.server.endpoints.schemas.responses import COUNT_BODY as RESPONSES_COUNT_BODY
 from shepherd.server.endpoints.schemas.responses import RESPONSES_BODY
 from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize

@@ -5,13 +5,13 @@
         \"\"\"Roll a die.\"\"\"
 
 in a file that `tools.files` names, or in a module that a package names as an entry point `shepherd.tools`. A class that
-inherits from `Tool` is one, too (`forms.py`).
+inherits from `Tool` is one, too (`user_tools.py`).
 """
 
 from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.user_tools import CustomTool as Tool
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.signature import tool
+from shepherd.tools.user_tools import CustomTool as Tool
 
 ToolResult = Result
 """The seeds' name of it."""

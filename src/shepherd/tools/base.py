@@ -2,7 +2,7 @@
 
     Tool(name, description, parameters, run ...)     found by the registry: ours, packages', a user's, MCP servers'
     ToolContext ─▶ run(context, arguments) ─▶ Result
-    Toolbox: the tools of one conversation; everything that stands between a model's call and `run` (box.py)
+    Toolbox: the tools of one conversation; everything that stands between a model's call and `run` (toolbox.py)
 
 Not here: how a function becomes a tool (`signature.py`), and which tools there are (`registry.py`).
 """
@@ -19,11 +19,11 @@ from shepherd.core import ToolResult as CallResult
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.builtin.ask_model import Models
+    from shepherd.tools.builtin.shell import Commands
     from shepherd.tools.kept import KeptResults
     from shepherd.tools.mcp.servers import Servers
     from shepherd.tools.sandbox.network import Reach
     from shepherd.tools.sandbox.roots import Roots
-    from shepherd.tools.builtin.shell import Commands
 
 Effect = Literal["read", "write", "run", "net"]
 """The worst that a call may do: look at things here, change them, run programs, talk to other machines."""
@@ -63,7 +63,7 @@ class ToolContext:
     session: str | None = None
     """The name of the conversation."""
     budget: int = 8_000
-    """Tokens that the content should keep to; what is longer is cut (box.py)."""
+    """Tokens that the content should keep to; what is longer is cut (toolbox.py)."""
     count: Callable[[str], int] = len
     """Tokens of a text."""
     tell: Callable[[str], None] = field(default=lambda line: None)

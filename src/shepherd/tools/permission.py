@@ -9,7 +9,8 @@ A rule is `name`, `category` or a glob over them, and may end with a glob over w
 `execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. What a call is about is the command line,
 the host, or the file that the path leads to with its links followed; so that `notes/../secret` is not in `notes`.
 
-Not here: which folders and addresses can be touched at all (`roots.py`, `reach.py`). No rule opens those.
+Not here: which folders and addresses can be touched at all (`tools/sandbox/roots.py`, `tools/sandbox/network.py`). No
+rule opens those.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Form, Person, Question, Tool, ToolError, Verdict
-from shepherd.tools.selection import words_of
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
+from shepherd.tools.selection import words_of
 
 logger = logging.getLogger(__name__)
 

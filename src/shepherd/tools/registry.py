@@ -11,8 +11,8 @@
 The program has one `Registry.instance()`, to which `register_tool` adds; what is added there, all registries that were
 found have, too. No threads: one event loop, or one thread.
 
-Not here: what can be a tool (`forms.py`), which of the tools a model is offered (`choice.py`), and what stands before a
-call (`box.py`).
+Not here: what can be a tool (`user_tools.py`), which of the tools a model is offered (`selection.py`), and what stands
+before a call (`toolbox.py`).
 """
 
 from __future__ import annotations

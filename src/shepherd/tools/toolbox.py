@@ -12,7 +12,7 @@
 This is the wall behind which a tool may do anything: hang, raise, return a gigabyte or something that is no result.
 What comes out is one result of a size that the conversation has room for, or one sentence that says what to do.
 
-Not here: which tools there are (`registry.py`) and which of them are offered (`choice.py`).
+Not here: which tools there are (`registry.py`) and which of them are offered (`selection.py`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
 from shepherd.tools.arguments import fit, read_arguments
 from shepherd.tools.base import Ran, Result, Tool, ToolContext, ToolError
-from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, meets
 from shepherd.tools.kept import KeptResults
 from shepherd.tools.permission import NotPermitted, Permission, Ruling
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.results import shorten, sound
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, meets
 from shepherd.tools.signature import as_json, as_result, carry_out
 
 logger = logging.getLogger(__name__)

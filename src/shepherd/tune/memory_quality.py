@@ -20,10 +20,10 @@ import apsw
 from shepherd.core import InvalidRequest
 from shepherd.memory import schema
 from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Embedder
+from shepherd.memory.search import ranking, vectors
 from shepherd.tune import memory_datasets
 from shepherd.tune.memory_datasets import Case
-from shepherd.memory.search import ranking, vectors
-from shepherd.memory.records import Embedder
 
 T = TypeVar("T")
 Retrieve = Callable[[str, int], Sequence[int]]

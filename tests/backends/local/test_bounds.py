@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shepherd.backends.local.constrain import Constraints, loosely
 from shepherd.backends.local.backend import HEAVY, HEAVY_AT_ONCE, LocalBackend, made, weight_of
+from shepherd.backends.local.constrain import Constraints, loosely
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.engine.grammar.mask import Probes
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
+from shepherd.engine.grammar.mask import Probes
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights

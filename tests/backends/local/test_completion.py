@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.completion import Bare, Verbatim, encode
 from shepherd.backends.local.constrain import Constraints
-from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import (
     Completion,
     ContextFull,

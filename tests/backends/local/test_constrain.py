@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
 from shepherd.backends.local.backend import LocalBackend
+from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
 from shepherd.core import Grammar, InvalidRequest, Message, Request, ToolSpec
 from shepherd.dialects import Template, get
 from shepherd.dialects.base import Dialect

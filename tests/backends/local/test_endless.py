@@ -16,8 +16,8 @@ from shepherd.core import Evicted, Finished, Started
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 from shepherd.engine.scheduler import EngineOptions, Work
 
 pytestmark = pytest.mark.model

@@ -19,10 +19,10 @@ from shepherd.backends.local.window import Row, Window, excerpt, rows
 from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Held, Memory, Span
+from shepherd.engine.decision_log import TRAILER
 from shepherd.engine.engine import Engine
 from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.decision_log import TRAILER
 from shepherd.engine.scheduler import EngineOptions
 
 Make = Callable[..., LocalBackend]

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
-from shepherd.agent.storage import Saves
 from shepherd.agent.session import Session
+from shepherd.agent.storage import Saves
+from shepherd.app.conversations import Facts
 from shepherd.cli import render
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
@@ -21,7 +22,6 @@ from shepherd.core import (
     Message,
     Text,
 )
-from shepherd.app.conversations import Facts
 
 
 @pytest.fixture

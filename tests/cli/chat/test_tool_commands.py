@@ -10,16 +10,16 @@ import pytest
 from tests.cli.playing import Play, Scripted, Stage, player
 
 from shepherd.agent.session import Session
+from shepherd.app.conversations import Facts
 from shepherd.core import (
     EngineError,
     Message,
     Text,
 )
-from shepherd.app.conversations import Facts
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.toolbox import Box
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, Status
 from shepherd.tools.permission import Answers, Permission
+from shepherd.tools.toolbox import Box
 
 
 @pytest.fixture

@@ -26,7 +26,16 @@ from tests import command_line
 
 from shepherd.backends.base import Health, ModelCard
 from shepherd.cli.command.launch import as_arguments
-from shepherd.cli.command.launch_settings import CLIENTS, FOLDER, KEY, SIDE_MODEL, Served, Settings, as_shell, side_model
+from shepherd.cli.command.launch_settings import (
+    CLIENTS,
+    FOLDER,
+    KEY,
+    SIDE_MODEL,
+    Served,
+    Settings,
+    as_shell,
+    side_model,
+)
 from shepherd.cli.main import cli
 from shepherd.cli.options import SHARED, said
 from shepherd.config import RouteConfig

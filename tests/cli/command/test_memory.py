@@ -410,7 +410,7 @@ def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> Non
 @pytest.mark.parametrize("row", memory_options.ROWS, ids=lambda row: row.name)
 def test_every_command_has_help_and_something_that_runs_it(shell: Shell, row: memory_options.Row) -> None:
     module, _, function = row.runs.partition(".")
-    assert callable(getattr(importlib.import_module(f"shepherd.cli.{module}"), function))
+    assert callable(getattr(importlib.import_module(f"shepherd.cli.command.{module}"), function))
     shown = shell.run(*row.name.split(), "--help").stdout
     assert "--json" in shown
     assert "--user" in shown

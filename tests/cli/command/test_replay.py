@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from shepherd.cli.command.replay import ANSWER, BODY, Answered, Player, found, listening, path_of, summary
 from shepherd.cli.command.replies import Heard
 from shepherd.cli.main import cli
-from shepherd.cli.command.replay import ANSWER, BODY, Answered, Player, found, listening, path_of, summary
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -31,8 +31,8 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.fake import ScriptedService, playing, saying
-from shepherd.server.observe.recordings import Recorder, Recording, read
 from shepherd.server.observe.debug_files import Folders
+from shepherd.server.observe.recordings import Recorder, Recording, read
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 TOOL: dict[str, Any] = {"name": "look", "description": "", "parameters": {"type": "object"}}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shepherd.cli.main import cli
 from shepherd.cli.command.tools import arguments_of
+from shepherd.cli.main import cli
 from shepherd.core import InvalidRequest
 
 Shepherd = Callable[..., Result]

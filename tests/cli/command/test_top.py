@@ -20,8 +20,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from shepherd.backends.base import CacheUsage, Health
+from shepherd.cli.command.top import (
+    Sample,
+    Server,
+    Speed,
+    Watch,
+    board,
+    hit_ratio,
+    in_order,
+    requests_per_s,
+    speed,
+    told,
+)
 from shepherd.cli.main import cli
-from shepherd.cli.command.top import Sample, Server, Speed, Watch, board, hit_ratio, in_order, requests_per_s, speed, told
 from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches

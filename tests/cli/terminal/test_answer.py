@@ -10,8 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.agent.turn import Returned, Working
-from shepherd.cli.terminal.answer import EVENT_NAMES, LINE_WIDTH, JsonAnswer, PlainAnswer, call_line, clean, cut, eviction_line, n_columns, one_line, readable, result_line
 from shepherd.cli.render import Meter
+from shepherd.cli.terminal.answer import (
+    EVENT_NAMES,
+    LINE_WIDTH,
+    JsonAnswer,
+    PlainAnswer,
+    call_line,
+    clean,
+    cut,
+    eviction_line,
+    n_columns,
+    one_line,
+    readable,
+    result_line,
+)
 from shepherd.core import (
     BadCall,
     CallDelta,

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shepherd.agent.turn import Returned
-from shepherd.cli.terminal import markdown, call_view
+from shepherd.cli.terminal import call_view, markdown
 from shepherd.cli.terminal.answer import OpenCall
 from shepherd.core import Text as Said
 from shepherd.core import ToolCall, ToolResult

@@ -11,8 +11,8 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from shepherd.cli.terminal import editor
 from shepherd.cli.chat.completion import Offer
+from shepherd.cli.terminal import editor
 
 WORDS = ("/help", "/export", "/exit", "/mcp")
 

@@ -19,7 +19,17 @@ from tests.sampling import amount
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect, get, names, parse, render
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.dialects.grammar.call_grammar import Schema, document, grammar, json_answer, literals, spelled, standalone, unannotated, written
+from shepherd.dialects.grammar.call_grammar import (
+    Schema,
+    document,
+    grammar,
+    json_answer,
+    literals,
+    spelled,
+    standalone,
+    unannotated,
+    written,
+)
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 

@@ -16,8 +16,8 @@ from tests.engine.masks import constrainer, reads
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.grammar.gbnf import Choice, Letters, Part, Repeat, Sequence, Text, gbnf_to_lark
+from shepherd.engine.grammar.mask import Constrainer
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights

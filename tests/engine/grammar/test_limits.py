@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.engine.masks import constrainer
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar import lark, limits
 from shepherd.engine.base import Mask
-from shepherd.engine.grammar.mask import MAX_STATES, Stuck, check_schema
+from shepherd.engine.grammar import lark, limits
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.engine.grammar.lark import Unfit
+from shepherd.engine.grammar.mask import MAX_STATES, Stuck, check_schema
 
 WAYS = {
     "a": 1,

@@ -20,8 +20,8 @@ from tests.sampling import examples
 
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
-from shepherd.engine.grammar.mask import KEPT, Constrainer, GrammarMask, check_schema, told
 from shepherd.engine.engine import Engine
+from shepherd.engine.grammar.mask import KEPT, Constrainer, GrammarMask, check_schema, told
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import LlamaRuntime, Weights

@@ -15,8 +15,8 @@ from tests.sampling import examples, sampled
 
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import numbers
-from shepherd.engine.grammar.mask import check_schema
 from shepherd.engine.grammar.lark import Unfit, check
+from shepherd.engine.grammar.mask import check_schema
 
 LOW, HIGH = -(2**63), 2**63 - 1
 MADE = constrainer()

@@ -49,7 +49,8 @@ def test_a_child_that_nothing_waits_for_is_killed() -> None:
 
 
 def test_a_child_ends_when_its_parent_has_been_killed() -> None:
-    code = f"import sys, shepherd.engine.llamacpp.child as c; c.run([sys.executable, '-c', {WAITING!r}], timeout_s=3600)"
+    start = f"c.run([sys.executable, '-c', {WAITING!r}], timeout_s=3600)"
+    code = f"import sys, shepherd.engine.llamacpp.child as c; {start}"
     parent = subprocess.Popen(python(code))
     found: list[psutil.Process] = []
     while not found:

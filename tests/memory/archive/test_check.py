@@ -8,8 +8,8 @@ from typing import Any
 import apsw
 import pytest
 
-from shepherd.memory.archive import history, check, facts, forget, index, retention
 from shepherd.memory import schema
+from shepherd.memory.archive import check, facts, forget, history, index, retention
 from shepherd.memory.records import Entry
 
 

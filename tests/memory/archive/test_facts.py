@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.archive import history, facts
 from shepherd.memory import schema
+from shepherd.memory.archive import facts, history
 from shepherd.memory.records import Entry, Fact, Trust
 
 

@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.archive import history as archive, check, facts, forget, retention
 from shepherd.memory import schema
+from shepherd.memory.archive import check, facts, forget, retention
+from shepherd.memory.archive import history as archive
 from shepherd.memory.records import Call, Entry
 
 SECRET = "My locker at the Quibblesnorting museum opens with 4711"

@@ -9,8 +9,9 @@ from typing import Any
 import apsw
 import pytest
 
-from shepherd.memory.archive import history as archive, check, facts, retention
 from shepherd.memory import schema
+from shepherd.memory.archive import check, facts, retention
+from shepherd.memory.archive import history as archive
 from shepherd.memory.records import Call, Entry, State
 
 MIB = 2**20

@@ -12,11 +12,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.memory.recall.recall import CLOSING, ITEM_TOKENS, MAX_ITEMS, OPENING, Archive, Quote, Recalled, recall, render
+from shepherd.memory.recall.recall import (
+    CLOSING,
+    ITEM_TOKENS,
+    MAX_ITEMS,
+    OPENING,
+    Archive,
+    Quote,
+    Recalled,
+    recall,
+    render,
+)
+from shepherd.memory.records import Entry, Ranked, State, Stored, Trust
 from shepherd.memory.search.excerpt import is_alike
 from shepherd.memory.search.query import Filters
 from shepherd.memory.search.ranking import ANYWHERE
-from shepherd.memory.records import Entry, Ranked, State, Stored, Trust
 from shepherd.memory.store import MemoryStore
 
 LINE = re.compile(r'- \d{4}-\d\d-\d\d (?:user|assistant): "[^"]*"')

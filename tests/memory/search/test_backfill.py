@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.memory.search.backfill import Meanings
 from shepherd.core import EngineError
 from shepherd.memory.records import Entry
+from shepherd.memory.search.backfill import Meanings
 from shepherd.memory.users import LOCAL, Shelf
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.search.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
 from shepherd.memory.schema import open_file
+from shepherd.memory.search.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
 
 
 @pytest.mark.parametrize(

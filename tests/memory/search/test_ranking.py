@@ -12,12 +12,12 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Entry, Ranked, Trust
+from shepherd.memory.schema import open_file
 from shepherd.memory.search.postings import Lane, look
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.ranking import fused, rank, recent
 from shepherd.memory.search.region import region_of
-from shepherd.memory.records import Entry, Ranked, Trust
-from shepherd.memory.schema import open_file
 
 DAY = 86_400_000
 NOW = 1_760_000_000_000

@@ -13,12 +13,12 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import archive
+from shepherd.memory.records import Entry, Hit
+from shepherd.memory.schema import open_file
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import around, is_alike, places, shortened
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.search import MOST_RESULTS, as_text, search
-from shepherd.memory.records import Entry, Hit
-from shepherd.memory.schema import open_file
 
 NOW = 1_772_409_600_000
 """2026-03-02, 00:00 UTC."""

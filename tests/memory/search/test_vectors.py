@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.memory.archive import history
 from shepherd.memory import schema
+from shepherd.memory.archive import history
 from shepherd.memory.archive.index import SHORT_CHARS
+from shepherd.memory.records import Embedder, Entry
 from shepherd.memory.search import vectors
 from shepherd.memory.search.vectors import Passage, VectorIndex, backfill, missing, n_missing, register
-from shepherd.memory.records import Embedder, Entry
 
 Values = npt.NDArray[np.float32]
 T = TypeVar("T")

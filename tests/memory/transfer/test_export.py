@@ -16,8 +16,8 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.archive import facts, forget
-from shepherd.memory.transfer.export import PAGE, import_stream, lines
 from shepherd.memory.records import Call, State, Stored, Trust
+from shepherd.memory.transfer.export import PAGE, import_stream, lines
 
 PARIS = "What is the capital of France?"
 

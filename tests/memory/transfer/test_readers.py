@@ -17,10 +17,10 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.transfer import readers
-from shepherd.memory.transfer.formats import Problem, Record, Talk
-from shepherd.memory.transfer.export import import_file, import_stream
 from shepherd.memory.records import Call, State, Stored, Trust
+from shepherd.memory.transfer import readers
+from shepherd.memory.transfer.export import import_file, import_stream
+from shepherd.memory.transfer.formats import Problem, Record, Talk
 
 PARIS = "What is the capital of France?"
 

@@ -20,13 +20,13 @@ from tests.sampling import examples
 
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
-from shepherd.memory.transfer import export
 from shepherd.memory.records import Call
+from shepherd.memory.transfer import export
 from shepherd.memory.users import LOCAL, Shelf
 from shepherd.server.app import Limits, create_app
-from shepherd.server.fake import ScriptedService, saying
-from shepherd.server.endpoints.memory_request import Row
 from shepherd.server.endpoints.memory import ROWS
+from shepherd.server.endpoints.memory_request import Row
+from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -15,8 +15,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message
 
 from shepherd.server.app import Service, create_app
-from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
 from shepherd.server.fake import ScriptedService, saying
+from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
 from shepherd.tools.toolbox import Box
 
 CHAT = "/v1/chat/completions"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
 from shepherd.server.app import Service, create_app
-from shepherd.server.http.auth import Key
 from shepherd.server.fake import ScriptedService, saying
+from shepherd.server.http.auth import Key
 from shepherd.server.http.limits import MAX_CHOICES, Gates, HouseFull, admit_choices
 from shepherd.server.observe.record import Caller
 

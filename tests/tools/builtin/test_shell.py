@@ -21,9 +21,18 @@ from tests.in_time import in_time
 
 from shepherd.tools.arguments import fit
 from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.builtin.shell import (
+    Capped,
+    Commands,
+    environment,
+    execute_command,
+    last_line,
+    readable,
+    run,
+    seconds_of,
+)
 from shepherd.tools.sandbox.process_tree import MARK, Family
 from shepherd.tools.sandbox.roots import Roots
-from shepherd.tools.builtin.shell import Capped, Commands, environment, execute_command, last_line, readable, run, seconds_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="commands need a POSIX system")
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from shepherd.tools.base import Form, Question, Verdict
-from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.values import ServerOptions
 
 SCRIPT = str(Path(__file__).with_name("scripted.py"))
 

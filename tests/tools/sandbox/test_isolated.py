@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.base import ToolError
+from shepherd.tools.sandbox.isolated import apart
 
 
 @pytest.mark.parametrize("payload", [None, 1, "ü\ud800\0", [1, {"a": [None]}], "x" * 300_000])

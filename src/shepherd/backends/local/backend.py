@@ -24,9 +24,9 @@ from operator import ne
 from typing import TypeVar
 
 from shepherd.backends.local.answer import Answer
+from shepherd.backends.local.cache_warnings import Watch
 from shepherd.backends.local.completion import Bare, Echo, Verbatim, check_tokens, encode
 from shepherd.backends.local.constrain import Constraint, Constraints
-from shepherd.backends.local.cache_warnings import Watch
 from shepherd.backends.local.history import Answers, Days, Prompts, Tools
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.token_budget import room_for

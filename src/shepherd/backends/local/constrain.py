@@ -24,9 +24,9 @@ from shepherd.dialects.grammar.call_grammar import Fit, Schema, allowed, grammar
 from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
-from shepherd.engine.grammar.mask import MAX_PROBES, Constrainer, Probes, at, blamed, check_schema, fault_of, replaced
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.engine.grammar.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
+from shepherd.engine.grammar.mask import MAX_PROBES, Constrainer, Probes, at, blamed, check_schema, fault_of, replaced
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@
 
 The words of the person stay as they are and come last; the files stand before them as asides, so that they are not
 archived as something that was said. An `@` that names no file is text, and so is one behind a backslash. Not here: how
-paths are completed (`editor.py`).
+paths are completed (`cli/terminal/editor.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
-    from shepherd.backends.base import ModelCard
     from shepherd.app.conversations import Facts
+    from shepherd.backends.base import ModelCard
 
 MOST_BYTES = 2**20
 """Of one file, whatever the context."""

@@ -1,7 +1,8 @@
 """What can be typed instead of a message: the /commands of the conversation, one table.
 
 What a command does is a function that takes the conversation and what stands behind the name. Those with a subject of
-their own live with it: `sessions.py`, `equipment.py`, `remembered.py`. Here are those about the conversation itself.
+their own live with it: `saved_commands.py`, `tool_commands.py`, `memory_commands.py`. Here are those about the
+conversation itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shepherd.cli.chat import completion, tool_commands, memory_commands, saved_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
 from shepherd.cli.terminal.answer import eviction_line
 from shepherd.core import InvalidRequest
 
@@ -305,7 +306,10 @@ COMMANDS: dict[str, Command] = {
         complete=tool_commands.permission_words,
     ),
     "/mcp": Command(
-        "Show the MCP servers, or start one anew.", tool_commands.mcp, "[restart NAME]", complete=tool_commands.server_words
+        "Show the MCP servers, or start one anew.",
+        tool_commands.mcp,
+        "[restart NAME]",
+        complete=tool_commands.server_words,
     ),
     "/prompts": Command("List the prompts of the MCP servers.", tool_commands.prompts),
     "/prompt": Command(

@@ -1,4 +1,5 @@
-"""What the Tab key offers: commands, their arguments, files after an `@`. Knows no terminal (`editor.py`)."""
+"""What the Tab key offers: commands, their arguments, files after an `@`. Knows no terminal
+(`cli/terminal/editor.py`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
                    └▶ message, its files ─▶ Session.chat ─▶ happenings ─▶ View, Figures ─▶ saved
 
 What happens between two lines is the same for a person and for a pipe. Ctrl-C stops whatever is being done, an answer,
-a tool or a command, and never the program. Not here: the /commands (`commands.py`), how answers look (`answer.py`,
-`render.py`) and what a conversation is (`agent/session.py`).
+a tool or a command, and never the program. Not here: the /commands (`commands.py`), how answers look
+(`cli/terminal/answer.py`, `cli/render.py`) and what a conversation is (`agent/session.py`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, 
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from shepherd.cli.chat import attach, commands, completion
 from shepherd.cli import logs, render
+from shepherd.cli.chat import attach, commands, completion
 from shepherd.cli.chat.stats import Figures
 from shepherd.cli.signals import handling
 from shepherd.core import Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Saves
     from shepherd.agent.session import Session
+    from shepherd.agent.storage import Saves
     from shepherd.agent.turn import Happening
-    from shepherd.backends.base import Health, ModelCard
-    from shepherd.cli.terminal.answer import Answer
-    from shepherd.cli.chat.completion import Offer
-    from shepherd.cli.terminal.reader import Reader
     from shepherd.app.conversations import Choice, Facts
+    from shepherd.backends.base import Health, ModelCard
+    from shepherd.cli.chat.completion import Offer
+    from shepherd.cli.terminal.answer import Answer
+    from shepherd.cli.terminal.reader import Reader
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.mcp.servers import Servers
 

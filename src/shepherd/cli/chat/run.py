@@ -103,8 +103,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
 async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
-    from shepherd.cli.terminal import reader
     from shepherd.cli.chat import repl, saved_commands
+    from shepherd.cli.terminal import reader
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)

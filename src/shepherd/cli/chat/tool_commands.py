@@ -15,9 +15,9 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.repl import Repl
-    from shepherd.tools.toolbox import Box, Status
-    from shepherd.tools.mcp.values import Prompt
     from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.values import Prompt
+    from shepherd.tools.toolbox import Box, Status
 
 _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim", "closed": "dim"}
 

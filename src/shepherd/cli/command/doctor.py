@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from shepherd.cli import logs, render, configure
+from shepherd.cli import configure, logs, render
 from shepherd.cli.command.models import size
 from shepherd.core import ShepherdError
 
@@ -101,8 +101,7 @@ def _versions(visit: Visit) -> Iterator[Finding]:
 def _library(visit: Visit) -> Iterator[Finding]:
     import platformdirs
 
-    from shepherd.engine.llamacpp import selftest
-    from shepherd.engine.llamacpp import library_path
+    from shepherd.engine.llamacpp import library_path, selftest
 
     yield Finding("library", "ok", str(library_path()))
     verdict = selftest.verdict(Path(platformdirs.user_cache_dir("shepherd")))
@@ -163,8 +162,8 @@ def _models(visit: Visit) -> Iterator[Finding]:
 def _chosen_model(visit: Visit) -> Iterator[Finding]:
     import platformdirs
 
-    from shepherd.models import catalog, gguf, soundness
     from shepherd.engine.llamacpp import selftest, trial
+    from shepherd.models import catalog, gguf, soundness
 
     if visit.config is None:
         return

@@ -27,9 +27,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import httpx2
 
+from shepherd.cli import configure, render
 from shepherd.cli.command import server_address
-from shepherd.cli import render, configure
-from shepherd.cli.command.launch_settings import CLIENTS, KEY, NO_KEY, SIDE_MODEL, Client, Served, Settings, as_shell, side_model
+from shepherd.cli.command.launch_settings import (
+    CLIENTS,
+    KEY,
+    NO_KEY,
+    SIDE_MODEL,
+    Client,
+    Served,
+    Settings,
+    as_shell,
+    side_model,
+)
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import handling
 from shepherd.core import BadReply, EngineDown, EngineError, NotAllowed, Unreachable

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import render, configure
+from shepherd.cli import configure, render
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shepherd.cli import render, configure
+from shepherd.cli import configure, render
 from shepherd.core import ConfigError, InvalidRequest
 
 KEY = "mcp_servers"

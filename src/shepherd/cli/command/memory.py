@@ -2,7 +2,7 @@
 
 Every command opens the memory, does one thing and prints it: for people on a terminal, plainly in a pipe, as one JSON
 document with `--json`. Not here: which commands there are (`memory_options.py`), those that care for the file
-(`memory_file.py`), and what is found (`shepherd.memory`).
+(`memory_care.py`), and what is found (`shepherd.memory`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from shepherd.cli import render, configure
+from shepherd.cli import configure, render
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.transfer import as_json as told
 from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.transfer import as_json as told
 from shepherd.memory.users import LOCAL, Shelf, shelf_of
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def embedding(model: str | None) -> Iterator[Embedder | None]:
         return
     import platformdirs
 
-    from shepherd.models import catalog
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.models import catalog
 
     path = catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())
     trial.prove(path, Path(platformdirs.user_cache_dir("shepherd")), build=selftest.build_id(), makes_vectors=True)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import render
-from shepherd.cli.terminal.answer import clean
 from shepherd.cli.command.memory import Ask, conversation_called, day, embedding, moment, one_line
 from shepherd.cli.command.models import size
+from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.transfer import as_json
 from shepherd.memory.archive.forget import folded
 from shepherd.memory.records import Fact, when
+from shepherd.memory.transfer import as_json
 
 if TYPE_CHECKING:
     from shepherd.config import Config

@@ -16,7 +16,7 @@ class Row(NamedTuple):
     name: str
     """`facts set` is the command `set` in the group `facts`."""
     runs: str
-    """A module of `shepherd.cli` and its function; it gets what was asked, and the parameters by their names."""
+    """A module of `shepherd.cli.command` and its function; it gets the question, and the parameters by name."""
     help: str
     params: tuple[click.Parameter, ...] = ()
     """Beside `--json` and `--user`, which all take."""
@@ -113,7 +113,7 @@ ROWS = (
     Row("profile remove", "memory.reject", "Take something out of the profile.", (_ID,)),
     Row(
         "forget",
-        "memory_file.forget",
+        "memory_care.forget",
         "Forget messages for good. Says what would go, and asks; of several choices all must fit.",
         (
             click.Option(
@@ -130,35 +130,35 @@ ROWS = (
             _flag("--yes", "Do not ask."),
         ),
     ),
-    Row("stats", "memory_file.stats", "Show how much is kept."),
+    Row("stats", "memory_care.stats", "Show how much is kept."),
     Row(
         "export",
-        "memory_file.export",
+        "memory_care.export",
         "Write the archive as lines of JSON. Without a file, to standard output.",
         (click.Argument(["file"], metavar="[FILE]", default="-", required=False), _CONVERSATION),
     ),
     Row(
         "import",
-        "memory_file.import_files",
+        "memory_care.import_files",
         "Store what other programs have exported. ChatGPT and Claude (a zip, a folder or conversations.json), JSON "
         "Lines, and our own exports; '-' is standard input. The same file again stores only what is new.",
         (click.Argument(["files"], metavar="FILE...", nargs=-1, required=True),),
     ),
     Row(
         "prune",
-        "memory_file.prune",
+        "memory_care.prune",
         "Give up the oldest texts. Down to the limit; facts and pinned messages stay.",
         (_text("--to", metavar="SIZE", help="Such as 500MB or 2GiB; by default the configured limit."),),
     ),
     Row(
         "check",
-        "memory_file.check",
+        "memory_care.check",
         "Check the file. The exit status is 1 when something is wrong.",
         (_flag("--deep", "Compare every index with its table."), _flag("--repair", "Mend what can be mended.")),
     ),
     Row(
         "eval",
-        "memory_file.evaluate",
+        "memory_care.evaluate",
         "Measure retrieval on a data set. LoCoMo, BEAM or LongMemEval, a file or a folder; the result is JSON.",
         (
             click.Argument(["file"]),
@@ -167,7 +167,7 @@ ROWS = (
     ),
     Row(
         "embed",
-        "memory_file.embed",
+        "memory_care.embed",
         "Make vectors, for search by meaning. With the embedding GGUF of --model, or of the configuration.",
     ),
 )

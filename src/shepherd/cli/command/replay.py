@@ -3,8 +3,8 @@
     recording, folder of recordings, folder of debug files ─▶ Recording ─ Player ─▶ Answered ─▶ a table, or JSON lines
 
 Two things are read off: what the requests cost, token by token, and what has changed since: the status, the tokens, and
-for debug files, which hold the answer, its words. Not here: how recordings are written (`server/observe/recordings.py`) and debug
-files (`server/observe/debug_files.py`).
+for debug files, which hold the answer, its words. Not here: how both are written
+(`server/observe/recordings.py`, `server/observe/debug_files.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli import render, configure
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli import configure, render
 from shepherd.cli.command.replies import Heard
 from shepherd.cli.command.server_address import find_address
+from shepherd.cli.terminal.answer import clean
 from shepherd.core import ConfigError, TimedOut, Unreachable
 from shepherd.server.observe.recordings import SECRET, Recording, read
 

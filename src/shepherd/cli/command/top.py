@@ -26,11 +26,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli import render, configure
-from shepherd.cli.terminal.answer import bar, clean
+from shepherd.cli import configure, render
 from shepherd.cli.command.models import size
 from shepherd.cli.command.server_address import connect, find_address
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal.answer import bar, clean
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server

@@ -5,7 +5,7 @@
     MarkdownAnswer  for a person at a terminal: `live.py`
 
 Each takes the events of one turn through `feed` and is closed at its end, however it ends. Not here: what is written
-before and after (`render.py`). rich is not imported: a script that asks one question should not wait for it.
+before and after (`cli/render.py`). rich is not imported: a script that asks one question should not wait for it.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from shepherd.cli.terminal import form as forms
+from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.keyboard import END, ENTER, Keyboard, TerminalKeyboard
 from shepherd.cli.terminal.markdown import to_rows
-from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.screen import Front, Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS

@@ -2,7 +2,7 @@
 
 Finished blocks are written once, for good; what is not finished is live (`screen.py`), and drawn anew when it goes on.
 Reasoning is dim, calls and evictions have lines of their own, a long prefill shows a bar, a call that runs a spinner.
-Not here: what markdown looks like and where it may be cut (`markdown.py`), and what a call looks like (`outcome.py`).
+Not here: what markdown looks like and where it may be cut (`markdown.py`), and what a call looks like (`call_view.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 from rich.text import Text
 
 from shepherd.agent.turn import Happening, Returned, Working
-from shepherd.cli.terminal import markdown, call_view
+from shepherd.cli.terminal import call_view, markdown
 from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, bar, call_line, clean, one_line
 from shepherd.cli.terminal.screen import Screen
 from shepherd.core import (

@@ -4,7 +4,7 @@
     PipeReader       a pipe, a file, or a terminal that is too simple for the editor
 
 Both leave the event loop alone while they wait: MCP servers have their turn. Not here: what is done with a line
-(`repl.py`).
+(`cli/chat/repl.py`).
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, at_once, before
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Keys
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 KEYS = Keys(name=("tool_name", "name"), arguments=("parameters", "arguments"), id=("tool_call_id", "id"))

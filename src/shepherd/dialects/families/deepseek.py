@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import NOTHING, strays
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.families.generic import NOTHING, strays
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, markers_of
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, TextBody, read_named, read_program
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, json_string, read_arguments, read_calls
 from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markup
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, json_value
 

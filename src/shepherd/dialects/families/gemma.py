@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import NOTHING, everything, strays
+from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling, members, value
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
 from shepherd.dialects.parse.bodies.python_body import DeclaredBody
-from shepherd.dialects.families.generic import NOTHING, everything, strays
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling, members, value
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
 

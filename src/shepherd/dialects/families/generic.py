@@ -18,12 +18,12 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
 from shepherd.dialects.parse.bodies.chosen import AnyBody
 from shepherd.dialects.parse.bodies.simple import SimpleBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Where
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 NOTHING = r"(?!)"

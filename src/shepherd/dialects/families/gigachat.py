@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, TextBody, before, prefixes, unsaid
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.markup import Block, Markup
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 END, ROLE_END, CALL = "<|message_sep|>", "<|role_sep|>", "<|function_call|>"

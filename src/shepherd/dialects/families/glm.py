@@ -21,10 +21,10 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.pairs import PairsBody
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
+from shepherd.dialects.parse.bodies.pairs import PairsBody
+from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 LINES = re.compile(r"</arg_key>(?:\n|\\n)")

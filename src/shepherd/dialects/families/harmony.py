@@ -21,11 +21,22 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.header import LONGEST, Fields, Head, HeaderBody, Headers, TextBody, prefixes, read_named, read_program, unsaid
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.parse.bodies.header import (
+    LONGEST,
+    Fields,
+    Head,
+    HeaderBody,
+    Headers,
+    TextBody,
+    prefixes,
+    read_named,
+    read_program,
+    unsaid,
+)
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool
 

@@ -6,10 +6,10 @@ Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and
 from __future__ import annotations
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.chosen import AnyBody
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.parse.bodies.chosen import AnyBody
+from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 

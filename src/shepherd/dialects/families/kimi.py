@@ -13,10 +13,10 @@ import re
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
+from shepherd.dialects.parse.bodies.named import Form, NamedBody
+from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 SECTIONS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, resolved, value
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody
 from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, resolved, value
 from shepherd.dialects.parse.tags import TagDialect
 
 TOOLS_END = "<|close|>tools<|sep|>"

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Pick, Spelling, members
+from shepherd.dialects.parse.bodies.python_body import PythonBody
+from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")

@@ -31,13 +31,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling, members
 from shepherd.dialects.parse.bodies.answer import answer_tags
 from shepherd.dialects.parse.bodies.chosen import AnyBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Fault, Found, Keys, read_calls
-from shepherd.dialects.families.generic import strays
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling, members
 from shepherd.dialects.parse.tags import TagDialect
 
 THINK = Thought("<think>", ("</think>",))

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families import generic
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.chosen import ChosenBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.call import Fault, Found, Keys
-from shepherd.dialects.families import generic
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, markers_of
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import json_object, json_text
 

@@ -21,11 +21,11 @@ From the models' own templates.
 from __future__ import annotations
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.nested import NestedBody, spelled
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.families.generic import strays
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
 from shepherd.dialects.parse.tags import TagDialect
 
 M3_MARK = "]<]minimax[>["

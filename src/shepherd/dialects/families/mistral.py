@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import strays
+from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.call import Keys
-from shepherd.dialects.families.generic import strays
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 FORM = Form(

@@ -21,12 +21,22 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.header import MAX_BLANKS, Fields, Head, HeaderBody, Headers, TextBody, prefixes, read_named, unsaid
+from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, value
+from shepherd.dialects.parse.bodies.header import (
+    MAX_BLANKS,
+    Fields,
+    Head,
+    HeaderBody,
+    Headers,
+    TextBody,
+    prefixes,
+    read_named,
+    unsaid,
+)
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_calls
 from shepherd.dialects.parse.markup import Block, Markers, Markup, Thought
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, value
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool
 

@@ -16,11 +16,11 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.tags import TagDialect
 
 CALLS, CALLS_END, CALL, CALL_END = "<|tool_calls|>", "<|calls|>", "<|tool_call:begin|>", "<|tool_call:end|>"

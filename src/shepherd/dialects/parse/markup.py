@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.grammar.spelling import Spelling
+from shepherd.dialects.parse.call import Fault, Found
 
 Where = Literal["line", "start", "anywhere", "never"]
 """Where an opener counts, and is no text that speaks of it: at the start of a line, and in the middle of one if the

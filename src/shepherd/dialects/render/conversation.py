@@ -27,8 +27,8 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects.base import TOOLS
-from shepherd.dialects.render.provenance import Arguments, Sourced, as_sourced, join, plain, sourced, whole
 from shepherd.dialects.parse.values import kinds_of
+from shepherd.dialects.render.provenance import Arguments, Sourced, as_sourced, join, plain, sourced, whole
 
 Turn = dict[str, Any]
 """One message as templates see it."""

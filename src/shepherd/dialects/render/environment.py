@@ -23,7 +23,17 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import SandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
-from shepherd.dialects.render.provenance import Arguments, Sourced, as_sourced, join, origins, plain, sourced, text_of, whole
+from shepherd.dialects.render.provenance import (
+    Arguments,
+    Sourced,
+    as_sourced,
+    join,
+    origins,
+    plain,
+    sourced,
+    text_of,
+    whole,
+)
 
 
 class TemplateRefusal(TemplateError):

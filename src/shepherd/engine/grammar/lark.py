@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar import numbers, limits
+from shepherd.engine.grammar import limits, numbers
 
 MAX_CHARACTERS = 1 << 20
 """Of a whole grammar, the schemas of all tools included."""

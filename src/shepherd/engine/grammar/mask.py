@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shepherd.core import EngineError, InvalidRequest
-from shepherd.engine.grammar import lark as text
 from shepherd.engine.base import Mask, Vocabulary
+from shepherd.engine.grammar import lark as text
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -19,8 +19,8 @@ from shepherd.core import EngineError
 from shepherd.engine.base import Chunk, Forget, Op, Runtime
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
-from shepherd.engine.prefill import CHUNK
 from shepherd.engine.kv.tiers import Found, Snapshot, Snapshots
+from shepherd.engine.prefill import CHUNK
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.kv import capabilities
 from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
+from shepherd.engine.kv import capabilities
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
 from shepherd.engine.llamacpp.sampler import LlamaSampler

@@ -3,9 +3,9 @@
     Header ─▶ digest known? ──yes──▶ nothing          the verdict: <cache folder>/trials/<build>-<digest>.json
                    └─no─▶ child: load, tokenise, compute a token ─▶ remembered, or one `EngineError`
 
-`soundness.py` refuses what is known to abort; this finds the rest. Only good verdicts are kept: a file that failed is
-tried again, since it may have been repaired in place. The digest covers the header and the sizes of the files, not the
-tensors' data: those are numbers, which may be wrong but end nothing.
+`models/soundness.py` refuses what is known to abort; this finds the rest. Only good verdicts are kept: a file that
+failed is tried again, since it may have been repaired in place. The digest covers the header and the sizes of the
+files, not the tensors' data: those are numbers, which may be wrong but end nothing.
 
 What a good verdict leaves unproved: the child computes on the CPU alone and without the extra buffer types, so that it
 takes no memory of a card and no second copy of the weights (the file is mapped, and its pages are shared with the

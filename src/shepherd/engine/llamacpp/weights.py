@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shepherd.core import EngineError
-from shepherd.engine.kv import capabilities
-from shepherd.models import gguf
 from shepherd.engine.base import Special
+from shepherd.engine.kv import capabilities
 from shepherd.engine.llamacpp.library import C, because, started
+from shepherd.models import gguf
 
 _HASHED_WHOLE = 32 << 20
 """Bytes from the start that a fingerprint reads: more than the longest header, which holds the vocabulary."""

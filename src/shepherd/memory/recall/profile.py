@@ -1,8 +1,8 @@
 """Standing wishes: found in what the user says, and shown to the model for as long as they stand.
 
 A standing wish ("never use tables") shares no word with the questions that it is about, so no search brings it back.
-`candidates` finds what may be one, by tables (`wishes.py`) and without a model; the user confirms; `render` makes the
-block of the system prompt that is never evicted.
+`candidates` finds what may be one, by tables (`profile_patterns.py`) and without a model; the user confirms; `render`
+makes the block of the system prompt that is never evicted.
 
     text ─▶ without quotations and code ─▶ sentences ─▶ clauses ─▶ a rule that begins there, and nothing against it
 
@@ -16,8 +16,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shepherd.memory.recall.quotation import tidy, unframed
 from shepherd.memory.recall.profile_patterns import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
+from shepherd.memory.recall.quotation import tidy, unframed
 from shepherd.memory.records import Fact, FactKind
 
 OPENING = "[PROFILE: standing wishes of the user, in the user's own words]"

@@ -21,13 +21,23 @@ from typing import Protocol, TypeVar
 import apsw
 
 from shepherd.memory.archive import queries
-from shepherd.memory.recall.question_patterns import asks, corrects, ends_asking, evades, is_of_speaker, leans, names_in, stated, wants
+from shepherd.memory.recall.question_patterns import (
+    asks,
+    corrects,
+    ends_asking,
+    evades,
+    is_of_speaker,
+    leans,
+    names_in,
+    stated,
+    wants,
+)
 from shepherd.memory.recall.quotation import MIN_CHARS, fitting, tidy, unframed
+from shepherd.memory.records import Ranked, Stored, Trust
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import READ_CHARS, Place, is_alike, places
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.words import STOP
-from shepherd.memory.records import Ranked, Stored, Trust
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest, Role
 from shepherd.memory.archive.index import spaced
-from shepherd.memory.search.words import NEAR, SAME, STOP
 from shepherd.memory.records import clean
+from shepherd.memory.search.words import NEAR, SAME, STOP
 
 MOST_TERMS = 24
 READ_CHARS = 4_000

@@ -18,13 +18,13 @@ from math import exp
 import apsw
 
 from shepherd.memory.archive.index import LANES
+from shepherd.memory.records import Ranked
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.postings import Found, Lane, look
 from shepherd.memory.search.query import Filters, Term, aim_of, is_about_answers, terms_of
 from shepherd.memory.search.region import Region, region_of
 from shepherd.memory.search.scoring import WEIGHTS, Mark, Scorer, Weights
 from shepherd.memory.search.spelling import respelled
-from shepherd.memory.records import Ranked
 
 Nearest = Callable[[str, int], Sequence[tuple[int, float]]]
 """A text and how many: the messages closest in meaning with their cosine, best first."""

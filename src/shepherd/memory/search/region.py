@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import apsw
 
-from shepherd.memory.search.query import Filters
 from shepherd.memory.records import Trust, clean
+from shepherd.memory.search.query import Filters
 
 ASKED_CHARS = 300
 """A message of fewer characters that ends with a question mark asks; the next one replies."""

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import apsw
 
 from shepherd.core import InvalidRequest, Role
+from shepherd.memory.records import Hit, Trust, clean, when
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import Saying, around, places, shortened
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.ranking import ANYWHERE, Nearest, rank, recent
-from shepherd.memory.records import Hit, Trust, clean, when
 
 MOST_RESULTS = 50
 SNIPPET_CHARS = 200

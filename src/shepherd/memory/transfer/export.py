@@ -4,7 +4,7 @@
     {"type": "message", "uuid": …, "seq": …}   `uuid` is that of its conversation
     {"type": "fact", "key": …}
 
-Vectors are not exported: they are made from the text. Not here: how files are read (`importers.py`, `shapes.py`), and
+Vectors are not exported: they are made from the text. Not here: how files are read (`readers.py`, `formats.py`), and
 what of them is new (`merge.py`).
 """
 
@@ -20,10 +20,10 @@ from typing import IO, TYPE_CHECKING, Any
 import apsw
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.transfer import readers, as_json
-from shepherd.memory.transfer.merge import Imported, Learnt, Merge
-from shepherd.memory.transfer.formats import Problem, Record, Talk
 from shepherd.memory.records import State, Trust, when
+from shepherd.memory.transfer import as_json, readers
+from shepherd.memory.transfer.formats import Problem, Record, Talk
+from shepherd.memory.transfer.merge import Imported, Learnt, Merge
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import apsw
 
 from shepherd.core import Role
-from shepherd.memory.archive import history, facts, queries
+from shepherd.memory.archive import facts, history, queries
 from shepherd.memory.archive.history import New
-from shepherd.memory.transfer.formats import Problem, Record, Talk, as_ms
 from shepherd.memory.records import Call, Entry, State, Trust, chained, clean
+from shepherd.memory.transfer.formats import Problem, Record, Talk, as_ms
 
 SHOWN_PROBLEMS = 100
 DIGEST_BYTES = 16

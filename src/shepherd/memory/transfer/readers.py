@@ -1,9 +1,9 @@
-"""Files of other programs, opened and cut into objects, and each object read (`shapes.py`).
+"""Files of other programs, opened and cut into objects, and each object read (`formats.py`).
 
     file, folder, zip ─▶ `members` ─▶ objects: a line, or an element of an array ─▶ Talk | Record | Problem
 
 All is read piece by piece: exports are larger than memories. What cannot be read becomes a `Problem` with its place,
-and the rest goes on. Not here: what is stored of it (`transfer.py`).
+and the rest goes on. Not here: what is stored of it (`export.py`).
 """
 
 from __future__ import annotations

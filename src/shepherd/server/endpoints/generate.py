@@ -43,9 +43,9 @@ from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json
 from shepherd.server.http.caller import as_from
 from shepherd.server.http.choices import together
 from shepherd.server.http.limits import admit_choices
+from shepherd.server.http.outbox import ClientTooSlow, Outbox
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import Observe, Observers
-from shepherd.server.http.outbox import ClientTooSlow, Outbox
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM

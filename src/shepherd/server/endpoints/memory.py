@@ -107,7 +107,9 @@ def _facts(store: MemoryStore, asked: Asked) -> Json:
 def _get_fact(store: MemoryStore, asked: Asked) -> Json:
     found = store.get_fact(asked["key"])
     said = (
-        {"key": asked["key"], "value": None, "found": False} if found is None else {**as_json.fact(found), "found": True}
+        {"key": asked["key"], "value": None, "found": False}
+        if found is None
+        else {**as_json.fact(found), "found": True}
     )
     if asked["history"]:
         said["history"] = [as_json.fact(each) for each in store.history(found.key if found else asked["key"])]

@@ -27,10 +27,10 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
 from shepherd.memory.users import LOCAL
+from shepherd.server.endpoints.generate import Limits, retry_headers
 from shepherd.server.http.auth import is_loopback
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
 from shepherd.server.http.caller import USER
-from shepherd.server.endpoints.generate import Limits, retry_headers
 from shepherd.server.observe.record import REQUEST_ID
 from shepherd.server.routes import encode_error
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong

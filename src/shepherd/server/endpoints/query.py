@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.endpoints.generate import Shared, Stopping, note, retry_headers, with_id
+from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.observe.observer import Observers
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Json, decode_json

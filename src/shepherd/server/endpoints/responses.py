@@ -13,8 +13,8 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.response_store import KeptResponses
 from shepherd.server.http.errors import refused, told
+from shepherd.server.response_store import KeptResponses
 from shepherd.wire.base import Json, shown
 from shepherd.wire.openai.responses import codec as responses
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from shepherd.server.http.body import json_bytes
 from shepherd.server.endpoints.generate import retry_headers, with_id
+from shepherd.server.http.body import json_bytes
 from shepherd.server.observe.record import REQUEST_ID
 from shepherd.wire.base import Json
 

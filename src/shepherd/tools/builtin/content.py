@@ -3,7 +3,7 @@
     sniff(head) ─▶ Text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
 
 A file is read in blocks and never whole: it may have any size, and be one line. Not here: whose file it is
-(`roots.py`).
+(`tools/sandbox/roots.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.folder import Folder
 from shepherd.tools.results import MOST_CHARS_PER_TOKEN, boundary, fits
+from shepherd.tools.sandbox.folder import Folder
 
 T = TypeVar("T", str, bytes)
 

@@ -1,8 +1,8 @@
 """The file tools: read, write, edit, delete, list, and whether there is one.
 
 Names, arguments and results are the seeds' (requirements 3.2); other names by which models know them are aliases. What
-is outside of the roots cannot be reached (`roots.py`). What cannot be done is said in one sentence that tells how to go
-on. Not here: what is in the files of a whole tree (`search.py`).
+is outside of the roots cannot be reached (`tools/sandbox/roots.py`). What cannot be done is said in one sentence that
+tells how to go on. Not here: what is in the files of a whole tree (`search.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from shepherd.tools.base import Result, ToolContext, ToolError
 from shepherd.tools.builtin.content import charset, in_utf8, lines_that_fit, opened, read_lines, room_in, sniff
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
 from shepherd.tools.builtin.diff import unified
-from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
-from shepherd.tools.sandbox.roots import Missing, NotAFolder, Place, Roots, printable, quoted
 from shepherd.tools.results import fits
+from shepherd.tools.sandbox.folder import Folder, kind_of
+from shepherd.tools.sandbox.roots import Missing, NotAFolder, Place, Roots, printable, quoted
 from shepherd.tools.signature import in_thread, tool
 
 NOTE_TOKENS = 60

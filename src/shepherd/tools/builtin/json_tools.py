@@ -3,7 +3,8 @@
     text ─▶ `check`: depth, NaN, with line and column ─▶ `parse`: numbers keep their digits ─▶ `write`
 
 Numbers come out as they went in: an integer of any length, 1.10, 1e400. Schemas and paths are applied in a process of
-its own (`apart.py`), since the patterns in them can take for ever; a `$ref` to another document is never fetched.
+its own (`tools/sandbox/isolated.py`), since the patterns in them can take for ever; a `$ref` to another document is
+never fetched.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.base import Result, ToolError
+from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.signature import tool
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A web page as plain text: what a reader sees of it, with headings, lists, links and tables as in Markdown.
 
-Runs in a process of its own (`apart.py`): the parser takes long over pages that are made to hurt it.
+Runs in a process of its own (`tools/sandbox/isolated.py`): the parser takes long over pages that are made to hurt it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`search_files`: lines that match a pattern in the files of a tree, or files by their names.
 
     walk the tree ─▶ names that the glob takes ─▶ text, in chunks ─▶ matching lines ─▶ as many as there is room for
-                                                      └─ patterns: in a process of their own (`apart.py`), since one
-                                                         can take for ever; plain text: here
+                                                      └─ patterns: in a child (`tools/sandbox/isolated.py`),
+                                                         since one can take for ever; plain text: here
 
-Links are not followed, and neither binary files nor those that nobody means (`tree.py`) are looked into.
+Links are not followed, and neither binary files nor those that nobody means (`tools/sandbox/tree.py`) are looked into.
 Not here: one file as a whole (`files.py`).
 """
 
@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.base import Result, ToolContext, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
 from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of
 from shepherd.tools.sandbox.folder import Folder, kind_of
+from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.sandbox.roots import Place, printable, quoted
-from shepherd.tools.signature import in_thread, tool
 from shepherd.tools.sandbox.tree import alternatives, takes, walk
+from shepherd.tools.signature import in_thread, tool
 
 MOST_SECONDS = 20.0
 """After which what has been found is shown."""

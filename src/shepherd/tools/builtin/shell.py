@@ -3,9 +3,9 @@
     command ─▶ bash in a session of its own, no input, no secrets ─▶ Capped(stdout), Capped(stderr) ─▶ text
                     └─ at its end, at the deadline, when cancelled: Family.end() ─▶ TERM, after 2 s KILL
 
-A command leaves no process behind, as far as `family.py` can tell.
+A command leaves no process behind, as far as `tools/sandbox/process_tree.py` can tell.
 
-Not here: whether a command may run at all (`permission.py`).
+Not here: whether a command may run at all (`tools/permission.py`).
 """
 
 from __future__ import annotations

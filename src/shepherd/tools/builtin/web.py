@@ -1,4 +1,4 @@
-"""The HTTP tools: a request to an address that may be called (`reach.py`), and what comes back as text.
+"""The HTTP tools: a request to an address that may be called (`tools/sandbox/network.py`), and what comes back as text.
 
     target ─▶ Reach.addresses ─▶ connect to one of these, as the name (SNI, certificate, `Host`) ─▶ status, headers
        ▲                                                                                             │
@@ -8,7 +8,7 @@
 Proxies, cookies, `.netrc` and other habits of the environment are left out: a request is what the model and the person
 see, and the address that was checked is the one that is called.
 
-Not here: whether a call may be made at all (`permission.py`).
+Not here: whether a call may be made at all (`tools/permission.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.sandbox.network import Reach, Target
 from shepherd.tools.signature import in_thread, tool
 

@@ -5,7 +5,7 @@
     session.py      the SDK's client over a transport, with what the server may ask of us       imports the SDK
     process.py      a program as a transport: its pipes, and that nothing of it survives
     content.py      results and messages of the protocol as ours
-    tools.py        `list_resources`, `read_resource`, `call_mcp_tool`
+    ../builtin/mcp.py   `list_resources`, `read_resource`, `call_mcp_tool`
 
 The SDK takes most of a second to import; a program without servers never does.
 """

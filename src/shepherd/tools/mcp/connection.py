@@ -191,8 +191,8 @@ class Connection:
             self.over.set()
 
     def _line(self, session: Any, options: ServerOptions) -> Line:
-        from shepherd.tools.mcp.server_requests import Asked  # noqa: PLC0415 - imports the SDK
         from shepherd.tools.mcp.process import Log  # noqa: PLC0415
+        from shepherd.tools.mcp.server_requests import Asked  # noqa: PLC0415 - imports the SDK
 
         made: Line = session.Line(
             options=options,

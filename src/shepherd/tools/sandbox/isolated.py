@@ -6,7 +6,7 @@ done over there: it costs a fraction of a second for each call, and nothing that
 
     apart("package.module:function", payload) ──JSON──▶ child: function(payload) ──JSON──▶ its result or `ToolError`
 
-Not here: programs that the model wants to run (`shell.py`).
+Not here: programs that the model wants to run (`tools/builtin/shell.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_MEMORY_BYTES = 2 * 2**30
 """Of the child's address space, where the system can limit it."""
 IS_MEASURED = hasattr(signal, "setitimer")
 """Whether the system can end a process that has used up its time (not so on Windows)."""
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.sandbox.isolated import serve; serve()"
 
 

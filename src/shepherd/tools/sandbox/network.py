@@ -7,7 +7,7 @@ differently the second time (DNS rebinding) changes nothing, and neither does a 
 octal, hexadecimal, IPv4 within IPv6), since what counts is the address that comes out. A redirect is a new target and
 goes the same way.
 
-Not here: the calls themselves (`web.py`).
+Not here: the calls themselves (`tools/builtin/web.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Found are its process group, its session, its descendants, and whoever has the m
 which daemons inherit. Not found is a program that has both left the family (a daemon) and wiped or overwritten its
 environment, and one of another user (`sudo`).
 
-Not here: what the processes say (`shell.py`).
+Not here: what the processes say (`tools/builtin/shell.py`).
 """
 
 from __future__ import annotations

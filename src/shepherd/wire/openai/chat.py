@@ -34,8 +34,8 @@ from shepherd.core import (
 from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wrong
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
-from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, joined, logprob_of
 from shepherd.wire.openai.responses.codec import decode_hybrid
+from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, joined, logprob_of
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 

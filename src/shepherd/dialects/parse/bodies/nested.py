@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Until, resolved
 from shepherd.dialects.parse.bodies.json_body import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.bodies.tagged import kept_blanks
 from shepherd.dialects.parse.call import Fault, Found, read_calls
 from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Until, resolved
 from shepherd.dialects.parse.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
 
 HOW = "write every argument as an element of its own and close every element"

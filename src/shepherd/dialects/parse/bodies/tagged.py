@@ -28,7 +28,16 @@ from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
 from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
-from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kinds, names, object_text
+from shepherd.dialects.parse.values import (
+    argument,
+    find_tool,
+    json_object,
+    json_text,
+    json_value,
+    kinds,
+    names,
+    object_text,
+)
 
 HOW = "write every argument in a parameter tag of its own and close every tag"
 CUT = f"the output ended inside of the call; {HOW}"

@@ -19,10 +19,10 @@ from shepherd.core import ContextFull, InvalidRequest, Message, OnFull, Reasonin
 from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
-from shepherd.wire.openai.shapes import EFFORTS
 from shepherd.wire.openai.responses.items import decode_items, kind_of
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions
 from shepherd.wire.openai.responses.tools import Toolbox, decode_tool_choice, decode_tools
+from shepherd.wire.openai.shapes import EFFORTS
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
 
 __all__ = [
