@@ -122,6 +122,21 @@ def test_a_side_task_is_refused_where_it_would_cost_a_conversation_its_cells() -
     assert ended(small)
 
 
+@pytest.mark.parametrize("n_steps", [1, 4], ids=["silent", "speaking"])
+def test_a_side_task_that_made_way_for_good_is_refused_unless_it_has_said_something(n_steps: int) -> None:
+    bench = Bench(tiers=Tiers(), sequences=1)
+    side = bench.submit([50] * 30, 8, background=True)
+    bench.step(n_steps)
+    bench.ask(MAIN)
+    said = [step for step in side._steps if isinstance(step, int)]
+    if n_steps == 1:
+        assert not said
+        assert isinstance(side._error, RateLimited), "an empty answer would look like one"
+    else:
+        assert said
+        assert [step.reason for step in side._steps if isinstance(step, Done)] == ["length"]
+
+
 def test_a_conversation_is_parked_in_host_memory_for_a_side_task_and_comes_back() -> None:
     bench = Bench()
     bench.ask(MAIN)

@@ -146,6 +146,6 @@ class Admission:
         """A side task would need cells of conversations: it waits for those that run, not for those that idle."""
         if running:
             return "no room"
-        if task.admitted:
+        if task.n_generated:
             return Done("length")  # what it has said stands
         return priority.refusal(self._name, needed=needed, free=self._ledger.free)
