@@ -108,6 +108,10 @@ class _Protocol:
     """Whether a piece of a stream is the last that has to come."""
 
 
+RATE_LIMITED = "rate_limit_error"
+"""The type that OpenAI's and Anthropic's errors of status 429 have."""
+
+
 async def ask(client: httpx.AsyncClient, asked: Ask, patience_s: float) -> Answer:
     """Send it and read the answer to its end, or until the client leaves.
 
@@ -153,6 +157,9 @@ async def _follow(
             answer.left = True
             return
         if "error" in piece and not protocol.ends(piece):
+            if not answer.said and piece["error"].get("type") == RATE_LIMITED:
+                answer.status, answer.error = 429, json.dumps(piece)  # the headers went out while it waited for room
+                return
             raise Malformed(f"an error in the middle: {json.dumps(piece)[:300]}")
         if _take(protocol, answer, piece):
             n_pieces += 1

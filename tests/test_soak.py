@@ -252,6 +252,7 @@ def event(**fields: Any) -> bytes:
 
 TEXT = event(choices=[{"delta": {"content": "The"}}])
 END = event(choices=[{"delta": {}, "finish_reason": "stop"}], usage={"prompt_tokens": 9, "completion_tokens": 1})
+FULL = event(error={"message": "no room", "type": "rate_limit_error", "code": "429"})
 STRANGE_END = event(
     choices=[{"delta": {}, "finish_reason": "stop"}],
     usage={"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}},
@@ -279,12 +280,18 @@ async def test_a_client_may_leave_in_the_middle() -> None:
     assert answer.left
 
 
+async def test_what_waited_for_room_under_signs_of_life_may_be_refused_in_its_stream() -> None:
+    async with streaming(b": ping\n\n", event(choices=[{"delta": {"role": "assistant"}}]), FULL, DONE) as client:
+        assert (await ask(client, STREAMED, 30)).status == 429
+
+
 @pytest.mark.parametrize(
     ("pieces", "what"),
     [
         ((TEXT, END), "has no end"),
         ((TEXT, DONE), "does not say why"),
         ((TEXT, event(error={"message": "no"}), DONE), "an error in the middle"),
+        ((TEXT, FULL, DONE), "an error in the middle"),
         ((b"data: {\n\n",), "no JSON"),
         ((event(choices=[{"delta": {"content": 3}}]), DONE), "TypeError"),
         ((STRANGE_END, DONE), "4 cached tokens of 3"),
