@@ -193,7 +193,8 @@ def test_an_unknown_exporter_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
 PROGRAM = """
 import os, sys
-from shepherd.server import app, telemetry
+from shepherd.server import app
+from shepherd.server.observe import telemetry
 tracing = telemetry.configured(os.environ)
 assert (tracing is not None) == (len(os.environ.get("OTEL_TRACES_EXPORTER", "")) > 0)
 if tracing:
