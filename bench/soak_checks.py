@@ -230,6 +230,10 @@ def is_comparable(asked: Ask, answer: Answer) -> bool:
 # -- kept or lost ------------------------------------------------------------------------------------------------------
 
 
+NOTICE = "[invalid tool call"
+"""What the server says in place of a call that cannot be read; the archive has what the model wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One that was acknowledged: its answer has come."""
@@ -254,7 +258,7 @@ class Said:
         kept = self._by_user[asked.user]
         may_leave = asked.model == KEPT_EVICT  # not every protocol tells that something has left
         kept.append(Message("user", asked.question, may_leave))
-        if answer.text and not answer.calls:
+        if answer.text and not answer.calls and NOTICE not in answer.text:
             kept.append(Message("assistant", answer.text, may_leave))
 
     def forget(self, user: str) -> None:

@@ -204,6 +204,9 @@ def test_a_lost_message_is_noticed(tmp_path: Path) -> None:
     assert lost(said, remembered(tmp_path / "part", kept[:4] + kept[5:])) == ["Question 2?"]
     assert lost(said, remembered(tmp_path / "small", kept[2:], n_gone=2), 10**9) == ["Question 0?", "Answer 0."]
     assert len(lost(said, tmp_path / "none")) == 18
+    question = Ask("chat", "soak-kept", (Turn("user", "And then?"),), user="ann")
+    said.acknowledge(question, Answer(200, "[invalid tool call: no JSON]"))
+    assert lost(said, remembered(tmp_path / "notice", [*kept, ("user", "And then?")])) == []
 
 
 def test_a_full_memory_may_give_up_its_oldest_messages_only(tmp_path: Path) -> None:
