@@ -147,6 +147,15 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
     assert await asyncio.to_thread(engine.close)
 
 
+async def test_who_was_given_up_gets_the_error_although_the_engine_goes_on_before_he_is_woken() -> None:
+    ticket = Ticket(job(), asyncio.get_running_loop())
+    ticket.abandon(EngineDown("nothing done"))
+    assert ticket.cancelled
+    ticket.post(Done("cancelled"))  # of the engine thread, which finds it cancelled
+    with pytest.raises(EngineDown, match="nothing done"):
+        await answer(ticket)
+
+
 async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_program(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

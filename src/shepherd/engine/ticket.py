@@ -38,7 +38,13 @@ class Ticket:
     # engine thread
 
     def post(self, step: Step) -> None:
-        """Hand over one step; `Post.flush` delivers it. Never blocks: the job's token limit bounds the queue."""
+        """Hand over one step; `Post.flush` delivers it. Never blocks: the job's token limit bounds the queue.
+
+        A ticket that has ended with an error takes no more: the thread of a stalled engine that goes on would
+        otherwise say `cancelled` to a caller who has not yet been woken for the error.
+        """
+        if self._error is not None:
+            return
         self._steps.append(step)
         if type(step) is Done:
             self._finished = True
@@ -52,8 +58,8 @@ class Ticket:
 
     def abandon(self, error: ShepherdError) -> None:
         """End the ticket with an error in place of its engine thread, which finds it cancelled if it goes on."""
-        self.cancelled = True
         self.fail(error)
+        self.cancelled = True  # last: whoever sees it set must find the error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing reads this ticket any more
             self.loop.call_soon_threadsafe(self.wake)
 
