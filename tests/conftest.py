@@ -46,7 +46,7 @@ WORKERS = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Spread a run of whole folders over workers, if nothing was said about it."""
+    """Spread a run of whole folders over workers, unless the command line decides it."""
     if hasattr(config, "workerinput"):  # this is a worker
         return
     option = config.option
@@ -71,7 +71,7 @@ settings.load_profile("shepherd")
 def pytest_configure(config: pytest.Config) -> None:
     if sampling.LEVEL < 2 and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(sampling.seed())
-    # A worker of ours, as any child of a shell's background job, ignores Ctrl-C, and so would every child of its.
+    # A worker, like any background job of a shell, ignores SIGINT, and its children would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -86,20 +86,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not in this run's share of the grids that are marked."""
     if sampling.LEVEL or _names_tests(config) or config.option.keyword:
         return
-    seen = set[tuple[str, object]]()
-    left_out = []
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is None or not isinstance(item, pytest.Function):
-            continue
-        family = mark.kwargs.get("family")
-        value = item.callspec.params[family] if family else None
-        kind = (item.nodeid.partition("[")[0], value)
-        if kind in seen and not sampling.is_chosen(item.nodeid, mark.args[0]):
-            left_out.append(item)
-        seen.add(kind)
+    marks = {item: mark for item in items if (mark := item.get_closest_marker("sampled"))}
+
+    def family(item: pytest.Item) -> tuple[str, object]:
+        assert isinstance(item, pytest.Function)
+        name = marks[item].kwargs.get("family")
+        return item.nodeid.partition("[")[0], item.callspec.params[name] if name else None
+
+    chosen = sampling.sampled(
+        marks, lambda item: float(marks[item].args[0]), name=lambda item: item.nodeid, family=family
+    )
+    gone = marks.keys() - chosen
+    left_out = [item for item in items if item in gone]
     if left_out:
-        gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=left_out)
 
@@ -127,7 +126,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 _NATIVE = pytest.StashKey[bool]()
-"""Whether a test has been found that loads the native library: the first is to be told."""
+"""Whether a test has been found that loads the native library: only the first is reported."""
 
 
 @pytest.hookimpl(tryfirst=True)

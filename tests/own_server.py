@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +20,30 @@ from shepherd.server.app import create_app, serve
 
 
 @contextlib.contextmanager
-def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
-    """The address of a server with the configuration `text`, whose home is `folder`; `options`: those of
-    `create_app`."""
-    file = folder / "shepherd.toml"
-    file.write_text(text)
-    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+def in_thread(run: Callable[[Callable[[int], None]], Coroutine[Any, Any, None]]) -> Iterator[int]:
+    """The port of the server that `run` is, in a thread of its own; it is cancelled at the end of the block.
+
+    `run` gets what it calls with its port when it listens. Raises: what `run` raises.
+    """
     ports: list[int] = []
     errors: list[BaseException] = []
     stops: list[Callable[[], object]] = []
     is_ready = threading.Event()
 
-    def ready(port: int) -> None:
+    def on_ready(port: int) -> None:
         ports.append(port)
         is_ready.set()
 
-    async def run() -> None:
+    async def stoppable() -> None:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
         stops.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        app = App(config)
-        try:
-            await app.load(lazy=True)
-            await serve(create_app(app, **options), host="127.0.0.1", port=0, on_ready=ready)
-        finally:
-            await app.aclose()
+        await run(on_ready)
 
     def main() -> None:
         try:
-            asyncio.run(run())
+            asyncio.run(stoppable())
         except asyncio.CancelledError:
             pass
         except BaseException as error:
@@ -62,10 +56,30 @@ def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
     is_ready.wait()
     try:
         if ports:
-            yield f"http://127.0.0.1:{ports[0]}"
+            yield ports[0]
     finally:
         if ports:
             stops[0]()
         thread.join()
         for error in errors:
             raise error
+
+
+@contextlib.contextmanager
+def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
+    """The address of a server with the configuration `text`, whose home is `folder`; `options`: those of
+    `create_app`."""
+    file = folder / "shepherd.toml"
+    file.write_text(text)
+    config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
+
+    async def run(on_ready: Callable[[int], None]) -> None:
+        app = App(config)
+        try:
+            await app.load(lazy=True)
+            await serve(create_app(app, **options), host="127.0.0.1", port=0, on_ready=on_ready)
+        finally:
+            await app.aclose()
+
+    with in_thread(run) as port:
+        yield f"http://127.0.0.1:{port}"

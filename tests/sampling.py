@@ -2,7 +2,7 @@
 
 | `SHEPHERD_THOROUGH` | what is proved                                                        | two cores        |
 | ------------------- | --------------------------------------------------------------------- | ---------------- |
-| not set             | a share of every grid, the first of each family in it; short searches | under 4 minutes  |
+| not set             | a share of every grid, the first of each family in it; short searches | about 5 minutes  |
 | `1`                 | every grid whole; `.ci/run` sets it                                    | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
@@ -37,7 +37,7 @@ def examples(thorough: int) -> int:
 
 @functools.cache
 def turn() -> str:
-    """What the share of this run hangs on: the commit, if nothing else is asked for."""
+    """What the share of this run depends on: the commit, if `SHEPHERD_SAMPLE` is not set."""
     if asked := os.environ.get("SHEPHERD_SAMPLE"):
         return asked
     command = ["git", "rev-parse", "--short=10", "HEAD"]
@@ -60,11 +60,15 @@ def is_chosen(name: str, share: float) -> bool:
 
 
 def sampled(
-    cases: Iterable[T], share: float, *, name: Callable[[T], str] = str, family: Callable[[T], Hashable] | None = None
+    cases: Iterable[T],
+    share: float | Callable[[T], float],
+    *,
+    name: Callable[[T], str] = str,
+    family: Callable[[T], Hashable] | None = None,
 ) -> list[T]:
     """This run's share of some cases: the first of each family (of all, if there are none), and others by chance.
 
-    `share`: 0 to 1, of a run that is not thorough; `name`: what a case is drawn by.
+    `share`: 0 to 1, of a run that is not thorough, the same for all or by case; `name`: what a case is drawn by.
     """
     every = list(cases)
     if LEVEL:
@@ -73,7 +77,7 @@ def sampled(
     chosen = []
     for case in every:
         kind = family(case) if family else None
-        if kind not in seen or is_chosen(name(case), share):
+        if kind not in seen or is_chosen(name(case), share(case) if callable(share) else share):
             seen.add(kind)
             chosen.append(case)
     return chosen

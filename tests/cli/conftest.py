@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import command_line
+from tests.own_server import in_thread
 
 from shepherd.server.app import Service, create_app, serve
 
@@ -99,38 +98,12 @@ def home(tmp_path: Path, shared_cache: Path) -> Home:
 @contextlib.contextmanager
 def listen(service: Service, port: int = 0, **options: Any) -> Iterator[int]:
     """The port of a server in a thread of its own."""
-    ports: list[int] = []
-    ready = threading.Event()
-    stopping: list[Callable[[], object]] = []
 
-    async def run() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-        stopping.append(lambda: loop.call_soon_threadsafe(task.cancel))
-
-        def on_ready(port: int) -> None:
-            ports.append(port)
-            ready.set()
-
+    async def run(on_ready: Callable[[int], None]) -> None:
         await serve(create_app(service, **options), host="127.0.0.1", port=port, on_ready=on_ready)
 
-    def main() -> None:
-        try:
-            asyncio.run(run())
-        except asyncio.CancelledError:
-            pass
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=main)
-    thread.start()
-    ready.wait()
-    try:
-        yield ports[0]
-    finally:
-        stopping[0]()
-        thread.join()
+    with in_thread(run) as chosen:
+        yield chosen
 
 
 @pytest.fixture
