@@ -2,8 +2,9 @@
 
 import pytest
 
-from shepherd.backends.router import Route, Router, endpoint_names, model_names
+from shepherd.backends.router import Route, Router
 from shepherd.core import OnFull, Request, UnknownModel
+from shepherd.wire.names import endpoint_names, model_names
 
 ROUTES = [
     Route("fast", endpoint="/v1/messages/count_tokens"),

@@ -13,7 +13,6 @@ import pytest
 from shepherd.agent.session import Session
 from shepherd.agent.storage import Saves
 from shepherd.app.conversations import Choice, Facts
-from shepherd.backends.base import CacheUsage, Health, ModelCard
 from shepherd.backends.local.window import Row, Window
 from shepherd.cli import logs, render
 from shepherd.cli.chat.repl import Repl
@@ -30,6 +29,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.core.status import CacheUsage, Health, ModelCard
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import Box
 

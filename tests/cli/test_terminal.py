@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shepherd.backends.base import Health
+from shepherd.core.status import Health
 from shepherd.engine.stats import CacheStats
 from shepherd.server.fake import ScriptedService, saying
 

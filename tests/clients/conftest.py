@@ -17,7 +17,7 @@ from threading import Thread
 import pytest
 from tests.clients.stage import Seen, Stage, Staging, User, Watch
 
-from shepherd.backends.base import ModelCard
+from shepherd.core.status import ModelCard
 from shepherd.server.app import create_app, serve
 from shepherd.server.fake import Script, ScriptedService
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.backends.base import Health
 from shepherd.core import (
     BadReply,
     ContextFull,
@@ -32,6 +31,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.status import Health
 from shepherd.server.app import Limits, Service, create_app
 from shepherd.server.fake import ScriptedService, playing, saying
 

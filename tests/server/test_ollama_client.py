@@ -14,7 +14,6 @@ import ollama
 import pytest
 from pydantic import BaseModel
 
-from shepherd.backends.base import Health, ModelCard
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -39,6 +38,7 @@ from shepherd.core import (
     UnknownModel,
     Usage,
 )
+from shepherd.core.status import Health, ModelCard
 from shepherd.server.endpoints.generate import Limits
 from shepherd.server.endpoints.ollama import VERSION
 from shepherd.server.fake import ScriptedService, playing, saying

@@ -26,7 +26,6 @@ from typing import Any, Protocol, runtime_checkable
 from shepherd.agent.storage import Quoted, Saved, title_of
 from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Happening, Returned, Working, turn, unanswered
 from shepherd.backends.base import Backend
-from shepherd.backends.local.turns import is_input
 from shepherd.backends.local.window import Holding, Window
 from shepherd.core import (
     CallDelta,
@@ -235,7 +234,7 @@ class Session:
         """Take back the last exchange; what the user said in it, or None when there is none."""
         while self._messages:
             message = self._unsay()
-            if is_input(message):
+            if message.is_input:
                 return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
         return None
 
@@ -409,7 +408,7 @@ class Session:
 
     def _asked_at(self, purpose: str) -> int:
         """The index of the last question. Raises: `InvalidRequest`."""
-        at = next((n for n in range(len(self._messages) - 1, -1, -1) if is_input(self._messages[n])), None)
+        at = next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
         if at is None:
             raise InvalidRequest(f"there is nothing to {purpose}: nothing has been said yet")
         return at

@@ -23,8 +23,7 @@ from typing import Protocol
 
 from shepherd.agent.storage import Quoted
 from shepherd.backends.base import Backend
-from shepherd.backends.local.history import ENTRY_BYTES, Recent
-from shepherd.backends.local.turns import is_input
+from shepherd.backends.local.history import ENTRY_BYTES
 from shepherd.backends.local.window import Holding, Window
 from shepherd.core import (
     Assembler,
@@ -41,6 +40,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
+from shepherd.core.lru import LruCache
 from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
@@ -87,7 +87,7 @@ class Histories:
     """The conversations of late as the archive takes them: one that has grown is not read again from its start."""
 
     def __init__(self, limit: int = 32) -> None:
-        self._read = Recent[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
+        self._read = LruCache[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
 
     def of(self, request: Request) -> tuple[tuple[Entry, ...], list[bytes]]:
         """The entries of a request's messages, and for each a name for it and all before it."""
@@ -124,7 +124,7 @@ class Remembering:
     def __init__(self, backend: Counting, shelf: Shelf) -> None:
         self._backend = backend
         self._shelf = shelf
-        self._blocks = Recent[Block](BLOCKS_BYTES)
+        self._blocks = LruCache[Block](BLOCKS_BYTES)
         """What was recalled, by the name of the history it was recalled for."""
         self._histories = Histories()
 
@@ -210,7 +210,7 @@ class Remembering:
         if store is None:
             return Told(request, self._histories.of(request)[0], (), 0)
         history, chains = self._histories.of(request)
-        asked = [at for at, message in enumerate(request.messages) if is_input(message)]
+        asked = [at for at, message in enumerate(request.messages) if message.is_input]
         messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
         try:
             system = await asyncio.to_thread(self._profile, store)
@@ -267,7 +267,7 @@ class Remembering:
         ids: Sequence[int],
     ) -> tuple[Message, ...]:
         """The messages, each with what was recalled for it; for the newest that is decided now."""
-        asked = [at for at, message in enumerate(request.messages) if is_input(message) and message.text.strip()]
+        asked = [at for at, message in enumerate(request.messages) if message.is_input and message.text.strip()]
         blocks = {at: block for at in asked if (block := self._blocks.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
         if newest >= 0 and newest not in blocks:

@@ -29,10 +29,10 @@ from shepherd.app.loading import Loading, Opened, Opener, Progress, in_log
 from shepherd.app.model_pool import Fleet
 from shepherd.app.model_registry import Entry, Roster, budget_of
 from shepherd.app.toolset import Advisors, Outfit
-from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed

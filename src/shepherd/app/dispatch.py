@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 from shepherd.app.loading import Opened
 from shepherd.app.model_pool import Fleet, Standing
 from shepherd.app.model_registry import VECTORS, Entry, Roster
-from shepherd.backends.base import Embeddings, ModelCard
 from shepherd.backends.local.completion import check_tokens
-from shepherd.backends.router import Route, Router, model_names
+from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import (
     ConfigError,
@@ -35,6 +34,8 @@ from shepherd.core import (
     Started,
     UnknownModel,
 )
+from shepherd.core.status import Embeddings, ModelCard
+from shepherd.wire.names import model_names
 
 if TYPE_CHECKING:
     from shepherd.agent.with_memory import Remembering

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 
 from shepherd.app.model_pool import Terms
-from shepherd.backends.base import ModelCard
 from shepherd.backends.local.chat_template import FOR_TOOLS, read_text
 from shepherd.config import CacheConfig, Config, ModelConfig, model_name
 from shepherd.core import ConfigError
+from shepherd.core.status import ModelCard
 from shepherd.dialects import detect, get, names
 from shepherd.models import catalog, gguf, soundness
 from shepherd.models.sizing import budget_bytes, cache_bytes, context_size

@@ -7,19 +7,14 @@ there is no silent default.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from shepherd.core import OnFull, Request, UnknownModel
+from shepherd.wire.names import endpoint_names, full_path, model_names
 
 logger = logging.getLogger(__name__)
-
-ALIAS = "claude-local-"
-"""In front of a model's name: Claude Code shows no names but those that begin like its own."""
-_COUNTING = ("/count_tokens", "/input_tokens")
-"""Ends of paths that only count what the path before them would answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +82,3 @@ class Router:
 
     def _first(self, model: str, endpoint: str = "") -> Route | None:
         return next((route for route in self._routes if route.takes(model, endpoint)), None)
-
-
-def model_names(name: str) -> tuple[str, ...]:
-    """What a requested name may mean, as it is said first: clients have their own ways to write a model's name."""
-    plain = name[len(ALIAS) :] if name.lower().startswith(ALIAS) else name
-    return tuple(dict.fromkeys((name, plain, plain.removesuffix(":latest"))))
-
-
-def endpoint_names(path: str) -> tuple[str, ...]:
-    """A path, the path it is another way to write, and the one that it counts tokens for."""
-    full = full_path(path)
-    counted = next((full.removesuffix(end) for end in _COUNTING if full.endswith(end)), full)
-    return tuple(dict.fromkeys((path, full, counted)))
-
-
-def full_path(path: str) -> str:
-    """A path, or a glob over paths, as our own clients write it: with one `/v1`, where it is not one of Ollama's."""
-    plain = re.sub(r"^(/v1)+(?=/)", "/v1", path.rstrip("/") or path)
-    has_start = plain.startswith(("/v1/", "/api/")) or not plain.startswith("/") or plain == "/"
-    return plain if has_start else f"/v1{plain}"

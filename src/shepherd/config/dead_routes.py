@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from shepherd.backends.router import endpoint_names, full_path
 from shepherd.config.schema import RouteConfig
+from shepherd.wire.names import endpoint_names, full_path
 
 _CLASS = re.compile(r"\[!?\]?[^]]*\]")
 _ANY_OF = "\0"

@@ -1,7 +1,8 @@
-"""The vocabulary: what is said (messages), asked (request), reported (events), and refused (errors).
+"""The vocabulary: messages, requests, the events of an answer, errors, and the status of a back end.
 
-Standard library only, no I/O, no threads. Every surface, provider, model family and engine speaks these words and
-nothing else, so that N surfaces, M providers and K families cost N + M + K pieces of code.
+Standard library only, no I/O, no threads (but for the lock in `lru`). Every surface, provider, model family and engine
+uses these types and no others, so that N surfaces, M providers and K families cost N + M + K pieces of code. Open
+`events.py` first: it has the grammar of every answer. Three words: *message*, *request*, *event*.
 """
 
 from shepherd.core.errors import (

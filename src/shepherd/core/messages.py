@@ -104,6 +104,11 @@ class Message:
         """The calls that parsed, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
+    @property
+    def is_input(self) -> bool:
+        """Whether the user says something, rather than answering a call."""
+        return self.role == "user" and not any(isinstance(part, ToolResult) for part in self.parts)
+
     @classmethod
     def system(cls, text: str) -> Message:
         return cls("system", (Text(text),))

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shepherd.backends.base import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.core import Event, Finished, InvalidRequest, Request, Started, TextDelta, Usage
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:

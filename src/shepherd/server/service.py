@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from shepherd.backends.base import Embeddings, Health, ModelCard
 from shepherd.core import Request
+from shepherd.core.status import Embeddings, Health, ModelCard
 from shepherd.engine.stats import CacheStats
 from shepherd.server.endpoints.generate import Answers
 from shepherd.server.endpoints.memory_request import Remembers

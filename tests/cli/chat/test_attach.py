@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.app.conversations import Facts
-from shepherd.backends.base import ModelCard
 from shepherd.cli.chat import attach
 from shepherd.core import Image, InvalidRequest, Text
+from shepherd.core.status import ModelCard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import command_line
 
-from shepherd.backends.base import Health, ModelCard
 from shepherd.cli.command.launch import as_arguments
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
@@ -39,6 +38,7 @@ from shepherd.cli.command.launch_settings import (
 from shepherd.cli.main import cli
 from shepherd.cli.options import SHARED, said
 from shepherd.config import RouteConfig
+from shepherd.core.status import Health, ModelCard
 from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractContextManager[int]]

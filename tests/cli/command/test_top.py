@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from shepherd.backends.base import CacheUsage, Health
 from shepherd.cli.command.top import (
     Sample,
     Server,
@@ -34,6 +33,7 @@ from shepherd.cli.command.top import (
 )
 from shepherd.cli.main import cli
 from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
 from shepherd.server.fake import ScriptedService, saying

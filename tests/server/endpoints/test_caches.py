@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.base import CacheUsage, Health
 from shepherd.core import EngineDown
+from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.server.app import Service, create_app
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches

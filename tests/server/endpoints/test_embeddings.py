@@ -14,8 +14,8 @@ import ollama
 import openai
 import pytest
 
-from shepherd.backends.base import Embeddings, ModelCard
 from shepherd.core import InvalidRequest, Request, UnknownModel
+from shepherd.core.status import Embeddings, ModelCard
 from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]

@@ -8,7 +8,7 @@ import httpx2
 import openai
 import pytest
 
-from shepherd.backends.base import Health, ModelCard
+from shepherd.core.status import Health, ModelCard
 from shepherd.server.app import create_app
 from shepherd.server.fake import ScriptedService, saying
 

@@ -30,7 +30,7 @@ from shepherd.backends.local.constrain import Constraint, Constraints
 from shepherd.backends.local.history import Answers, Days, Prompts, Tools
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.token_budget import room_for
-from shepherd.backends.local.turns import cuts, is_input, places, spans
+from shepherd.backends.local.turns import cuts, places, spans
 from shepherd.backends.local.window import Window, rows
 from shepherd.core import (
     Event,
@@ -479,6 +479,6 @@ def _chars(part: Part | Image) -> int:
 def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:
     """Tokens of what stands before the conversation, system prompt and tools, and tokens of the last user message."""
     behind = [span for span in spans if span.label != "system"]
-    users = [span for span in behind if is_input(messages[span.message])]
+    users = [span for span in behind if messages[span.message].is_input]
     n_system = behind[0].start if behind else max((span.stop for span in spans), default=0)
     return n_system, users[-1].stop - users[-1].start if users else 0

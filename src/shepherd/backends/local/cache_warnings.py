@@ -13,8 +13,9 @@ import logging
 from itertools import takewhile
 from typing import NamedTuple
 
-from shepherd.backends.local.history import Recent, canonical, stages
+from shepherd.backends.local.history import canonical, stages
 from shepherd.core import Image, Message, Request, ToolResult
+from shepherd.core.lru import LruCache
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class Watch:
 
     def __init__(self, cache: str, *, limit: int = 10_000) -> None:
         self._cache = cache
-        self._last = Recent[Fingerprint](limit)
-        self._unseeing = Recent[bool](limit)
+        self._last = LruCache[Fingerprint](limit)
+        self._unseeing = LruCache[bool](limit)
 
     def notice(self, request: Request) -> None:
         """Warn of what the request changes: once for each change, never at the first request nor at a repetition."""

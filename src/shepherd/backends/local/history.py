@@ -21,15 +21,14 @@ import hashlib
 import json
 import re
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from shepherd.core import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece, Prompt, Stretch
 from shepherd.dialects.render.replay import Said, joined, meaning, spelled
 
@@ -47,48 +46,12 @@ def weight(pieces: Sequence[Piece], *texts: str) -> int:
     return ENTRY_BYTES + held + sum(sys.getsizeof(piece.text) + PIECE_BYTES for piece in pieces)
 
 
-class Recent(Generic[V]):
-    """Values of late by their keys, of so much weight together. Safe from several threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
-        self._entries: OrderedDict[object, tuple[V, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def find(self, key: object) -> V | None:
-        """The value, which is now the last one to be forgotten; None when there is none."""
-        with self._lock:
-            if (known := self._entries.get(key)) is None:
-                return None
-            self._entries.move_to_end(key)
-            return known[0]
-
-    def keep(self, key: object, value: V, weight: int = 1) -> V | None:
-        """Keep a value in place of the one that is returned."""
-        with self._lock:
-            before = self._entries.pop(key, None)
-            self._entries[key] = value, weight
-            self._held += weight - (before[1] if before else 0)
-            while self._held > self._limit:
-                self._held -= self._entries.popitem(last=False)[1][1]
-        return before[0] if before else None
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._held = 0
-
-
 class Answers:
     """The answers of late, each as the model wrote it. Safe from several threads."""
 
     def __init__(self, limit_bytes: int = 8_000_000) -> None:
-        self._by_calls = Recent[Said](limit_bytes)
-        self._by_stage = Recent[Said](limit_bytes)
+        self._by_calls = LruCache[Said](limit_bytes)
+        self._by_stage = LruCache[Said](limit_bytes)
 
     def remember(self, request: Request, answer: Said) -> None:
         """Remember the answer to the request."""
@@ -148,7 +111,7 @@ class Prompts:
     """
 
     def __init__(self, limit_bytes: int = 8_000_000) -> None:
-        self._begun = Recent[Begun](limit_bytes)
+        self._begun = LruCache[Begun](limit_bytes)
 
     def clear(self) -> None:
         """Forget them all."""
@@ -238,9 +201,9 @@ class Tools:
     """
 
     def __init__(self, limit: int = 10_000) -> None:
-        self._orders = Recent[tuple[str, ...]](limit)
+        self._orders = LruCache[tuple[str, ...]](limit)
         """Names in their order, by session or else by stage."""
-        self._specs = Recent[ToolSpec](limit)
+        self._specs = LruCache[ToolSpec](limit)
 
     def settled(self, request: Request) -> Request:
         """The request with what its prompt begins with as it was before, as far as it says the same."""
@@ -297,7 +260,7 @@ class Days:
     """
 
     def __init__(self, limit: int = 10_000) -> None:
-        self._days = Recent[datetime](limit)
+        self._days = LruCache[datetime](limit)
 
     def begin(self, request: Request, day: datetime) -> None:
         """The conversation of this request began on that day."""

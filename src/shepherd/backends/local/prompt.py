@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.local.history import Recent
+from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece
 from shepherd.dialects.render.replay import OWN, joined
 from shepherd.engine.base import Special, Vocabulary
@@ -65,7 +65,7 @@ class Encoder:
         # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
         matching = [s.text for s in protocol if not s.control]
         self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
-        self._chunks: Recent[array[int]] = Recent(remember_bytes)
+        self._chunks: LruCache[array[int]] = LruCache(remember_bytes)
 
     def find_token(self, text: str) -> int | None:
         """The protocol's token of this text; None when this vocabulary spells it in several."""

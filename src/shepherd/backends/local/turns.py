@@ -66,9 +66,9 @@ def turn_starts(messages: Sequence[Message], n_leading: int, parted: Sequence[bo
     at = n_leading
     while at < len(messages):
         end = at
-        while end < len(messages) and (is_input(messages[end]) or messages[end].role == "system"):
+        while end < len(messages) and (messages[end].is_input or messages[end].role == "system"):
             end += 1
-        if at > n_leading and not parted[at] and any(is_input(message) for message in messages[at:end]):
+        if at > n_leading and not parted[at] and any(message.is_input for message in messages[at:end]):
             starts.append(at)
         at = max(end, at + 1)
     return starts
@@ -96,11 +96,6 @@ def parts_pairs(messages: Sequence[Message]) -> list[bool]:
                     steps[called[call_id] + 1] += 1
                     steps[at + 1] -= 1
     return [depth > 0 for depth in accumulate(steps[:-1])]
-
-
-def is_input(message: Message) -> bool:
-    """Whether the user says something, rather than answering a call."""
-    return message.role == "user" and not any(isinstance(part, ToolResult) for part in message.parts)
 
 
 def has_calls(messages: Sequence[Message]) -> bool:

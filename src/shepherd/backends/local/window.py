@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
-from shepherd.backends.local.turns import is_input, leading_systems, parts_pairs, turn_starts
+from shepherd.backends.local.turns import leading_systems, parts_pairs, turn_starts
 from shepherd.core import Evicted, Message, Request, Role, Text
 from shepherd.engine.base import Held, Span
 from shepherd.engine.decision_log import TRAILER
@@ -121,7 +121,7 @@ def _found(held: Held, start: int, stop: int) -> tuple[int, RowState]:
 
 def excerpt(messages: Sequence[Message]) -> str:
     """The beginning of what is said first by whoever asks, or at all; one line."""
-    asked = next((message for message in messages if is_input(message)), messages[0] if messages else None)
+    asked = next((message for message in messages if message.is_input), messages[0] if messages else None)
     words = (
         "" if asked is None else "".join(part.text for part in asked.parts if isinstance(part, Text) and not part.aside)
     )

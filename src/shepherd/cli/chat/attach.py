@@ -21,7 +21,7 @@ from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
     from shepherd.app.conversations import Facts
-    from shepherd.backends.base import ModelCard
+    from shepherd.core.status import ModelCard
 
 MOST_BYTES = 2**20
 """Of one file, whatever the context."""

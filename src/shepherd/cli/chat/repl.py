@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.agent.turn import Happening
     from shepherd.app.conversations import Choice, Facts
-    from shepherd.backends.base import Health, ModelCard
     from shepherd.cli.chat.completion import Offer
     from shepherd.cli.terminal.answer import Answer
     from shepherd.cli.terminal.reader import Reader
+    from shepherd.core.status import Health, ModelCard
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.mcp.servers import Servers
 

@@ -193,8 +193,8 @@ def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
 
 def unknown_endpoints(config: Config) -> Iterator[str]:
     """A warning for every route whose endpoint nobody can come by."""
-    from shepherd.backends.router import endpoint_names, full_path
     from shepherd.server.routes import QUERIES, SURFACES
+    from shepherd.wire.names import endpoint_names, full_path
 
     paths = [row.paths for row in SURFACES] + [row.paths for row in QUERIES]
     names = {name for aliases in paths for path in aliases for name in endpoint_names(path)}

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shepherd.backends.base import Embeddings
 from shepherd.core import Request
+from shepherd.core.status import Embeddings
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.openai import embeddings as openai_embeddings

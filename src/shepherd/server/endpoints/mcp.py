@@ -20,8 +20,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from shepherd.backends.local.history import Recent
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
+from shepherd.core.lru import LruCache
 from shepherd.memory.users import LOCAL
 from shepherd.server.http.auth import is_loopback
 from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body, send_json
@@ -67,7 +67,7 @@ def make_server(open_box: Open) -> Server[Any]:
     from mcp_types import ListToolsResult  # noqa: PLC0415
 
     numbers = itertools.count(1)
-    boxes = Recent["Box"](MOST_CONVERSATIONS)
+    boxes = LruCache["Box"](MOST_CONVERSATIONS)
     """A result that was cut is read on in the box where it is kept, by a request of its own."""
 
     async def box_of(context: ServerRequestContext[Any, Any]) -> Box:

@@ -16,14 +16,14 @@ from fastapi import FastAPI
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
-from shepherd.backends.base import ModelCard
-from shepherd.backends.router import ALIAS
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.core.status import ModelCard
 from shepherd.server.http.errors import refused, told
 from shepherd.server.routes import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json, shown
+from shepherd.wire.names import ALIAS
 from shepherd.wire.openai.shapes import encode_model, encode_models
 
 MAX_PAGE = 1000

@@ -17,12 +17,12 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.backends.base import ModelCard
-from shepherd.backends.router import model_names
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.core.status import ModelCard
 from shepherd.server.http.body import send_json
 from shepherd.server.http.errors import refused, told
 from shepherd.wire.base import Fields, Json
+from shepherd.wire.names import model_names
 from shepherd.wire.ollama.fields import encode_error
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""What a back end states about itself: its models, how full its caches are, and whether it can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What is told of one model that can be asked for. Empty and 0 = not known."""
+
+    id: str
+    n_ctx: int
+    """Tokens that one conversation can hold."""
+    created: int
+    """Unix time of the model file, in seconds."""
+    description: str = ""
+    kind: Literal["chat", "embedding"] = "chat"
+    n_bytes: int = 0
+    """Size of the file, all of its parts."""
+    architecture: str = ""
+    """As the GGUF file calls it: `qwen3`, `bert`."""
+    parameters: str = ""
+    """How many, for a person: `8.2B`."""
+    quantization: str = ""
+    """Such as `Q4_K_M`."""
+    capabilities: tuple[str, ...] = ()
+    """Of `completion`, `tools`, `thinking`, `insert` (fills in the middle), `embedding`."""
+    template: str = ""
+    """The source of its chat template."""
+    loaded: bool = True
+    expires: float | None = None
+    """Unix time at which it will be unloaded unless it is used; None = never, or not loaded."""
+    memory_bytes: int = 0
+    """What it takes while it is loaded: weights and caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors for several inputs."""
+
+    model: str
+    """The id of the card."""
+    vectors: Sequence[Sequence[float]]
+    """One for each input, of length 1 (Euclidean)."""
+    n_tokens: tuple[int, ...]
+    """Of each input, as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUsage:
+    """How full one cache is."""
+
+    n_ctx: int
+    used: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether requests can be answered now."""
+
+    status: Literal["ok", "loading", "stopping", "error"]
+    backend: str
+    model: str
+    """File name of the default model, without its folder."""
+    caches: Mapping[str, CacheUsage] = field(default_factory=dict)
+    detail: str = ""
+    """What is wrong or being waited for; one sentence for a person."""
