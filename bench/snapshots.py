@@ -19,9 +19,11 @@ from pathlib import Path
 import machine
 from rich.console import Console
 
-from shepherd.engine.fake import PLAIN
+from shepherd.engine.base import Memory
 from shepherd.engine.kv.tiers import Snapshot, Snapshots
 
+ATTENTION = Memory(hole=True, rollback="any", share=True, shift=True, checkpoint=False)
+"""A model with attention in every layer."""
 N_TOKENS = 4096
 N_ENTRIES = 1000
 N_SHARED = 1000
@@ -52,7 +54,7 @@ def moving(folder: Path, state_bytes: int, rounds: int) -> dict[str, float]:
     snapshots = [conversation(seed, os.urandom(state_bytes)) for seed in range(rounds)]
     store = Snapshots(
         "bench",
-        PLAIN,
+        ATTENTION,
         1 << 20,
         ram_bytes=2 * state_bytes,
         folder=folder,
@@ -90,7 +92,7 @@ def moving(folder: Path, state_bytes: int, rounds: int) -> dict[str, float]:
 def searching(folder: Path) -> dict[str, float]:
     """Milliseconds of `find` and `put` among many, and of reading the folder at the start."""
     snapshots = [conversation(seed, b"x" * 1000, n_shared=N_SHARED) for seed in range(N_ENTRIES)]
-    store = Snapshots("bench", PLAIN, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
+    store = Snapshots("bench", ATTENTION, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
     for snapshot in snapshots:
         store.put(snapshot)
     chance = random.Random(0)
@@ -104,7 +106,7 @@ def searching(folder: Path) -> dict[str, float]:
     assert store.flush(600)
     store.close()
     started = time.perf_counter()
-    again = Snapshots("bench", PLAIN, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
+    again = Snapshots("bench", ATTENTION, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
     assert again.flush(600)
     index = time.perf_counter() - started
     n_files = again.tally.on_disk

@@ -14,14 +14,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.cli.command.replay import listening
 from shepherd.core import Event, Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
-from shepherd.server.fake import ScriptedService
 
 TEMPLATE = """
 {%- if messages[0].role == 'system' or tools %}<|im_start|>system

@@ -17,6 +17,7 @@ import httpx2
 import openai
 import psutil
 import pytest
+from tests.scripted_service import ScriptedService
 
 from shepherd import config as configuration
 from shepherd.agent.with_tools import Acting
@@ -24,7 +25,6 @@ from shepherd.app.toolset import Advisors, Outfit
 from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
 from shepherd.server.app import create_app, serve
 from shepherd.server.endpoints.generate import Limits
-from shepherd.server.fake import ScriptedService
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 THEIRS: list[Any] = [

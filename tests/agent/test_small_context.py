@@ -11,6 +11,7 @@ from contextlib import aclosing
 import pytest
 from tests.agent.test_turn import valid
 from tests.backends.local.test_backend import CHATML
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary
 
 from shepherd.agent.session import Session
 from shepherd.agent.turn import Returned
@@ -19,7 +20,6 @@ from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpe
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary
 from shepherd.tools.base import Ran
 
 N_CALLS = 12

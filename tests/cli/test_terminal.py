@@ -19,10 +19,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core.status import Health
 from shepherd.engine.stats import CacheStats
-from shepherd.server.fake import ScriptedService, saying
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -16,10 +16,10 @@ from threading import Thread
 
 import pytest
 from tests.clients.stage import Seen, Stage, Staging, User, Watch
+from tests.scripted_service import Script, ScriptedService
 
 from shepherd.core.status import ModelCard
 from shepherd.server.app import create_app, serve
-from shepherd.server.fake import Script, ScriptedService
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.scripted_service import Script
+
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -21,7 +23,6 @@ from shepherd.core import (
     ToolCall,
     Usage,
 )
-from shepherd.server.fake import Script
 
 TITLE = "A title"
 """What is said to a request that offers no tools: clients let conversations be named, and the like."""

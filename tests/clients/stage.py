@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from shepherd.server.fake import ScriptedService
+from tests.scripted_service import ScriptedService
 
 
 @dataclass(frozen=True, slots=True)

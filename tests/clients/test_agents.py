@@ -16,10 +16,10 @@ import pytest
 from tests.clients import nonsense
 from tests.clients.script import Line, Use, pieces, play
 from tests.clients.stage import Staging, User
+from tests.scripted_service import playing, saying
 
 from shepherd.cli.command.launch_settings import CLIENTS, Served, Settings
 from shepherd.core import ContextFull, Request
-from shepherd.server.fake import playing, saying
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ import openai
 import pytest
 from tests.clients.script import Use, performing
 from tests.clients.stage import Stage, Staging
+from tests.scripted_service import playing, saying
 
 from shepherd.core import ContextFull, ReasoningDelta, Started, TextDelta
 from shepherd.core.events import Finished, Usage
-from shepherd.server.fake import playing, saying
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore::Warning")]
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.clients.script import Use, performing
 from tests.clients.stage import Staging
+from tests.scripted_service import playing, saying
 
 from shepherd.core import ContextFull
-from shepherd.server.fake import playing, saying
 
 pytestmark = [
     pytest.mark.clients,

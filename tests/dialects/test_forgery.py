@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.dialects.conformance import ROOT, Json, each_template, templates
+from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.prompt import Encoder
 from shepherd.core import (
@@ -25,7 +26,6 @@ from shepherd.core import (
 from shepherd.dialects import Piece, Template
 from shepherd.dialects.render.provenance import pieces
 from shepherd.engine.base import Vocabulary
-from shepherd.engine.fake import FakeVocabulary
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights

@@ -8,10 +8,10 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 
 from shepherd.core import RateLimited
 from shepherd.engine.base import Admitted, Done, Job, Memory
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions, Work
 from shepherd.engine.ticket import Ticket

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.fake_engine import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions

@@ -20,11 +20,11 @@ from typing import Any, Literal, cast
 
 import pytest
 from tests.engine.test_scheduler import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.kv.pool import Pool, Refused, Tiers
 from shepherd.engine.scheduler import EngineOptions, Work

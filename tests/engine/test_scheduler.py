@@ -11,11 +11,11 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.kv.pool import Tiers

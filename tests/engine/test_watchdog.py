@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fake_engine import BYTES, FakeRuntime, Faults
 
 from shepherd.core import EngineDown
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
 from shepherd.engine.engine import CLOSE_S, Engine
-from shepherd.engine.fake import BYTES, FakeRuntime, Faults
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.ticket import Ticket

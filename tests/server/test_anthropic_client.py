@@ -11,6 +11,7 @@ import anthropic
 import httpx2
 import pytest
 from pydantic import BaseModel
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     BadCall,
@@ -41,7 +42,6 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.app import Limits
-from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

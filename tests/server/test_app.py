@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     BadReply,
@@ -33,7 +34,6 @@ from shepherd.core import (
 )
 from shepherd.core.status import Health
 from shepherd.server.app import Limits, Service, create_app
-from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
 from shepherd.server.endpoints.generate import Limits
-from shepherd.server.fake import ScriptedService, saying
 from shepherd.tools.toolbox import Box
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 

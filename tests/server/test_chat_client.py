@@ -12,6 +12,7 @@ from typing import Any, Literal
 import openai
 import pydantic
 import pytest
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     CallDelta,
@@ -28,7 +29,6 @@ from shepherd.core import (
     ToolResult,
     Usage,
 )
-from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Completion, Event, Finished, Request, Started, TextDelta, Usage
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.scripted_service import ScriptedService, playing
 
 from shepherd.core import CallDelta, CallEnded, CallStarted, Event, Finished, Request, Started, TextDelta, ToolCall
 from shepherd.server.app import Limits
-from shepherd.server.fake import ScriptedService, playing
 from shepherd.wire.base import Json
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]

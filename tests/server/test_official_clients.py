@@ -9,6 +9,7 @@ import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     BadReply,
@@ -29,7 +30,6 @@ from shepherd.core import (
     ToolCall,
     Usage,
 )
-from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -13,6 +13,7 @@ import httpx2
 import ollama
 import pytest
 from pydantic import BaseModel
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     BadCall,
@@ -41,7 +42,6 @@ from shepherd.core import (
 from shepherd.core.status import Health, ModelCard
 from shepherd.server.endpoints.generate import Limits
 from shepherd.server.endpoints.ollama import VERSION
-from shepherd.server.fake import ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -15,9 +15,9 @@ from schemathesis.core.control import SkipTest
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
 from tests.sampling import amount, sampled
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.server.app import create_app
-from shepherd.server.fake import ScriptedService, playing, saying
 
 BOUNDS = settings(
     max_examples=amount(2, 4, 60), suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate)

@@ -15,13 +15,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolSpec
 from shepherd.dialects import Template, detect, parse
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
-from shepherd.server.fake import ScriptedService
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

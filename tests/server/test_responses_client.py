@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     CallDelta,
@@ -35,7 +36,6 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.endpoints.generate import Limits
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.response_store import KeptResponses
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]

@@ -16,7 +16,7 @@ from shepherd.server.endpoints.memory_request import Remembers
 
 
 class Service(Answers, Remembers, Protocol):
-    """Satisfied by `App` and by `ScriptedService`."""
+    """Satisfied by `App`."""
 
     def models(self) -> Sequence[ModelCard]:
         """Every model that can be asked for, loaded or not, in the order of the configuration."""

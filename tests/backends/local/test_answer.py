@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
 from shepherd.core import (
@@ -23,7 +24,6 @@ from shepherd.core import (
     fold,
 )
 from shepherd.engine.base import Admitted, Done, Prefill, Step
-from shepherd.engine.fake import FakeVocabulary
 
 
 class Streaming:

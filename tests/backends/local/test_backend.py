@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
 from tests.sampling import examples
 
 from shepherd.backends.base import Backend
@@ -41,7 +42,6 @@ from shepherd.core import (
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
 
 CHATML = (
     "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fake_engine import FakeRuntime, FakeVocabulary, say
 
 from shepherd.backends.local.backend import HEAVY, HEAVY_AT_ONCE, LocalBackend, made, weight_of
 from shepherd.backends.local.constrain import Constraints, loosely
@@ -17,7 +18,6 @@ from shepherd.core import Finished, InvalidRequest, Message, Request, Text, Tool
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary, say
 from shepherd.engine.grammar.mask import Probes
 
 if TYPE_CHECKING:  # a run without the model loads no native library

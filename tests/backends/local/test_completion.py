@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fake_engine import FakeRuntime, FakeVocabulary
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.completion import Bare, Verbatim, encode
@@ -33,7 +34,6 @@ from shepherd.core import (
 )
 from shepherd.dialects import Parser, Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime, FakeVocabulary
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fake_engine import FakeRuntime
 from tests.sampling import examples
 
 from shepherd.backends.local.backend import LocalBackend
@@ -20,7 +21,6 @@ from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.markup import Markup
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import FakeRuntime
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.dialects.conformance import each_template
 from tests.dialects.test_render import model
+from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
 from shepherd.core import Event, Message, fold
 from shepherd.dialects import render
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.base import Admitted, Done, Step
-from shepherd.engine.fake import FakeVocabulary
 
 WORDS_ONLY = {
     "llama-cpp-rwkv-world.jinja": "its turns begin with words, and end with a blank line",

@@ -14,6 +14,7 @@ import pytest
 from tests.dialects.conformance import Json, cases, grid, templates
 from tests.dialects.test_forgery import special_texts
 from tests.dialects.test_render import message_of, model, tools_of
+from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.history import Answers
@@ -22,7 +23,6 @@ from shepherd.core import Message, Reasoning, ReasoningLevel, Request, Text, Too
 from shepherd.dialects import render
 from shepherd.dialects.render.replay import said
 from shepherd.engine.base import Admitted, Done, Step
-from shepherd.engine.fake import FakeVocabulary
 
 DROPPED: dict[str, str] = {
     "Apriel-1.6-15b-Thinker-fixed.jinja": "leaves out thoughts, and the words that open them",

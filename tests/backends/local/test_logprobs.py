@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.completion import Echo, Verbatim
@@ -14,7 +15,6 @@ from shepherd.backends.local.logprobs import Scores
 from shepherd.core import Event, Reply, TextDelta, ToolSpec, Usage, fold
 from shepherd.dialects import get
 from shepherd.engine.base import Admitted, Done, Read, Scored, Step
-from shepherd.engine.fake import FakeVocabulary
 
 VOCABULARY = FakeVocabulary(control=("<|im_start|>", "<|im_end|>", "<think>", "</think>", "euro€", "two words"))
 MARKS = {VOCABULARY.ids["<think>"], VOCABULARY.ids["</think>"]}

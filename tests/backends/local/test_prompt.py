@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fake_engine import BYTES, FakeVocabulary
 
 from shepherd.backends.local.prompt import Encoder
 from shepherd.dialects import Piece
 from shepherd.dialects.render.replay import OWN
 from shepherd.engine.base import Special
-from shepherd.engine.fake import BYTES, FakeVocabulary
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.local.test_backend import CHATML, settled
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Row, Window, excerpt, rows
@@ -21,7 +22,6 @@ from shepherd.dialects import Template, detect
 from shepherd.engine.base import Held, Memory, Span
 from shepherd.engine.decision_log import TRAILER
 from shepherd.engine.engine import Engine
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import command_line
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.launch import as_arguments
 from shepherd.cli.command.launch_settings import (
@@ -39,7 +40,6 @@ from shepherd.cli.main import cli
 from shepherd.cli.options import SHARED, said
 from shepherd.config import RouteConfig
 from shepherd.core.status import Health, ModelCard
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractContextManager[int]]
 

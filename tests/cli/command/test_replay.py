@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.cli.command.replay import ANSWER, BODY, Answered, Player, found, listening, path_of, summary
 from shepherd.cli.command.replies import Heard
@@ -30,7 +31,6 @@ from shepherd.core import (
     Unreachable,
     Usage,
 )
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.observe.debug_files import Folders
 from shepherd.server.observe.recordings import Recorder, Recording, read
 

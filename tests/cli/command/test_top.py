@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.top import (
     Sample,
@@ -36,7 +37,6 @@ from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, Timed
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractContextManager[int]]
 

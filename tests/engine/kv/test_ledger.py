@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import examples
 
 from shepherd.engine.base import Chunk, Op, Span
-from shepherd.engine.fake import PLAIN, RECURRENT, FakeRuntime
 from shepherd.engine.kv.ledger import SINK, Leaving, Ledger, LedgerError, NoRoom, Resident, choose, common_prefix
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fake_engine import PLAIN, RECURRENT
 
 from shepherd.core import OnFull, Sampling
 from shepherd.engine.base import Job, Span
-from shepherd.engine.fake import PLAIN, RECURRENT
 from shepherd.engine.kv.ledger import Ledger, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, find_tail, kept_tokens, plan, remaining
 

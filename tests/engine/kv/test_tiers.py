@@ -23,10 +23,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fake_engine import PLAIN, RECURRENT
 from tests.sampling import amount, examples
 
 from shepherd.engine.base import Memory, Span
-from shepherd.engine.fake import PLAIN, RECURRENT
 from shepherd.engine.kv.ledger import usable
 from shepherd.engine.kv.tiers import Found, Snapshot, Snapshots, file
 from shepherd.engine.kv.tiers.gdsf import Shelf
@@ -1037,7 +1037,7 @@ PREAMBLE = """
 import logging, os, random, resource, signal, sys, threading
 from array import array
 from pathlib import Path
-from shepherd.engine.fake import PLAIN
+from tests.fake_engine import PLAIN
 from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
 MANY = 1 << 20
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)

@@ -9,13 +9,13 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import EngineDown
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.server.app import Service, create_app
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
-from shepherd.server.fake import ScriptedService, saying
 
 NUMBERS = st.floats(-1e18, 1e18)
 SEQUENCES = st.builds(

@@ -13,10 +13,10 @@ import numpy as np
 import ollama
 import openai
 import pytest
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import InvalidRequest, Request, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 Asked = tuple[str, Sequence[str | Sequence[int]], int | None, bool, str]

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.scripted_service import Script, ScriptedService, playing, saying
 
 from shepherd.core import Event, Finished, Progress, Request, Started, TextDelta
 from shepherd.server.app import Limits, create_app
-from shepherd.server.fake import Script, ScriptedService, playing, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
@@ -26,7 +27,6 @@ from shepherd.memory.users import LOCAL, Shelf
 from shepherd.server.app import Limits, create_app
 from shepherd.server.endpoints.memory import ROWS
 from shepherd.server.endpoints.memory_request import Row
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

@@ -7,10 +7,10 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core.status import Health, ModelCard
 from shepherd.server.app import create_app
-from shepherd.server.fake import ScriptedService, saying
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 

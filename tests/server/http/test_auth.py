@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import Service, create_app
-from shepherd.server.fake import ScriptedService, saying
 from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
 from shepherd.tools.toolbox import Box
 

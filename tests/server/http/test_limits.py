@@ -8,10 +8,10 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
 from shepherd.server.app import Service, create_app
-from shepherd.server.fake import ScriptedService, saying
 from shepherd.server.http.auth import Key
 from shepherd.server.http.limits import MAX_CHOICES, Gates, HouseFull, admit_choices
 from shepherd.server.observe.record import Caller

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import uvicorn
+from tests.scripted_service import ScriptedService, saying
 from uvicorn.server import ServerState
 
 from shepherd.core import ConfigError
 from shepherd.server.app import create_app, serve
-from shepherd.server.fake import ScriptedService, saying
 from shepherd.server.http.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -33,7 +33,7 @@ PROGRAM = """
 import asyncio, sys
 from shepherd.core import Finished, Started, TextDelta
 from shepherd.server.app import create_app, serve
-from shepherd.server.fake import ScriptedService
+from tests.scripted_service import ScriptedService
 from shepherd.server.http.listen import loop_factory
 
 async def words(request):
@@ -314,7 +314,7 @@ BLOCKING = """
 import sys
 from shepherd.core import Finished, Message, Started, TextDelta
 from shepherd.server.app import run_server
-from shepherd.server.fake import ScriptedService
+from tests.scripted_service import ScriptedService
 
 async def script(request):
     yield Started("fake")

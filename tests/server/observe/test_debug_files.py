@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.core import (
     CallDelta,
@@ -30,7 +31,6 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.app import Limits, create_app
-from shepherd.server.fake import Script, ScriptedService, playing
 from shepherd.server.observe.debug_files import FILES, Folders, _Taken
 
 CHAT = "/v1/chat/completions"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
     CallStarted,
@@ -26,7 +27,6 @@ from shepherd.core import (
 )
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
 from shepherd.server.app import create_app
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.observe.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
 from shepherd.server.observe.record import Record
 

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.types import Scope
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import ContextFull, Event, Finished, Started, TextDelta, Usage
 from shepherd.server.app import create_app
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Decoded

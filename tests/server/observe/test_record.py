@@ -10,11 +10,11 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.cli import logs
 from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.server.app import create_app
-from shepherd.server.fake import Script, ScriptedService, playing
 from shepherd.server.http.auth import Key
 from shepherd.server.observe.record import REQUEST_ID, Record, shown
 from shepherd.wire.base import Decoded

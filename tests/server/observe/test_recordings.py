@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import ConfigError, ContextFull, Usage
-from shepherd.server.fake import ScriptedService, playing, saying
 from shepherd.server.observe.record import Record
 from shepherd.server.observe.recordings import Recorder, Recording, read, written
 

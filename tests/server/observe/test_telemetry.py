@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.core import ContextFull, EngineError, Event, Evicted, Finished, Started, TextDelta, Usage
 from shepherd.server.app import create_app
-from shepherd.server.fake import Script, ScriptedService, playing
 from shepherd.server.observe.telemetry import Tracing, configured
 
 CHAT = "/v1/chat/completions"
