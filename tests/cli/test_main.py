@@ -275,7 +275,7 @@ def test_models_alone_shows_those_of_the_configuration_with_their_memory(home: P
     assert rows[1][:4] == ["a", "chat", "a", "4096"]
     assert rows[2][:3] == ["b", "embedding", "4096"]
     assert rows[3][:3] == ["late", "not", "usable"]
-    assert "Models may take" in result.stdout
+    assert "All models together may take" in result.stdout
     told = json.loads(shepherd("models", "--json").stdout)
     assert [(row["name"], row["kind"], row["load"]) for row in told["models"]] == [
         ("a", "chat", "start"), ("b", "embedding", "demand"), ("late", "chat", "demand"),

@@ -18,10 +18,12 @@ import click
 
 from shepherd.cli import logs, render, signals
 from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
+    from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
     from shepherd.tools.base import Person
 
@@ -63,9 +65,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     from shepherd.memory.users import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
-    view: render.View = (
-        render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView(as_json=as_json)
-    )
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
     try:
         saves = None if resume is None else app.saves()
@@ -103,12 +103,11 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
 async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
-    from shepherd.cli.chat import repl, saved_commands
-    from shepherd.cli.terminal import reader
+    from shepherd.cli.chat import repl, saved_commands, state
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
-    view: render.View = render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView()
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
         saves = app.saves()
@@ -122,29 +121,37 @@ async def _converse(config: Config, resume: str | None) -> int:
         session = app.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        lines: reader.Reader = reader.TerminalReader() if on_terminal else reader.PipeReader()
-        conversation = repl.Repl(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        lines = _reader(on_terminal)
+        chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
         if found is not None:
-            saved_commands.take_up(conversation, *found)
+            saved_commands.take_up(chat, *found)
         elif is_first:
             view.say("No conversation is saved yet; this is the first one.", style="dim")
-        return await conversation.run()
+        return await repl.Repl(chat).run()
     finally:
         await app.aclose()
 
 
-async def load(app: App, view: render.View, *, person: Person | None = None, patient: bool = False) -> None:
+async def load(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
     """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
 
     Raises: as `App.load`.
     """
-    handler = logs.current()
-    handler.screen = view.screen
-    try:
-        await app.load(view.load, person=person, patient=patient)
-    finally:
-        view.loaded()
-        handler.screen = None
+    with logs.above(view.screen):
+        try:
+            await app.load(view.show_loading, person=person, patient=patient)
+        finally:
+            view.hide_loading()
+
+
+def _reader(on_terminal: bool) -> Reader:
+    if on_terminal:
+        from shepherd.cli.terminal.editor import TerminalReader
+
+        return TerminalReader()
+    from shepherd.cli.terminal.reader import PipeReader
+
+    return PipeReader()
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.cli import configure, logs, render
-from shepherd.cli.command.models import size
+from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _memory(visit: Visit) -> Iterator[Finding]:
     yield Finding(
         "memory",
         "note" if low else "ok",
-        f"{size(memory.available)} of {size(memory.total)} free",
+        f"{format_size(memory.available)} of {format_size(memory.total)} free",
         "Close other programs, or choose a smaller model or context." if low else "",
     )
 

@@ -20,7 +20,7 @@ import click
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
@@ -360,11 +360,6 @@ def moment(option: str, text: str | None) -> int | None:
 
 def day(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
-
-
-def one_line(text: str) -> str:
-    """A text as one line."""
-    return clean(" ".join(text.split()))
 
 
 def _shortened(text: str) -> str:

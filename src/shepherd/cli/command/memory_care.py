@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import render
-from shepherd.cli.command.memory import Ask, conversation_called, day, embedding, moment, one_line
-from shepherd.cli.command.models import size
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.command.memory import Ask, conversation_called, day, embedding, moment
+from shepherd.cli.text import clean, format_size, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
@@ -135,7 +134,8 @@ def prune(ask: Ask, *, to: str | None) -> None:
         pruned = store.prune(limit)
         after = store.stats().size_bytes
         document = {"messages": pruned.n_messages, "before_bytes": before, "after_bytes": after, "limit_bytes": limit}
-        says = f"{pruned.n_messages} messages were shortened or given up; {size(before)} before, {size(after)} now."
+        sizes = f"{format_size(before)} before, {format_size(after)} now"
+        says = f"{pruned.n_messages} messages were shortened or deleted; {sizes}."
         ask.tell(document, lambda: render.show(says))
 
 
@@ -166,7 +166,7 @@ def stats(ask: Ask) -> None:
                 "Messages": f"{found.messages} ({found.evicted} have left their context, {found.pruned} shortened)",
                 "Facts": str(found.facts),
                 "Vectors": str(found.vectors),
-                "Size": f"{size(found.size_bytes)} of {size(found.limit_bytes)} ({part:.0%})",
+                "Size": f"{format_size(found.size_bytes)} of {format_size(found.limit_bytes)} ({part:.0%})",
             }
             if found.oldest_ms is not None and found.newest_ms is not None:
                 rows["From"], rows["Until"] = day(when(found.oldest_ms)), day(when(found.newest_ms))

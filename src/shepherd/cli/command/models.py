@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import render
+from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
 
@@ -56,7 +57,7 @@ def show_list(*, as_json: bool) -> None:
         (
             model.name,
             model.source,
-            size(model.size_bytes),
+            format_size(model.size_bytes),
             model.header.file_type or "?" if model.header else "unreadable",
             str(model.header.n_ctx_train) if model.header else "",
         )
@@ -96,14 +97,15 @@ def show_configured(config: Config, *, as_json: bool) -> None:
             card.id,
             card.kind if entry.header else "not usable",
             ", ".join(f"{berth.cache.name} {berth.n_ctx}" for berth in entry.berths) or str(card.n_ctx or ""),
-            size(card.memory_bytes) if entry.header else "?",
+            format_size(card.memory_bytes) if entry.header else "?",
             entry.model.load,
             str(entry.header.path) if entry.header else entry.problem,
         )
         for entry, card in found
     ]
     render.show_table(("NAME", "KIND", "CONTEXT", "MEMORY", "LOAD", "FILE"), rows)
-    render.show(f"Models may take {size(budget)} together. 'shepherd models list' shows what else is on this machine.")
+    render.show(f"All models together may take {format_size(budget)}.")
+    render.show("'shepherd models list' shows the other models on this machine.")
 
 
 def show_one(word: str, *, as_json: bool) -> None:
@@ -131,7 +133,7 @@ def show_one(word: str, *, as_json: bool) -> None:
     rows = {
         "Name": header.name or path.stem,
         "File": str(path),
-        "Size": size(header.size_bytes),
+        "Size": format_size(header.size_bytes),
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),
@@ -147,7 +149,7 @@ def show_one(word: str, *, as_json: bool) -> None:
     render.show()
     render.show("Memory for weights, context (f16 cache) and buffers:")
     for n_ctx, n_bytes in memory.items():
-        render.show(f"  {n_ctx:>7} tokens  {size(n_bytes):>9}")
+        render.show(f"  {n_ctx:>7} tokens  {format_size(n_bytes):>9}")
 
 
 def _sizes(header: gguf.Header) -> list[int]:
@@ -173,16 +175,6 @@ def _row(model: Shelved) -> dict[str, Any]:
     if model.problem:
         row["problem"] = model.problem
     return row
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes for people, in powers of 1024."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def _count(number: int) -> str:

@@ -29,7 +29,8 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import Heard
 from shepherd.cli.command.server_address import find_address
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.terminal.view import PipeView
+from shepherd.cli.text import clean
 from shepherd.core import ConfigError, TimedOut, Unreachable
 from shepherd.server.observe.recordings import SECRET, Recording, read
 
@@ -92,7 +93,7 @@ def run(
 
         app = App(config)
         try:
-            await load(app, render.PipeView())
+            await load(app, PipeView())
             async with listening(app) as (own, key), Player(own, key=key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         finally:

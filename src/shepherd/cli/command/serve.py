@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import logs, render
+from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -145,31 +146,29 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server was stopped meanwhile. Raises: as `App.load`."""
-    view = render.PipeView()
-    handler = logs.current()
-    handler.screen = view.screen
-    loading = asyncio.create_task(app.load(view.load, lazy=True))
-    try:
-        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
-            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
-            sys.stdout.flush()
-            os._exit(0)
-        await loading
-    finally:
-        view.loaded()
-        handler.screen = None
+    view = PipeView()
+    with logs.above(view.screen):
+        loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
+        try:
+            await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+                sys.stdout.flush()
+                os._exit(0)
+            await loading
+        finally:
+            view.hide_loading()
     return not server.done()
 
 
 def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list[str]:
     import shepherd
-    from shepherd.cli.command.models import size
+    from shepherd.cli.text import format_size
 
     cards = app.models()
     width = max((len(card.id) for card in cards), default=0)
     models = [
-        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {size(card.memory_bytes)}"
+        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {format_size(card.memory_bytes)}"
         + ("" if card.loaded else ", loaded on demand")
         for card in cards
     ]

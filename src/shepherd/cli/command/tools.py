@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection

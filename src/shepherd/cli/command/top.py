@@ -27,10 +27,9 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.models import size
 from shepherd.cli.command.server_address import connect, find_address
 from shepherd.cli.signals import handling
-from shepherd.cli.terminal.answer import bar, clean
+from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
@@ -227,10 +226,10 @@ def _summary(now: Sample, before: Sample | None) -> Text:
     n_models = len({model for model, _ in now.caches.values()})
     facts = [
         f"{now.server.get('active', 0)} active",
-        f"{_rate(requests_per_s(now, before))} requests/s",
+        f"{format_rate(requests_per_s(now, before))} requests/s",
         f"{now.server.get('requests', 0)} answered",
         f"{now.server.get('refused', 0)} refused",
-        f"{n_models} model{'' if n_models == 1 else 's'} loaded",
+        f"{format_count(n_models, 'model')} loaded",
     ]
     return Text("Server  " + " · ".join(facts))
 
@@ -246,16 +245,16 @@ def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Tex
     )
     hits = hit_ratio(cache)
     work = [
-        f"prefill {_rate(found.prefill)} tokens/s",
-        f"decode {_rate(found.decode)} tokens/s",
+        f"prefill {format_rate(found.prefill)} tokens/s",
+        f"decode {format_rate(found.decode)} tokens/s",
         f"{cache.live} live",
         f"{cache.waiting} waiting",
     ]
     room = [
         f"hits {'-' if hits is None else f'{hits:.1%}'}",
         f"{cache.evictions} evictions ({cache.evicted_tokens} tokens)",
-        f"RAM {size(cache.ram_bytes)}",
-        f"disk {size(cache.disk_bytes)}",
+        f"RAM {format_size(cache.ram_bytes)}",
+        f"disk {format_size(cache.disk_bytes)}",
     ]
     return [title, *(Text("  " + " · ".join(facts)) for facts in (work, room))]
 
@@ -271,34 +270,18 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
         cells = (
             str(each.seq),
             each.state,
-            _short(each.session or "-"),
+            cut(one_line(each.session or "-"), 14),
             str(each.tokens),
             str(each.evicted),
             str(each.cached),
             str(each.new),
             str(each.generated),
-            _rate(each.tokens_per_s or None),
-            _age(each.idle_s) if each.state == "idle" else "",
+            format_rate(each.tokens_per_s or None),
+            format_age(each.idle_s) if each.state == "idle" else "",
         )
         # Names of sessions come from clients: no markup, no control characters.
         table.add_row(*map(Text, cells), style="dim" if each.state == "idle" else "")
     return table
-
-
-def _short(session: str, limit: int = 14) -> str:
-    text = clean(session).replace("\n", " ").replace("\t", " ")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _rate(per_s: float | None) -> str:
-    return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
-
-
-def _age(seconds: float) -> str:
-    for limit, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
-        if seconds < limit:
-            return f"{int(seconds / unit_s)} {unit}"
-    return f"{int(seconds / 86_400)} d"
 
 
 # -- looking again and again ------------------------------------------------------------------------------------------
