@@ -205,11 +205,11 @@ SHARED: tuple[Opt, ...] = (
     ),
 )
 
-OWN = frozenset({"config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
-"""Shared options that are not keys of the configuration."""
+OWN = frozenset({"bare", "config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
+"""Options that are not keys of the configuration. `bare` is set by `main`: the chat runs without its name."""
 
 
-def said(ctx: click.Context) -> dict[str, Any]:
+def given_options(ctx: click.Context) -> dict[str, Any]:
     """The shared options given anywhere on the line; those after a command win over those before it."""
     shared = {option.name for option in SHARED}
     chain = []

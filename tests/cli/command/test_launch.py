@@ -37,7 +37,7 @@ from shepherd.cli.command.launch_settings import (
     side_model,
 )
 from shepherd.cli.main import cli
-from shepherd.cli.options import SHARED, said
+from shepherd.cli.options import SHARED, given_options
 from shepherd.config import RouteConfig
 from shepherd.core.status import Health, ModelCard
 
@@ -201,7 +201,7 @@ def ways_to_say(option: click.Option) -> list[list[str]]:
 @pytest.mark.parametrize("words", [words for option in SHARED for words in ways_to_say(option)], ids=" ".join)
 def test_shared_options_survive_being_written_as_words(words: list[str]) -> None:
     def read(words: list[str]) -> dict[str, Any]:
-        return said(cli.commands["serve"].make_context("serve", words))
+        return given_options(cli.commands["serve"].make_context("serve", words))
 
     options = read(words)
     assert options

@@ -10,13 +10,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shepherd.cli import logs, render, signals
+from shepherd.cli import configure, logs, render, signals
+from shepherd.cli.chat import saved_commands
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
@@ -28,12 +30,27 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Person
 
 
-def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume: str | None = None) -> int:
-    """Chat as the command line says; the exit status. `resume`: the saved conversation to go on with, `sessions.NEWEST`
-    for the newest; None = a new one.
+def run(
+    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
+) -> int | None:
+    """Chat, or list the tools or serve where the options or the configuration say so; the exit status.
 
     Raises: `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered.
     """
+    if options.get("list_tools"):
+        from shepherd.cli.command import tools
+
+        tools.show_list(options, as_json=as_json)
+        return None
+    resume = _resumed(go_on, resume)
+    config, bare = configure.load_config(options), bool(options.get("bare"))
+    asked_to_chat = prompt is not None or as_json or resume is not None or not bare
+    if options.get("server") or (config.serve and not asked_to_chat):
+        from shepherd.cli.command import serve
+
+        logs.set_up({**options, "server": True, "log_json": config.server.log_json})
+        serve.serve(config)
+        return None
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
@@ -43,6 +60,15 @@ def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume
         return signals.run(_converse(config, resume))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _resumed(go_on: bool, resume: str | None) -> str | None:
+    """The saved conversation to continue, `NEWEST` for the newest; None for a new one."""
+    if go_on and resume is not None:
+        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
+    if resume is not None and not resume.strip():
+        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
+    return saved_commands.NEWEST if go_on else resume
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
@@ -61,7 +87,7 @@ def _readable(argument: str) -> str:
 
 async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
     from shepherd.app.app import App
-    from shepherd.cli.chat import attach, saved_commands
+    from shepherd.cli.chat import attach
     from shepherd.memory.users import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
@@ -103,7 +129,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
 async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
-    from shepherd.cli.chat import repl, saved_commands, state
+    from shepherd.cli.chat import repl, state
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)

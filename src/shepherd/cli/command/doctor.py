@@ -60,7 +60,7 @@ def run(options: Mapping[str, Any], *, as_json: bool) -> int:
     return int(any(finding.state == "bad" for finding in findings))
 
 
-def show_build() -> int:
+def show_build(options: Mapping[str, Any]) -> int:
     """Print the verdict on the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
     findings = list(_told(_library, Visit({})))

@@ -62,20 +62,26 @@ NOTE_S = 10.0
 
 
 def run(
-    options: Mapping[str, Any], name: str, said: Sequence[str], *, url: str | None, printing: bool, show_key: bool
+    options: Mapping[str, Any],
+    *,
+    client: str,
+    arguments: Sequence[str],
+    url: str | None,
+    printing: bool,
+    show_key: bool,
 ) -> int:
-    """Run the client `name` with the arguments `said`, or print how to; its exit status.
+    """Run the client called `client` with `arguments`, or print how to; its exit status.
 
     `options` are those of `shepherd serve`, for a server that has to be started; their model is also the one to use.
 
     Raises: `ShepherdError` when there is no server to be had, or it lets us not in.
     """
-    client = CLIENTS[name]
+    agent = CLIENTS[client]
     if printing:
-        return _print(client, options, said, url, show_key=show_key)
-    program = shutil.which(client.program)
+        return _print(agent, options, arguments, url, show_key=show_key)
+    program = shutil.which(agent.program)
     if program is None:
-        render.show_error(f"there is no program {client.program!r} on this machine; install it with: {client.install}")
+        render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
     config = configure.load_config(_for_asking(options))
     with ExitStack() as stack:
@@ -92,13 +98,13 @@ def run(
         else:
             _warn_of_options(options, address)
         served = _choose(found, model, address, config)
-        _warn_of_room(client, served)
-        settings = client.tell(served, said)
+        _warn_of_room(agent, served)
+        settings = agent.tell(served, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         _write(settings, Path(folder))
         room = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
-        _note(f"{client.title} uses {served.model} at {address.url}{room}")
-        return _run([program, *settings.in_folder(folder), *said], settings.variables)
+        _note(f"{agent.title} uses {served.model} at {address.url}{room}")
+        return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
 
 
 def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url: str | None, *, show_key: bool) -> int:

@@ -6,18 +6,15 @@ Reads headers only; no model is loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shepherd.cli import render
+from shepherd.cli import configure, render
 from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """For which `models info` says what they cost, as far as the model was trained for them."""
@@ -47,7 +44,7 @@ def scan() -> Iterator[Shelved]:
         yield Shelved(found.name, found.source, found.size_bytes, found.path, header, problem)
 
 
-def show_list(*, as_json: bool) -> None:
+def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print all models."""
     shelf = list(scan())
     if as_json:
@@ -66,13 +63,14 @@ def show_list(*, as_json: bool) -> None:
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
 
 
-def show_configured(config: Config, *, as_json: bool) -> None:
+def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the models of the configuration with what each takes while it is loaded.
 
     Raises: `ConfigError` for one that is to be loaded at the start and cannot be.
     """
     from shepherd.app.model_registry import Roster, budget_of
 
+    config = configure.load_config(options)
     budget = budget_of(config)
     roster = Roster(config, env=os.environ, budget_bytes=budget)
     found = [(roster.entries[name], card) for name, card in roster.cards()]
@@ -108,12 +106,12 @@ def show_configured(config: Config, *, as_json: bool) -> None:
     render.show("'shepherd models list' shows the other models on this machine.")
 
 
-def show_one(word: str, *, as_json: bool) -> None:
+def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print what one model is.
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
-    path = catalog.find(word, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
     dialect, has_tools = _speech(header)
     memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
@@ -137,15 +135,14 @@ def show_one(word: str, *, as_json: bool) -> None:
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),
-        "Quantisation": header.file_type,
+        "Quantisation": header.file_type or "not said",
         "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "not said",
         "Chat template": f"yes, {dialect} dialect"
         if dialect
         else "none; it cannot chat unless chat_template names one",
         "Tools": "yes" if has_tools else "no",
     }
-    for name, value in rows.items():
-        render.show(f"{name + ':':<17} {value}")
+    render.show_fields(rows)
     render.show()
     render.show("Memory for weights, context (f16 cache) and buffers:")
     for n_ctx, n_bytes in memory.items():

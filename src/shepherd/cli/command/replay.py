@@ -72,7 +72,7 @@ PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str],
 
 
 def run(
-    options: Mapping[str, Any], paths: Sequence[Path], *, url: str | None, speed: float | None, as_json: bool
+    options: Mapping[str, Any], *, paths: Sequence[Path], url: str | None, speed: float | None, as_json: bool
 ) -> int:
     """Play what is in the paths, in order; the exit status is 1 when something is answered in another way than it was.
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import logs, render
+from shepherd.cli import configure, logs, render
 from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
@@ -31,10 +31,15 @@ DEBUG_FOLDER = "logs"
 """In the working folder, unless `server.debug_dir` says otherwise."""
 
 
-def run(config: Config) -> None:
+def run(options: Mapping[str, Any]) -> None:
+    """Serve until SIGINT or SIGTERM. Raises: as `serve`."""
+    serve(configure.load_config({**options, "server": True}))
+
+
+def serve(config: Config) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Raises: `ShepherdError` when the port cannot be had or the model cannot be loaded.
+    Raises: `ShepherdError` when the port is not free or the model cannot be loaded.
     """
     from shepherd.server.http.listen import loop_factory
 
@@ -44,7 +49,7 @@ def run(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     from shepherd.app.app import App
-    from shepherd.server.app import serve
+    from shepherd.server import app as server_app
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
@@ -58,7 +63,7 @@ async def _serve(config: Config) -> None:
         asgi = _application(config, app, keys, stack)
         bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
-            serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
+            server_app.serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
         )
         stack.push_async_callback(_end, server)
         starting: list[asyncio.Future[Any]] = [server, bound]

@@ -97,7 +97,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
         render.show("A small context has no room for all descriptions: --enable-tools LIST chooses what is offered.")
 
 
-def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
+def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print what a tool is. Raises: `InvalidRequest` for an unknown name."""
     rows = with_tools(configure.load_config(options), look_at_rows)
     row = chosen(name, rows)
@@ -107,21 +107,19 @@ def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
     tool = row.tool
     lines = {
         "Name": tool.name,
-        "Does": clean(tool.description),
+        "Does": tool.description,
         "Category": tool.category,
         "Effect": "depends on its arguments" if callable(tool.effect) else EFFECTS[tool.effect],
         "From": row.source,
         "Also called": ", ".join(tool.aliases),
         "Off": row.hint,
     }
-    for label, text in lines.items():
-        if text:
-            render.show(f"{label + ':':<12} {text}")
+    render.show_fields({label: text for label, text in lines.items() if text})
     render.show("Arguments:")
     render.show(clean(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict)))
 
 
-def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_json: bool) -> int:
+def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_json: bool) -> int:
     """Carry out one call and print its result; the exit status is 1 when the call fails.
 
     Nobody is asked: who writes the command has said yes. What is disabled, denied or read-only stays so.

@@ -42,13 +42,13 @@ TIMEOUT_S = 5.0
 PATH = "/v1/caches"
 
 
-def run(options: Mapping[str, Any], *, address: str | None, once: bool, as_json: bool) -> int:
+def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
     """Watch a server until the user leaves, or look once; the exit status.
 
     Raises: `ShepherdError` when there is no such server, or it does not let us look.
     """
     config = configure.load_config(options)
-    with _client(config, address, options.get("api_keys") or ()) as client:
+    with _client(config, url, options.get("api_keys") or ()) as client:
         server = Server(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
