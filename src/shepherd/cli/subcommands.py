@@ -207,7 +207,8 @@ _TOOLS = (
         """Run one call as a model would.
 
         It prints the result that the model would read. ARGUMENTS are one JSON object, or NAME=VALUE for
-        each, or - for JSON from standard input: 'shepherd tools run read_file path=notes.txt'. The exit status is 1 when the call fails.
+        each, or - for JSON from standard input: 'shepherd tools run read_file path=notes.txt'. The exit status is 1
+        when the call fails.
         """,
         (_NAME, _words("arguments", "[ARGUMENTS]...", required=False), _JSON),
         ("Tools",),

@@ -209,7 +209,7 @@ def failing(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
 
 
 def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], httpx2.Response]:
-    return lambda request: httpx2.Response(status, content=content)
+    return lambda request: httpx2.Response(status, content=content, request=request)
 
 
 @pytest.mark.parametrize(
@@ -340,9 +340,7 @@ def test_the_configured_server_is_asked_with_the_configured_key(home: Path, list
         assert shepherd("top", "--api-key", "hush").stdout.startswith("main  lamb")
         refused = shepherd("top")
     assert refused.exit_code == 1
-    assert refused.stderr == (
-        f"shepherd: http://127.0.0.1:{port} does not let us look; give its key with --api-key KEY\n"
-    )
+    assert refused.stderr == (f"shepherd: http://127.0.0.1:{port} refuses access; give its key with --api-key KEY\n")
 
 
 def test_the_configured_key_goes_to_no_other_server(home: Path, listening: Listening) -> None:

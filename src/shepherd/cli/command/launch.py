@@ -24,11 +24,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
 import httpx2
 
 from shepherd.cli import configure, render
-from shepherd.cli.command import server_address
+from shepherd.cli.command import server_client
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
     KEY,
@@ -42,7 +41,7 @@ from shepherd.cli.command.launch_settings import (
 )
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import handling
-from shepherd.core import BadReply, EngineDown, EngineError, NotAllowed, Unreachable
+from shepherd.core import BadReply, EngineDown, EngineError
 from shepherd.server.http.auth import is_loopback
 
 if TYPE_CHECKING:
@@ -85,11 +84,11 @@ def run(
         return MISSING
     config = configure.load_config(_for_asking(options))
     with ExitStack() as stack:
-        address = server_address.find_address(config, url, options.get("api_keys") or ())
+        address = server_client.find_address(config, url, options.get("api_keys") or ())
         found, model = _ask(address), options.get("model")
         if found is None:
             if url is not None:
-                raise _nobody(address)
+                raise server_client.no_server(address.url)
             address = stack.enter_context(_started(options, config))
             found = _ask(address)
             assert found is not None
@@ -103,20 +102,18 @@ def run(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         _write(settings, Path(folder))
         room = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
-        _note(f"{agent.title} uses {served.model} at {address.url}{room}")
+        render.show_note(f"{agent.title} uses {served.model} at {address.url}{room}")
         return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
 
 
 def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url: str | None, *, show_key: bool) -> int:
     """The settings in the words of a shell. Nothing is started: without a server the configuration must know."""
     config = configure.load_config(_for_asking(options))
-    if url is None and config.server.port == 0:
-        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-    address = server_address.find_address(config, url, options.get("api_keys") or ())
+    address = server_client.find_running(config, url, options.get("api_keys") or ())
     found = _ask(address)
     served = _choose(found, options.get("model"), address, config) if found else _expected(options, address)
     if found is None:
-        _note(f"no server answers at {address.url}; start it with 'shepherd serve'")
+        render.show_note(f"no server answers at {address.url}; start it with 'shepherd serve'")
     if address.key and not show_key:
         served = replace(served, key=KEY)
         render.write("# Set SHEPHERD_API_KEY to the server's key first, or see it with --show-key.\n")
@@ -125,19 +122,9 @@ def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url:
     return 0
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    """End in order: a server of ours must not be left behind."""
-    sys.exit(128 + number)
-
-
 def _for_asking(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options without the model: a server that runs may know names that mean nothing to this machine."""
     return {name: value for name, value in options.items() if name != "model"}
-
-
-def _note(text: str) -> None:
-    """A line to the person who waits; never on standard output, which is the client's."""
-    click.secho(f"shepherd: {text}", dim=render.colours_wanted(sys.stderr), err=True)
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -154,20 +141,18 @@ class Found:
     knows_side_model: bool
 
 
-def _ask(address: server_address.Address) -> Found | None:
+def _ask(address: server_client.Address) -> Found | None:
     """What the server at `address` has; None when nobody answers there. Waits while it is loading.
 
     Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
     """
-    with server_address.connect(address) as client:
+    with server_client.connect(address) as client:
         try:
             _wait_for_model(client, address)
             answer = client.get("/v1/models")
             if answer.status_code in {401, 403}:
-                raise NotAllowed(
-                    f"{address.url} does not let us in; give its key with --api-key KEY", status=answer.status_code
-                )
-            body = _object(answer)
+                raise server_client.refusal(answer, address.url)
+            body = server_client.json_object(answer)
             rooms = {
                 str(model["id"]): room if isinstance(room := model.get("max_model_len"), int) else 0
                 for model in _objects(body, "data")
@@ -179,9 +164,7 @@ def _ask(address: server_address.Address) -> Found | None:
         except httpx2.ConnectError:
             return None
         except httpx2.TransportError as error:
-            raise Unreachable(
-                f"{address.url} cannot be asked: {str(error) or type(error).__name__}", backend=address.url
-            ) from error
+            raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
     return Found(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
 
@@ -194,11 +177,11 @@ def _knows(client: httpx2.Client, model: str) -> bool:
         return True
 
 
-def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> None:
+def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
     """Wait until the server can answer. Raises: `BadReply`, `EngineDown`; of the transport's, `ConnectError`."""
     told = False
     while True:
-        health = _object(client.get("/health"))
+        health = server_client.json_object(client.get("/health"))
         if "backend_connected" not in health:
             raise BadReply(
                 f"the program at {address.url} is no Shepherd server; choose another port with --port, or name the "
@@ -208,7 +191,7 @@ def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> N
         match health.get("status"):
             case "loading":
                 if not told:
-                    _note(f"{address.url} is still loading its model")
+                    render.show_note(f"{address.url} is still loading its model")
                 told = True
                 time.sleep(0.5)
             case "ok":
@@ -217,46 +200,31 @@ def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> N
                 raise EngineDown(f"{address.url} cannot answer: {health.get('detail') or status}")
 
 
-def _object(answer: httpx2.Response) -> dict[str, Any]:
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
 def _objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     listed = body.get(name)
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
-def _nobody(address: server_address.Address) -> Unreachable:
-    return Unreachable(
-        f"no server answers at {address.url}; start one there with 'shepherd serve', or leave --url out",
-        backend=address.url,
-    )
-
-
 @contextmanager
-def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_address.Address]:
+def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_client.Address]:
     """A server of our own, for the length of the block. Raises: `EngineError` when it does not start."""
     # It finds keys in files by itself. Those of our command line go by its environment, which others cannot read.
     said = tuple(options.get("api_keys") or ())
-    key = server_address.own_key(config)
-    if not (said or key or server_address.has_keys(config) or is_loopback(config.server.host)):
+    key = server_client.own_key(config)
+    if not (said or key or server_client.has_keys(config) or is_loopback(config.server.host)):
         key = secrets.token_urlsafe(24)
         said = (key,)
     environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(said)} if said else {})}
     command = [sys.executable, "-m", "shepherd", "serve", *as_arguments(options)]
     log = _log_file()
-    _note(f"starting a server for as long as the client runs (its log: {log})")
+    render.show_note(f"starting a server for as long as the client runs (its log: {log})")
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
         # A session of its own: Ctrl-C in the client's terminal is not meant for it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
         )
     try:
-        yield server_address.Address(server_address.local(_wait_for_line(process, log)), key)
+        yield server_client.Address(server_client.local(_wait_for_line(process, log)), key)
         if process.poll() is not None:
             render.show_warning(f"the server had ended before the client did; its log: {log}")
     finally:
@@ -311,7 +279,7 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
             )
             raise EngineError(f"the server did not start: {said}")
         if (now := time.monotonic()) - noted > NOTE_S:
-            _note(f"still starting, after {now - began:.0f} s")
+            render.show_note(f"still starting, after {now - began:.0f} s")
             noted = now
         time.sleep(0.1)
 
@@ -319,7 +287,7 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
 # -- which model ------------------------------------------------------------------------------------------------------
 
 
-def _choose(found: Found, model: str | None, address: server_address.Address, config: Config) -> Served:
+def _choose(found: Found, model: str | None, address: server_client.Address, config: Config) -> Served:
     """The model that is asked for, or the server's default, with its room."""
     name = model or next(iter(found.rooms))
     if name not in found.rooms:
@@ -337,7 +305,7 @@ def _choose(found: Found, model: str | None, address: server_address.Address, co
     )
 
 
-def _expected(options: Mapping[str, Any], address: server_address.Address) -> Served:
+def _expected(options: Mapping[str, Any], address: server_client.Address) -> Served:
     """What a server of this configuration would have."""
     config, key = configure.read_config(options), address.key or NO_KEY
     if not config.caches:
@@ -350,7 +318,7 @@ OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "
 """Shared options that mean something without a server of our own, or choose it."""
 
 
-def _warn_of_options(options: Mapping[str, Any], address: server_address.Address) -> None:
+def _warn_of_options(options: Mapping[str, Any], address: server_client.Address) -> None:
     if words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
         render.show_warning(
             f"a server runs at {address.url} already, and goes on as it is: {shlex.join(words)} is not for it; stop it "

@@ -28,10 +28,10 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import Heard
-from shepherd.cli.command.server_address import find_address
+from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
-from shepherd.core import ConfigError, TimedOut, Unreachable
+from shepherd.core import ConfigError
 from shepherd.server.observe.recordings import SECRET, Recording, read
 
 if TYPE_CHECKING:
@@ -277,14 +277,8 @@ class Player:
                     heard.take(event)
                     if heard.text and first_ms is None:
                         first_ms = (time.perf_counter() - begun) * 1e3
-        except httpx2.TimeoutException as error:
-            raise TimedOut(f"{self.url} has said nothing for {TIMEOUT_S:g} s", backend=self.url) from error
         except httpx2.TransportError as error:
-            raise Unreachable(
-                f"no server answers at {self.url} ({str(error) or type(error).__name__}); "
-                "leave --url out to play to the configured model",
-                backend=self.url,
-            ) from error
+            raise transport_error(error, self.url, TIMEOUT_S) from error
         ms = round((time.perf_counter() - begun) * 1e3, 1)
         failed = heard.failed or answer.status_code >= 400
         return Answered(

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
 import httpx2
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,15 +26,12 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.server_address import connect, find_address
+from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.core import BadReply, EngineDown, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 POLL_S = 1.0
 TIMEOUT_S = 5.0
@@ -48,7 +44,8 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
     Raises: `ShepherdError` when there is no such server, or it does not let us look.
     """
     config = configure.load_config(options)
-    with _client(config, url, options.get("api_keys") or ()) as client:
+    address = find_running(config, url, options.get("api_keys") or ())
+    with connect(address, TIMEOUT_S) as client:
         server = Server(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
@@ -97,18 +94,10 @@ class Server:
         """
         try:
             answer = self._client.get(PATH)
-        except httpx2.TimeoutException as error:
-            raise TimedOut(f"{self.address} has not answered for {TIMEOUT_S:g} s", backend=self.address) from error
-        except httpx2.ConnectError as error:
-            raise Unreachable(
-                f"no server answers at {self.address}; start one with 'shepherd serve', or name another with --url",
-                backend=self.address,
-            ) from error
         except httpx2.TransportError as error:
-            reason = clean(str(error)) or type(error).__name__
-            raise Unreachable(f"{self.address} cannot be asked: {reason}", backend=self.address) from error
+            raise transport_error(error, self.address, TIMEOUT_S) from error
         if answer.status_code != 200:
-            raise self._refusal(answer)
+            raise refusal(answer, self.address)
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
@@ -118,36 +107,6 @@ class Server:
                 "is it a Shepherd server?",
                 backend=self.address,
             ) from error
-
-    def _refusal(self, answer: httpx2.Response) -> ShepherdError:
-        match answer.status_code:
-            case 401 | 403:
-                return NotAllowed(
-                    f"{self.address} does not let us look; give its key with --api-key KEY", status=answer.status_code
-                )
-            case 404 | 405:
-                return BadReply(
-                    f"{self.address} has no {PATH}: it is no Shepherd server, or an old one", backend=self.address
-                )
-            case 503:
-                return EngineDown(f"{self.address}: {_message(answer) or 'it is not ready'}")
-            case status:
-                return BackendError(f"{self.address} answers {PATH} with status {status}", backend=self.address)
-
-
-def _message(answer: httpx2.Response) -> str:
-    """The sentence in an error body, if there is one."""
-    try:
-        return clean(str(answer.json()["error"]["message"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-
-
-def _client(config: Config, address: str | None, given_keys: tuple[str, ...]) -> httpx2.Client:
-    """A client of the server at `address`, or of the one that `config` would start on this machine."""
-    if address is None and config.server.port == 0:
-        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-    return connect(find_address(config, address, given_keys), TIMEOUT_S)
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
