@@ -31,7 +31,7 @@ from shepherd.cli.command.launch_settings import (
     FOLDER,
     KEY,
     SIDE_MODEL,
-    Served,
+    LaunchTarget,
     Settings,
     as_shell,
     side_model,
@@ -43,7 +43,7 @@ from shepherd.core.status import Health, ModelCard
 
 Listening = Callable[..., AbstractContextManager[int]]
 
-SERVED = Served("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
+SERVED = LaunchTarget("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
 
 STUB = """#!{python}
 import json, os, pathlib, sys

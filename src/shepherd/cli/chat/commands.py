@@ -200,14 +200,14 @@ async def _export(chat: Chat, argument: str) -> None:
     name, form = saved_commands.two_words(argument)
     if not name:
         raise InvalidRequest(
-            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMS)}", field="file"
+            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
     saved_commands.write(chat, name, form)
 
 
 def _forms(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if words:
-        return [(form, "") for form in transcript.FORMS] if len(words) == 1 else []
+        return [(form, "") for form in transcript.FORMATS] if len(words) == 1 else []
     return ((path, "") for path in completion.paths(last))
 
 

@@ -106,7 +106,7 @@ def write(chat: Chat, name: str, form: str) -> None:
 
 def is_file(name: str) -> bool:
     """Whether `/save NAME` means a file of the user's."""
-    return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMS
+    return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMATS
 
 
 def names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
@@ -126,7 +126,7 @@ def age(then: datetime, now: datetime) -> str:
 def two_words(argument: str) -> tuple[str, str]:
     """A name, which may have blanks, and a form of transcripts behind it, if there is one."""
     name, _, form = argument.rpartition(" ")
-    return (name.strip(), form) if name and form in transcript.FORMS else (argument, "")
+    return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
 
 def _length(listed: Listed) -> str:

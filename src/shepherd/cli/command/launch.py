@@ -34,7 +34,7 @@ from shepherd.cli.command.launch_settings import (
     NO_KEY,
     SIDE_MODEL,
     Client,
-    Served,
+    LaunchTarget,
     Settings,
     as_shell,
     side_model,
@@ -131,7 +131,7 @@ def _for_asking(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ServerInfo:
     """What a running server says of itself."""
 
     rooms: Mapping[str, int]
@@ -141,7 +141,7 @@ class Found:
     knows_side_model: bool
 
 
-def _ask(address: server_client.Address) -> Found | None:
+def _ask(address: server_client.Address) -> ServerInfo | None:
     """What the server at `address` has; None when nobody answers there. Waits while it is loading.
 
     Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
@@ -165,7 +165,7 @@ def _ask(address: server_client.Address) -> Found | None:
             return None
         except httpx2.TransportError as error:
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
-    return Found(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
+    return ServerInfo(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
 
 def _knows(client: httpx2.Client, model: str) -> bool:
@@ -287,14 +287,14 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
 # -- which model ------------------------------------------------------------------------------------------------------
 
 
-def _choose(found: Found, model: str | None, address: server_client.Address, config: Config) -> Served:
+def _choose(found: ServerInfo, model: str | None, address: server_client.Address, config: Config) -> LaunchTarget:
     """The model that is asked for, or the server's default, with its room."""
     name = model or next(iter(found.rooms))
     if name not in found.rooms:
         # A route may take any name; what it leads to is not told.
         known = ", ".join(found.rooms)
         render.show_warning(f"{address.url} lists no model {name!r} (it has: {known}); its routes decide")
-    return Served(
+    return LaunchTarget(
         address.url,
         name,
         address.key or NO_KEY,
@@ -305,13 +305,13 @@ def _choose(found: Found, model: str | None, address: server_client.Address, con
     )
 
 
-def _expected(options: Mapping[str, Any], address: server_client.Address) -> Served:
+def _expected(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
     """What a server of this configuration would have."""
     config, key = configure.read_config(options), address.key or NO_KEY
     if not config.caches:
-        return Served(address.url, options.get("model") or "default", key)
+        return LaunchTarget(address.url, options.get("model") or "default", key)
     cache = config.caches[0]
-    return Served(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
+    return LaunchTarget(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
 
 
 OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
@@ -326,7 +326,7 @@ def _warn_of_options(options: Mapping[str, Any], address: server_client.Address)
         )
 
 
-def _warn_of_room(client: Client, served: Served) -> None:
+def _warn_of_room(client: Client, served: LaunchTarget) -> None:
     if served.n_ctx and served.prompt < 2 * client.first_prompt:
         render.show_warning(
             f"{served.model} has a context of {served.n_ctx} tokens, and {client.title} begins with about "

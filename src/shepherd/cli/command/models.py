@@ -21,7 +21,7 @@ CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class ListedModel:
     """One row of the list."""
 
     name: str
@@ -33,7 +33,7 @@ class Shelved:
     problem: str = ""
 
 
-def scan() -> Iterator[Shelved]:
+def scan_models() -> Iterator[ListedModel]:
     """Every model that the catalogue finds, with its header."""
     for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
         header, problem = None, ""
@@ -41,12 +41,12 @@ def scan() -> Iterator[Shelved]:
             header = gguf.read_header(found.path)
         except ShepherdError as error:
             problem = error.message
-        yield Shelved(found.name, found.source, found.size_bytes, found.path, header, problem)
+        yield ListedModel(found.name, found.source, found.size_bytes, found.path, header, problem)
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print all models."""
-    shelf = list(scan())
+    shelf = list(scan_models())
     if as_json:
         render.show_json([_row(model) for model in shelf])
         return
@@ -118,7 +118,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     if as_json:
         render.show_json(
             {
-                **_row(Shelved(header.name or path.stem, "", header.size_bytes, path, header)),
+                **_row(ListedModel(header.name or path.stem, "", header.size_bytes, path, header)),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
                 "parameters": header.n_params,
@@ -163,7 +163,7 @@ def _speech(header: gguf.Header) -> tuple[str | None, bool]:
     return (None, False) if template is None else (detect(template).name, "tools" in template)
 
 
-def _row(model: Shelved) -> dict[str, Any]:
+def _row(model: ListedModel) -> dict[str, Any]:
     row: dict[str, Any] = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
     if model.source:
         row["source"] = model.source

@@ -50,7 +50,7 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
         on_terminal = render.is_terminal(sys.stdout)
         try:
             if as_json:
-                _tell(server, once=once)
+                _print_samples(server, once=once)
             elif once or not on_terminal:
                 render.result_console().print(board(server.poll()))
             else:
@@ -113,23 +113,23 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class CacheSpeed:
     """Tokens per second of one cache between two samples; None when that cannot be known."""
 
     prefill: float | None = None
     decode: float | None = None
 
 
-def speed(name: str, now: Sample, before: Sample | None) -> Speed:
+def speed(name: str, now: Sample, before: Sample | None) -> CacheSpeed:
     """How fast the cache called `name` was since `before`. Not known after a restart, which sets all counts back."""
     if before is None or name not in before.caches or now.at_s <= before.at_s:
-        return Speed()
+        return CacheSpeed()
     new, old = now.caches[name][1], before.caches[name][1]
     seconds = now.at_s - before.at_s
     prefilled, generated = new.prefilled_tokens - old.prefilled_tokens, new.generated_tokens - old.generated_tokens
     if prefilled < 0 or generated < 0 or new.jobs < old.jobs:
-        return Speed()
-    return Speed(prefilled / seconds, generated / seconds)
+        return CacheSpeed()
+    return CacheSpeed(prefilled / seconds, generated / seconds)
 
 
 def requests_per_s(now: Sample, before: Sample | None) -> float | None:
@@ -151,7 +151,7 @@ def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
     return sorted(sequences, key=lambda each: (each.state == "idle", each.idle_s, each.seq))
 
 
-def told(now: Sample, before: Sample | None) -> dict[str, Any]:
+def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
     """A sample for programs: what the server said, with speeds."""
     caches = {}
     for name, entry in now.body["caches"].items():
@@ -193,7 +193,7 @@ def _summary(now: Sample, before: Sample | None) -> Text:
     return Text("Server  " + " · ".join(facts))
 
 
-def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Text]:
+def _heading(name: str, model: str, cache: CacheStats, found: CacheSpeed) -> list[Text]:
     part = cache.used / cache.n_ctx if cache.n_ctx else 0.0
     colour = "red" if part > 0.9 else "yellow" if part > 0.7 else "green"
     title = Text.assemble(
@@ -283,7 +283,7 @@ class Watch:
         return Group(*parts, note)
 
 
-def _tell(server: Server, *, once: bool) -> None:
+def _print_samples(server: Server, *, once: bool) -> None:
     """One JSON object per look, one per line; just one if `once`."""
     watch = Watch(server)
     while True:
@@ -294,7 +294,7 @@ def _tell(server: Server, *, once: bool) -> None:
             line: dict[str, Any] = {"error": watch.problem.message}
         else:
             assert watch.now is not None
-            line = told(watch.now, watch.before)
+            line = sample_json(watch.now, watch.before)
         render.write(json.dumps({"time": round(time.time(), 3), **line}) + "\n")
         if once:
             return

@@ -122,7 +122,7 @@ def _cut_value(value: str, width: int) -> str:
     return cut(value, width - 1) + '"' if value.startswith('"') else cut(value, width)
 
 
-def said(result: ToolResult) -> str:
+def result_text(result: ToolResult) -> str:
     """What a result says, in full; an image in a few words."""
     return "".join(part.text if isinstance(part, Text) else f"[{_named(part)}]" for part in result.parts)
 
@@ -137,7 +137,7 @@ def result_line(returned: Returned, width: int = LINE_WIDTH) -> str:
     changed no file, else what the tool wants a person to read, else its beginning."""
     head, tail = "[Tool Result: ", "]"
     room = max(1, width - len(head) - len(tail))
-    text = said(returned.result).strip()
+    text = result_text(returned.result).strip()
     inside = output_line(text[:_LOOKED_AT]) or "(empty)"
     is_short = "\n" not in text and len(text) <= _LOOKED_AT and n_columns(inside) <= room
     summary = output_line(returned.summary)
@@ -307,7 +307,7 @@ class JsonAnswer:
         fields: dict[str, Any]
         match event:
             case Returned(call=call, result=result):
-                fields = {"call_id": result.call_id, "name": result.name or call.name, "text": said(result)}
+                fields = {"call_id": result.call_id, "name": result.name or call.name, "text": result_text(result)}
                 fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
             case Working(call=call, line=line):
                 fields = {"call_id": call.id, "name": call.name, "line": line}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from shepherd.agent.turn import Returned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, said
+from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
 from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -53,7 +53,7 @@ def outcome(returned: Returned, width: int) -> list[Text]:
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
         return lines + diff(returned.diff)
-    content = said(returned.result).strip("\r\n")
+    content = result_text(returned.result).strip("\r\n")
     if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
     shown = readable(content[:_LOOKED_AT]).split("\n")
