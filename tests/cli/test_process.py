@@ -407,7 +407,7 @@ def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
         "[caches.main]\n[[routes]]\nendpoint = '/v1/mesages'\ncache = 'main'\n[[routes]]\nmatch = '*'\ncache = 'main'\n"
     )
     done = home.serve("serve", "--port", "0", visit=len)
-    assert "routes[0] can never be reached: no request comes by '/v1/mesages'" in done.stderr
+    assert "routes[0] can never be reached: no endpoint is called '/v1/mesages'" in done.stderr
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------
