@@ -185,7 +185,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
         "4 messages",
         "Saved 4 messages to talk.md",
         "talk.md cannot be written: File exists",
-        "goes on with it.",
+        "continues it.",
         "0 messages",
         "did you mean /help?",
     ):
