@@ -153,8 +153,8 @@ async def test_prompts_of_servers_are_listed_filled_and_asked(play: Play) -> Non
     assert said[1] == "User: hi of {}?\n\nAssistant: Well."
     for piece in (
         "weather needs city; write /prompt weather city=...",
-        "several servers have a prompt 'hi': one/hi, two/hi; say which",
-        "no server has a prompt 'nope'; there are: one/weather, one/hi, two/hi",
+        "several servers have a prompt 'hi': one/hi, two/hi; write one of these names",
+        "no server has a prompt 'nope'; the prompts are: one/weather, one/hi, two/hi",
         "weather takes city, day; 'c' is one too many",
         "the arguments cannot be read: No closing quotation",
         "write /prompt NAME; /prompts lists them",
