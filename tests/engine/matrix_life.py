@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.engine import matrix_work
+from tests.engine import matrix_scheduler
 from tests.engine.tiny_gguf import RECIPES, amplified, write
 
 from shepherd.core import EngineError, Sampling
@@ -416,17 +416,17 @@ def refuse(life: Life) -> None:
     life.check("after all that", 0)
 
 
-def work(life: Life) -> None:
-    """The engine's own work; see `matrix_work.py`."""
-    options = replace(life.options, n_ctx=matrix_work.N_CTX, n_seq=8)
-    life.errors["choices"], life.facts = matrix_work.tell(life.weights, options)
+def schedule(life: Life) -> None:
+    """The scheduler on a real cache; see `matrix_scheduler.py`."""
+    options = replace(life.options, n_ctx=matrix_scheduler.N_CTX, n_seq=8)
+    life.errors["choices"], life.facts = matrix_scheduler.tell(life.weights, options)
 
 
 STORIES = {
     story.__name__: story
     for story in (
         live, shift_anyway, hole_anyway, roll_back_anyway, roll_back_over_reused_cells, share_anyway, abort_anyway,
-        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, work,
+        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule,
     )
 }  # fmt: skip
 

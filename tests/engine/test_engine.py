@@ -213,9 +213,9 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> No
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=2))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._work.sole is first)
+    await wait_until(lambda: engine._scheduler.sole is first)
     others = [engine.submit(job(text, 1)) for text in ("second", "third")]
-    await wait_until(lambda: len(engine._work.waiting) == 2 or engine._mailbox.qsize() == 2)
+    await wait_until(lambda: len(engine._scheduler.waiting) == 2 or engine._mailbox.qsize() == 2)
     with pytest.raises(RateLimited) as refused:
         engine.submit(job("fourth", 1))
     assert 1.0 <= (refused.value.retry_after_s or 0.0) <= 120.0
@@ -229,7 +229,7 @@ async def test_side_tasks_may_take_half_of_a_queue_and_one_place_of_any(make: Ma
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=queue))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._work.sole is first)
+    await wait_until(lambda: engine._scheduler.sole is first)
     side = engine.submit(replace(job("side", 1), background=True))
     with pytest.raises(RateLimited):
         engine.submit(replace(job("another", 1), background=True))

@@ -163,7 +163,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     engine = Engine(runtime)  # which has not stalled yet by its own measure
     ticket = engine.submit(job())
     assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
-    engine._work.pulse.begin("decoding", 0.0)  # not the first time, which is allowed to take long
+    engine._scheduler.pulse.begin("decoding", 0.0)  # not the first time, which is allowed to take long
     has_ended = await asyncio.wait_for(asyncio.to_thread(engine.close, 3600.0), PATIENCE_S)
     assert not has_ended
     assert not runtime.closed, "the thread may still use it"
@@ -177,7 +177,7 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
 
     class Saving(FakeRuntime):
         def save(self, seq: int, *, partial: bool = False) -> bytes:
-            allowed.append(engine._work.pulse.allowed_s(CLOSE_S))
+            allowed.append(engine._scheduler.pulse.allowed_s(CLOSE_S))
             return super().save(seq, partial=partial)
 
     tiers = Tiers(folder=tmp_path, disk_bytes=1 << 20)

@@ -42,7 +42,7 @@ WORTH_WAITING = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Placement:
     """The job has its sequence."""
 
     resident: Resident
@@ -51,7 +51,7 @@ class Begun:
     """What planning and making room took."""
 
 
-Verdict = Begun | ShepherdError | Done | Literal["held up", "no room"]
+Verdict = Placement | ShepherdError | Done | Literal["held up", "no room"]
 """It runs; it has failed; it is over; it waits while others may start; it waits and so do all behind it."""
 
 
@@ -72,13 +72,13 @@ class Admission:
         """Start a job if it can be. "no room" and "held up" only while others run or a snapshot is being read."""
         job = task.job
         reserve = max(1, min(job.reserve, task.n_left))
-        promised = priority.promised(running)
+        promised = priority.promised_cells(running)
         refused: list[Resident] = []
         for n_refused in range(MAX_REFUSED + 1):
-            is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.reads
+            is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.scores_prompt
             match, found = (None, None) if is_last else self._sources(task, refused)
             saved = match.saved if match else 0
-            if any(priority.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
+            if any(priority.shared_prefix(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
                 return "held up"  # most of this prompt is being computed by another one right now
             if found is not None and not found.in_ram:
                 if self._fetch(task, found.key):
@@ -108,8 +108,8 @@ class Admission:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            decision_log.tell_match(self._name, task.tokens, job, source, planned, show=self._show)
-            return Begun(resident, planned, time.perf_counter() - begun)
+            decision_log.log_match(self._name, task.tokens, job, source, planned, show=self._show)
+            return Placement(resident, planned, time.perf_counter() - begun)
         return EngineError(f"cache {self._name!r} could not make a sequence for a job")
 
     def _sources(self, task: Task, refused: Sequence[Resident]) -> tuple[Match | None, Found | None]:
@@ -148,4 +148,4 @@ class Admission:
             return "no room"
         if task.n_generated:
             return Done("length")  # what it has said stands
-        return priority.refusal(self._name, needed=needed, free=self._ledger.free)
+        return priority.no_room_error(self._name, needed=needed, free=self._ledger.free)

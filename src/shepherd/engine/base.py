@@ -69,7 +69,7 @@ class Job:
     """A side task: it takes neither cells nor turns from a job that is none, and what it leaves behind goes first."""
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
-    n_leaving: int = 0
+    n_turns_to_evict: int = 0
     """So many turns, the oldest that may leave, leave in any case; needs `evict`."""
 
 

@@ -2,7 +2,7 @@
 
 Every running answer gets its one token in every decode. What remains is for prompts, and how much that is depends on
 who is waiting: alone, a prompt is computed in large chunks; beside running answers only as much as keeps their gaps
-between tokens short, measured on this machine (`Pace`).
+between tokens short, measured on this machine (`SpeedEstimate`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def share(demands: Sequence[Demand], budget: int) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class Pace:
+class SpeedEstimate:
     """How fast this model computes here, from what the last decodes took."""
 
     decode_s: float = 0.0

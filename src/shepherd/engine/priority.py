@@ -18,12 +18,12 @@ def in_order(waiting: Iterable[Task]) -> list[Task]:
     return sorted(waiting, key=is_background)
 
 
-def has_turn(task: Task, running: Sequence[Task], n_places: int) -> bool:
+def has_place(task: Task, running: Sequence[Task], n_places: int) -> bool:
     """Whether one more may run."""
     return len(running) < (max(1, n_places - 1) if task.job.background else n_places)
 
 
-def makes_way(task: Task, running: Sequence[Task]) -> Task | None:
+def background_victim(task: Task, running: Sequence[Task]) -> Task | None:
     """The running side task that is put aside so that `task`, which is none, can start."""
     if task.job.background:
         return None
@@ -31,18 +31,18 @@ def makes_way(task: Task, running: Sequence[Task]) -> Task | None:
     return sides[-1] if sides else None
 
 
-def weakest(running: Sequence[Task]) -> Task:
+def preemption_victim(running: Sequence[Task]) -> Task:
     """Who is put aside when cells run out: the youngest side task, else the youngest. One must run."""
     return max(reversed(running), key=is_background)
 
 
-def read_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
+def prefill_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
     """Whose prompts the next decode may read: side tasks' only when no conversation has one."""
     first = {seq: task for seq, task in prompts.items() if not task.job.background}
     return first or prompts
 
 
-def are_sides(running: Iterable[Task]) -> bool:
+def all_background(running: Iterable[Task]) -> bool:
     """Whether no conversation is among them."""
     return all(map(is_background, running))
 
@@ -51,12 +51,12 @@ def is_background(task: Task) -> bool:
     return task.job.background
 
 
-def promised(running: Iterable[Task]) -> int:
+def promised_cells(running: Iterable[Task]) -> int:
     """Cells that running jobs still need for their prompts and reserves."""
     return sum(task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in running)
 
 
-def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
+def no_room_error(cache: str, *, needed: int, free: int) -> RateLimited:
     """What a side task is told that finds too few cells beside the conversations."""
     return RateLimited(
         f"cache {cache!r} has no room for a background request beside its conversations ({needed} tokens are needed, "
@@ -65,7 +65,7 @@ def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
     )
 
 
-def in_common(task: Task, other: Task, ledger: Ledger) -> int:
+def shared_prefix(task: Task, other: Task, ledger: Ledger) -> int:
     """Tokens that the prompt of a running job will soon have in common with this one."""
     if other.phase != "prefill" or not ledger.memory.share:
         return 0

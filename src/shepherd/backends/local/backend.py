@@ -269,7 +269,11 @@ class LocalBackend:
         # What any next message will begin with, and nothing of one: no end of an answer that nobody wanted, either.
         asked = Asked(asked.prompt, Encoded(asked.encoded.tokens[: own[-1].stop], (), ""), own)
         job = replace(
-            self._job(request, asked), max_tokens=1, reserve=1, n_leaving=n_turns, sampling=Sampling(ignore_eos=True)
+            self._job(request, asked),
+            max_tokens=1,
+            reserve=1,
+            n_turns_to_evict=n_turns,
+            sampling=Sampling(ignore_eos=True),
         )
         ticket = self.engine.submit(job)
         left: list[Evicted] = []

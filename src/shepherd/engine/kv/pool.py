@@ -113,7 +113,7 @@ class Pool:
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
-        self.evict(resident, [range_ for turn in plan.leaving for range_ in turn.ranges])
+        self.evict(resident, [range_ for turn in plan.evictions for range_ in turn.ranges])
         if plan.close_gaps:
             self.close_gaps(resident)
         self.make_room(n_free)
