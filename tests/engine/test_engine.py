@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fake_engine import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 
-from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
+from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
+from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
@@ -251,6 +251,24 @@ async def test_a_job_that_fills_the_pool_harms_nobody(make: Make) -> None:
         assert each[-1] == Done("end", END)
     await wait_until(lambda: engine.stats().jobs == 3 and engine.stats().live == 0)
     assert engine.stats().preemptions > 0
+
+
+@pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_turns_are_evicted_on_request_and_no_token_is_drawn(make: Make, memory: Memory, is_cached: bool) -> None:
+    engine, _ = make(memory=memory)
+    spans = tuple(Span(10 * at, 10 * at + 10, at, at, keep=at in (0, 3)) for at in range(4))
+    conversation = replace(job("0123456789" * 4, 5), spans=spans, on_full="evict")
+    if is_cached:
+        await steps(engine.submit(conversation))
+    n_drawn = engine.stats().generated_tokens
+    assert await engine.evict(conversation, 1) == Evicted(1, 10, (1,))
+    assert await engine.evict(conversation, 9) == Evicted(1, 10, (2,))
+    assert engine.stats().generated_tokens == n_drawn
+    if memory is PLAIN:
+        assert await engine.evict(conversation, 9) == Evicted(0, 0)
+        found = await engine.held(conversation.tokens, spans, holes=True)
+        assert found.ranges == ((0, 10), (30, 39)), "the last token is always computed again"
 
 
 async def test_each_job_has_its_own_sampling(make: Make) -> None:

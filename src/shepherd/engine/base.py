@@ -47,7 +47,7 @@ class Job:
     tokens: array[int]
     """The prompt, at least one token; the engine decides what of it is cached already."""
     max_tokens: int
-    """At most this many tokens are generated; at least 1."""
+    """At most this many tokens are generated; at least 1. 0 where turns are only evicted (`Engine.evict`)."""
     sampling: Sampling = Sampling()
     spans: tuple[Span, ...] = ()
     on_full: OnFull = "error"
@@ -70,7 +70,7 @@ class Job:
     session: str | None = None
     """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
     n_turns_to_evict: int = 0
-    """So many turns, the oldest that may leave, leave in any case; needs `evict`."""
+    """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
 
 @dataclass(frozen=True, slots=True)

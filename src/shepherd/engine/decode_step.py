@@ -143,6 +143,9 @@ class DecodeStep:
     def _draw(self, task: Task, index: int) -> None:
         """Draw the next token of one answer. It is posted before the next decode: the event loop works meanwhile."""
         job = task.job
+        if not job.max_tokens:  # it only evicts turns, and they have left
+            self._queue.end(task, Done("length"))
+            return
         task.phase = "generate"
         try:
             if task.sampler is None:

@@ -23,7 +23,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
+from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
 from shepherd.engine.base import Held, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv import lookup
@@ -137,7 +137,7 @@ class Engine:
         """
         if self.down is not None:
             raise EngineDown(self.down)
-        if not job.tokens or job.max_tokens < 1:
+        if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.grammar is not None and self.constrainer is None:
             raise InvalidRequest(f"cache {self.name!r} cannot constrain what its model says")
@@ -196,6 +196,28 @@ class Engine:
     async def clear(self) -> None:
         """Forget every idle conversation, the saved ones too. Running jobs go on."""
         await self._ask(self._scheduler.clear)
+
+    async def evict(self, job: Job, n_turns: int) -> Evicted:
+        """Evict the `n_turns` oldest turns of a conversation that may leave, at least one; returns what has left.
+
+        What stays of the prompt is computed where it is not in the cells; no token is generated. `job` must allow
+        eviction (`on_full`). Raises: as `submit`, and `EngineError` when the computation fails.
+        """
+        assert job.on_full == "evict"
+        assert n_turns > 0
+        ticket = self.submit(replace(job, max_tokens=0, reserve=1, n_turns_to_evict=n_turns))
+        evicted: list[Evicted] = []
+        try:
+            async with contextlib.aclosing(ticket.batches()) as batches:
+                async for batch in batches:
+                    evicted += [step for step in batch if isinstance(step, Evicted)]
+        finally:
+            self.cancel(ticket)
+        return Evicted(
+            sum(step.messages for step in evicted),
+            sum(step.tokens for step in evicted),
+            tuple(at for step in evicted for at in step.gone),
+        )
 
     async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
         """What a request with this prompt would find; see `inquiry.held`. Raises: `EngineDown`."""
