@@ -21,7 +21,17 @@ from tests.sampling import examples
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
 from shepherd.engine.engine import Engine
-from shepherd.engine.grammar.mask import KEPT, Constrainer, GrammarMask, check_schema, told
+from shepherd.engine.grammar.mask import (
+    KEPT,
+    MAX_PROBES,
+    Constrainer,
+    GrammarMask,
+    ProbeBudget,
+    check_schema,
+    fault_of,
+    locate_fault,
+    told,
+)
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import LlamaRuntime, Weights
@@ -418,6 +428,36 @@ def test_the_part_of_a_schema_that_is_wrong_is_named(schema: object, path: str, 
 )
 def test_schemas_that_can_be_kept_to_are_accepted(schema: object) -> None:
     check_schema(schema, "schema")
+
+
+class Counted(ProbeBudget):
+    """Counts the compilations that are asked of it."""
+
+    n = 0
+
+    def take(self, schema: object) -> bool:
+        self.n += 1
+        return super().take(schema)
+
+
+@pytest.mark.parametrize("place", [0, 77, 199])
+def test_naming_the_part_that_is_wrong_takes_few_compilations(place: int) -> None:
+    text = {"type": "string", "maxLength": 9}
+    good: Any = {"type": "object", "properties": {"a": text, "b": text, "c": text}}
+    wrong: Any = {"type": "object", "properties": {"a": text, "b": {"items": {"pattern": "(a", "title": ""}}}}
+    schema = {"properties": {f"p{at}": wrong if at == place else good for at in range(200)}}
+    counted = Counted(10**9)
+    path = ("properties", f"p{place}", "properties", "b", "items", "pattern")
+    assert locate_fault(schema, fault_of(schema), counted) == path
+    assert counted.n <= MAX_PROBES
+
+
+def test_without_a_budget_the_path_ends_earlier() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {"not": {}}, "c": {}}}, "d": {}}}
+    fault = fault_of(schema)
+    paths = [locate_fault(schema, fault, ProbeBudget(n)) for n in (0, 20, 40, 10**6)]
+    assert paths[-1] == ("properties", "a", "properties", "b", "not")
+    assert all(paths[-1][: len(path)] == path for path in paths)
 
 
 JSONISH = st.recursive(
