@@ -23,7 +23,7 @@ from shepherd.config import CacheConfig, Config, ModelConfig, model_name
 from shepherd.core import ConfigError
 from shepherd.core.status import ModelCard
 from shepherd.dialects import detect, get, names
-from shepherd.models import catalog, gguf, soundness
+from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.sizing import budget_bytes, cache_bytes, context_size
 
 logger = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def _fills_in(header: gguf.Header) -> bool:
     if all(any(key in header.metadata for key in keys) for keys in _FIM):
         return True
     tokens = header.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, gguf.Array):
+    if not isinstance(tokens, gguf_file.Array):
         return False
     with tokens.path.open("rb") as file:
         file.seek(tokens.offset)
