@@ -26,7 +26,7 @@ from tests.sampling import amount
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
 from shepherd.engine.kv.plan import Tail
-from shepherd.engine.kv.pool import Pool, Refused, Tiers
+from shepherd.engine.kv.pool import OperationRefused, Pool, Tiers
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Ticket
@@ -392,7 +392,7 @@ class Hopeful(Scheduler):
             match = self.pool.ledger.find(task.tokens, holes=True, spans=task.job.spans)
             if found is None or not found.in_ram or found.length - (match.length if match else 0) <= 32:
                 return super()._start(task)
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(OperationRefused):
                 self.pool.restore(found)
 
 
@@ -487,7 +487,7 @@ def test_a_refused_operation_leaves_no_cell_behind_that_the_ledger_does_not_know
     pool.ledger.extend(resident, tokens)
     tail = Tail(20, 60, 20)
     pool._part(resident, tail, 10)
-    with pytest.raises(Refused):
+    with pytest.raises(OperationRefused):
         pool.splice(resident, tail)
     assert list(pool.ledger) == []
     assert runtime.cells == {}

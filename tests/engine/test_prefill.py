@@ -5,23 +5,32 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.engine.prefill import CHUNK, GAP_S, GAP_STEPS, LONGEST_GAP_S, SMALLEST, Demand, SpeedEstimate, share
+from shepherd.engine.prefill import (
+    CHUNK,
+    GAP_S,
+    GAP_STEPS,
+    LONGEST_GAP_S,
+    SMALLEST,
+    PrefillDemand,
+    SpeedEstimate,
+    share_budget,
+)
 
 DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(
-    lambda todos: [Demand(key, todo) for key, todo in enumerate(todos)]
+    lambda todos: [PrefillDemand(key, todo) for key, todo in enumerate(todos)]
 )
 
 
 @given(DEMANDS, st.integers(1, 1000))
-def test_the_budget_is_used_and_not_exceeded(demands: list[Demand], budget: int) -> None:
-    given_ = share(demands, budget)
+def test_the_budget_is_used_and_not_exceeded(demands: list[PrefillDemand], budget: int) -> None:
+    given_ = share_budget(demands, budget)
     assert sum(given_.values()) == min(budget, sum(demand.todo for demand in demands))
     assert all(0 < n <= demands[key].todo for key, n in given_.items())
 
 
 @given(DEMANDS, st.integers(2, 1000))
-def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[Demand], budget: int) -> None:
-    given_ = share(demands, budget)
+def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[PrefillDemand], budget: int) -> None:
+    given_ = share_budget(demands, budget)
     oldest, *others = demands
     assert given_[oldest.key] >= min(oldest.todo, budget // 2), "nobody starves"
     served = [demand.todo for demand in others if given_.get(demand.key) == demand.todo]
@@ -30,8 +39,8 @@ def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[Demand],
 
 
 def test_nothing_is_given_where_nothing_can_be() -> None:
-    assert share([], 10) == {}
-    assert share([Demand(0, 5)], 0) == {}
+    assert share_budget([], 10) == {}
+    assert share_budget([PrefillDemand(0, 5)], 0) == {}
 
 
 def test_alone_a_prompt_is_read_in_large_chunks() -> None:

@@ -18,8 +18,8 @@ from shepherd.engine import priority
 from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
-from shepherd.engine.kv.pool import Pool, Refused
-from shepherd.engine.prefill import Demand, SpeedEstimate, share
+from shepherd.engine.kv.pool import OperationRefused, Pool
+from shepherd.engine.prefill import PrefillDemand, SpeedEstimate, share_budget
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -80,9 +80,9 @@ class DecodeStep:
         n_answers = len(chunks)
         budget = self.speed.budget(n_prompts=len(prompts), n_running=n_answers)
         budget = min(budget, self._runtime.n_batch - n_answers, self._ledger.free - n_answers)
-        demands = [Demand(seq, task.n_todo) for seq, task in priority.prefill_first(prompts).items()]
+        demands = [PrefillDemand(seq, task.n_todo) for seq, task in priority.prefill_first(prompts).items()]
         n_spare = self._runtime.n_outputs - len(running)
-        for seq, n in share(demands, budget).items():
+        for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
             resident = task.cells
             start, stop = task.todo[0]
@@ -127,7 +127,7 @@ class DecodeStep:
             tail, task.tail = task.tail, None
             try:
                 self._pool.splice(resident, tail)
-            except Refused:
+            except OperationRefused:
                 self._queue.requeue(task, is_broken=True)
                 return
         if task.todo and self._ledger.memory.checkpoint:

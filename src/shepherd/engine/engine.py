@@ -31,7 +31,7 @@ from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.watchdog import STEP_S, Watchdog, where
+from shepherd.engine.watchdog import STEP_S, Watchdog, call_stack
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Engine:
         self._thread = threading.Thread(target=self._live, name=f"engine-{name}", daemon=True)
         self._thread.start()
         self._watchdog = Watchdog(
-            self._scheduler.pulse,
+            self._scheduler.heartbeat,
             name=name,
             stall_s=options.stall_s,
             has_work=lambda: any(self._pending()),
@@ -247,15 +247,15 @@ class Engine:
         self._stopping = True
         self._runtime.interrupt(True)
         self._mailbox.put(_Look())
-        pulse = self._scheduler.pulse
-        left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, pulse.n_beats
-        while self._thread.is_alive() and left_s > 0 and quiet_s < pulse.allowed_s(CLOSE_S):
+        heartbeat = self._scheduler.heartbeat
+        left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, heartbeat.n_beats
+        while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
             left_s -= STEP_S
-            quiet_s, seen = (quiet_s + STEP_S if pulse.n_beats == seen else 0.0), pulse.n_beats
+            quiet_s, seen = (quiet_s + STEP_S if heartbeat.n_beats == seen else 0.0), heartbeat.n_beats
         self._watchdog.close()
         if self._thread.is_alive():
-            logger.error("the engine thread of cache %r does not end and is left: %s", self.name, pulse.doing)
+            logger.error("the engine thread of cache %r does not end and is left: %s", self.name, heartbeat.doing)
             return False
         self._scheduler.pool.close()
         self._runtime.close()
@@ -273,13 +273,13 @@ class Engine:
     def _stall(self, quiet_s: float) -> None:
         """Work waits, and the thread gets nothing done: say so, and let nothing wait for it."""
         tickets, asked = self._pending()
-        doing = self._scheduler.pulse.doing
+        doing = self._scheduler.heartbeat.doing
         reason = f"the engine of cache {self.name!r} has got nothing done for {quiet_s:.0f} s ({doing})"
         self._stalled = reason
         self._n_stalls += 1
         logger.error(
             "%s; %d requests that wait for it end with an error, and so do new ones until it goes on. %s. It is at: %s",
-            reason, len(tickets), self._scheduler.describe(), where(self._thread),
+            reason, len(tickets), self._scheduler.describe(), call_stack(self._thread),
         )  # fmt: skip
         for ticket in tickets:
             ticket.abandon(EngineDown(reason))
@@ -306,9 +306,9 @@ class Engine:
                     work.admit()  # whoever waited for the last one
                 self._publish()
             work.end_all()
-            work.pulse.begin("saving conversations to disk", None)
+            work.heartbeat.begin("saving conversations to disk", None)
             while work.pool.save_one():
-                work.pulse.beat()
+                work.heartbeat.beat()
             reason = "the engine was stopped"
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)
@@ -341,9 +341,9 @@ class Engine:
                     self._scheduler.withdraw(ticket)
                 case _Call(work, done):
                     if not done.done():  # the one who asked is still there
-                        self._scheduler.pulse.begin("answering a question about the cache")
+                        self._scheduler.heartbeat.begin("answering a question about the cache")
                         result = work()
-                        self._scheduler.pulse.beat()
+                        self._scheduler.heartbeat.beat()
                         self._publish(now=True)
                         with contextlib.suppress(InvalidStateError):  # gone meanwhile, or answered by the watchdog
                             done.set_result(result)

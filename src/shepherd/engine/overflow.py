@@ -17,7 +17,7 @@ from shepherd.engine import priority
 from shepherd.engine.base import Done
 from shepherd.engine.kv.ledger import NoRoom, usable
 from shepherd.engine.kv.plan import Limits, Range, evictable_turns, remaining
-from shepherd.engine.kv.pool import Pool, Refused
+from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -81,7 +81,7 @@ class Overflow:
         if self._ledger.memory.hole:
             try:
                 self._pool.evict(resident, ranges)
-            except Refused:
+            except OperationRefused:
                 self._queue.requeue(task, is_broken=True)
                 return
         else:
@@ -103,7 +103,7 @@ class Overflow:
         if not leaving and memory.shift and not ledger.is_shared(resident, resident.position_of(first)):
             try:
                 self._pool.close_gaps(resident)
-            except Refused:
+            except OperationRefused:
                 self._queue.requeue(task, is_broken=True)
             return
         logger.info("Computing %d tokens again at the first positions", resident.n_resident)
@@ -116,7 +116,7 @@ class Overflow:
                 self._pool.rewind(resident, reach)
             else:
                 self._pool.apply(ledger.restart(resident))
-        except Refused:
+        except OperationRefused:
             resident = task.resident = ledger.new()
             resident.live = True
         self._pool.counts.rebases += 1

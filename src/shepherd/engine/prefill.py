@@ -24,7 +24,7 @@ LONGEST_GAP_S = 0.4
 """but then no longer than this."""
 
 
-class Demand(NamedTuple):
+class PrefillDemand(NamedTuple):
     """A prompt that is being computed."""
 
     key: int
@@ -32,7 +32,7 @@ class Demand(NamedTuple):
     """Tokens still to compute."""
 
 
-def share(demands: Sequence[Demand], budget: int) -> dict[int, int]:
+def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int]:
     """How many tokens of each prompt go into the next decode; `demands` are in order of arrival.
 
     The oldest gets at least half, so nobody starves; the rest goes to the shortest ones first, so that a short question

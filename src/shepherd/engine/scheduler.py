@@ -96,7 +96,7 @@ class Scheduler:
         self.running: list[Task] = self._queue.running
         """In order of admission."""
         self.counters = self._queue.counters
-        self.pulse = self._queue.pulse
+        self.heartbeat = self._queue.heartbeat
 
     @property
     def job_s(self) -> float:
@@ -133,7 +133,9 @@ class Scheduler:
 
     def idle(self) -> bool:
         """Do one piece of idle work (rebase a conversation, or save one to disk); False if there is none."""
-        self.pulse.begin("rebasing and saving idle conversations", None if self._decode.speed.token_s == 0.0 else 0.0)
+        self.heartbeat.begin(
+            "rebasing and saving idle conversations", None if self._decode.speed.token_s == 0.0 else 0.0
+        )
         return self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
 
     # -- admission -----------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class Scheduler:
         if task.ticket.cancelled:
             self._queue.finish(task, Done("cancelled"))
             return "ended"
-        self.pulse.begin(f"planning a prompt of {len(task.tokens)} tokens")
+        self.heartbeat.begin(f"planning a prompt of {len(task.tokens)} tokens")
         match self._admission.start(task, self.running):
             case Placement() as placement:
                 self._queue.start(task, placement)
@@ -214,7 +216,7 @@ class Scheduler:
 
     def _compute(self, batch: Batch) -> None:
         n = batch.n_tokens
-        self.pulse.begin(f"decoding {n} tokens of {len(batch.tasks)} sequences", self._decode.speed.expected_s(n))
+        self.heartbeat.begin(f"decoding {n} tokens of {len(batch.tasks)} sequences", self._decode.speed.expected_s(n))
         begun = time.perf_counter()
         try:
             decoded = self._runtime.decode(batch.chunks)
@@ -222,7 +224,7 @@ class Scheduler:
             self._recovery.after_failure(error)
             return
         if decoded != "full":
-            self.pulse.beat()
+            self.heartbeat.beat()
         if decoded == "ok":
             self._decode.record(batch, time.perf_counter() - begun)
         elif decoded == "aborted":

@@ -24,7 +24,7 @@ from shepherd.engine.kv.plan import checkpoints
 from shepherd.engine.kv.pool import Pool
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Notifier, Ticket
-from shepherd.engine.watchdog import Pulse
+from shepherd.engine.watchdog import Heartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TaskQueue:
         """What a job takes, on average."""
         self.counters = Counters()
         self.notifier = Notifier()
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self._pool = pool
         self._name = name
 
@@ -60,7 +60,7 @@ class TaskQueue:
         self.running.append(task)
         if not task.admitted:
             task.admitted = True
-            self.pulse.beat()
+            self.heartbeat.beat()
             task.started_s = time.perf_counter()
             self.counters.jobs += 1
             self.counters.cached_tokens += plan.n_cached
@@ -111,7 +111,7 @@ class TaskQueue:
 
     def finish(self, task: Task, done: Done | None = None) -> None:
         """Release what a task holds that no longer runs."""
-        self.pulse.beat()
+        self.heartbeat.beat()
         if done is not None:
             task.ticket.post(done)
         self.notifier.add(task.ticket)

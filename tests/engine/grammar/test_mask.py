@@ -28,9 +28,9 @@ from shepherd.engine.grammar.mask import (
     GrammarMask,
     ProbeBudget,
     check_schema,
+    explain_error,
     fault_of,
     locate_fault,
-    told,
 )
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -505,9 +505,14 @@ def test_any_schema_is_accepted_or_refused_with_a_path_that_is_there(schema: obj
 
 
 def test_messages_of_the_library_are_put_into_words() -> None:
-    assert told("") == ""
-    assert told('at 3(7): unknown name: "x"\n   2 | a\n   3 | x\n       ^\n') == 'line 3, column 7: unknown name: "x"'
-    assert told("lexer error: too many expressions constructed\n<state>\nTokens: secret") == "it is too complex"
+    assert explain_error("") == ""
+    assert (
+        explain_error('at 3(7): unknown name: "x"\n   2 | a\n   3 | x\n       ^\n')
+        == 'line 3, column 7: unknown name: "x"'
+    )
+    assert (
+        explain_error("lexer error: too many expressions constructed\n<state>\nTokens: secret") == "it is too complex"
+    )
 
 
 # -- the embedded model

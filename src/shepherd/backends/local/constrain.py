@@ -25,7 +25,7 @@ from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
-from shepherd.engine.grammar.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
+from shepherd.engine.grammar.lark import Path, UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
 from shepherd.engine.grammar.mask import Constrainer, ProbeBudget, at, check_schema, fault_of, locate_fault, replaced
 
 logger = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ def find_fault(schema: Schema, probes: ProbeBudget | None = None) -> Path | None
         check_document(schema)
         fault = fault_of(schema)
         return locate_fault(schema, fault, probes) if fault else None
-    except Unfit as error:
+    except UnsupportedGrammar as error:
         return error.path
 
 

@@ -78,12 +78,12 @@ class Constrainer:
         try:
             lark.encode()
             text.check(lark)
-        except text.Unfit as error:
+        except text.UnsupportedGrammar as error:
             _refuse(field, f" {error.message}")
         except UnicodeEncodeError:
             _refuse(field, " holds half a surrogate pair, which is not a character")
         matcher = compiled(self._tokenizer(), lark)
-        if fault := told(matcher.get_error()) or self._trial(matcher.deep_copy()):
+        if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
         with self._lookup:
             self._checked[lark] = matcher
@@ -101,10 +101,10 @@ class Constrainer:
         Raises: `EngineError` when the grammar cannot be used, or `written` is no beginning of it.
         """
         matcher = self._matcher(lark)
-        fault = told(matcher.get_error())
+        fault = explain_error(matcher.get_error())
         if not fault and written:
             matcher.consume_tokens(self._encoder(written.encode("utf-8", "replace")))
-            fault = told(matcher.get_error())
+            fault = explain_error(matcher.get_error())
         if fault:
             self._forget(lark)
             raise EngineError(f"the grammar cannot be used: {fault}")
@@ -127,7 +127,7 @@ class Constrainer:
                     break
                 mask.accept(token)
         except EngineError as error:
-            return told(matcher.get_error()) or error.message
+            return explain_error(matcher.get_error()) or error.message
         return ""
 
     def _matcher(self, lark: str) -> LLMatcher:
@@ -151,7 +151,7 @@ class Constrainer:
             return self._built
 
 
-class Stuck(EngineError):
+class GrammarFailed(EngineError):
     """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
 
     status = 400
@@ -224,13 +224,13 @@ class GrammarMask:
 
     def _fail(self) -> NoReturn:
         self._failed()
-        fault = told(self._matcher.get_error())
+        fault = explain_error(self._matcher.get_error())
         if fault == TOO_COMPLEX:
-            raise Stuck(
+            raise GrammarFailed(
                 "the answer could not be held to its form any further: the grammar is too complex;"
                 " use smaller repetitions, and fewer of them inside of each other"
             )
-        raise (Stuck if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
+        raise (GrammarFailed if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
 
 
 class Encoder:
@@ -297,7 +297,7 @@ def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
 
     limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
-    grammar = LLMatcher.grammar_from_lark(text.eased(lark))
+    grammar = LLMatcher.grammar_from_lark(text.with_safe_bounds(lark))
     return _guarded(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=limits))
 
 
@@ -335,7 +335,7 @@ _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
 _EXCERPT = re.compile(r"^\s*(?:\d+ \|.*|\^+)?$")
 
 
-def told(error: str) -> str:
+def explain_error(error: str) -> str:
     """An error of llguidance in our words, with the line where it gives one; empty for none."""
     error = error.partition("\n<")[0]
     place = _PLACE.match(error)
@@ -379,7 +379,7 @@ def check_schema(schema: Any, field: str) -> None:
     try:
         text.check_document(schema)
         fault = fault_of(schema)
-    except text.Unfit as error:
+    except text.UnsupportedGrammar as error:
         path, what = error.path, f" {error.message}"
     except (RecursionError, ValueError, TypeError) as error:
         raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
@@ -396,7 +396,7 @@ def fault_of(schema: Any) -> str:
     matcher = compiled(_bytes_only(), "start: %json " + json.dumps(schema, allow_nan=False))
     if not matcher.is_error():
         _guarded(matcher.compute_bitmask)  # circles are found only now
-    return told(matcher.get_error())
+    return explain_error(matcher.get_error())
 
 
 class ProbeBudget:
