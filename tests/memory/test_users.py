@@ -11,9 +11,10 @@ import pytest
 
 from shepherd.core import ConfigError, MemoryFailure
 from shepherd.memory import users as scope
+from shepherd.memory.location import default_path
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, DefaultStore, Shelf, default_path
+from shepherd.memory.users import LOCAL, DefaultStore, Shelf
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.search.backfill import Meanings
+from shepherd.memory.backfill import Meanings
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import shelf_of
 

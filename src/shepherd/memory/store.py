@@ -26,6 +26,7 @@ from shepherd.memory.archive.names import Recent
 from shepherd.memory.archive.retention import Pruned
 from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.failure import failure
+from shepherd.memory.location import default_path
 from shepherd.memory.records import (
     Conversation,
     Embedder,
@@ -43,9 +44,6 @@ from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import Filters
 from shepherd.memory.search.ranking import ANYWHERE
-from shepherd.memory.transfer import export as transfer
-from shepherd.memory.transfer.merge import Imported
-from shepherd.memory.users import default_path
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ MIN_SIZE_BYTES = 2**18
 class MemoryStore:
     """Everything that was said, in one file. Any thread may call anything; on return, what is written is on the disk.
 
-    `path`: None = as `scope.default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
+    `path`: None = as `default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
     the search by meaning, and is used from one thread at a time; what is in the file already is for `embed`.
     `on_archived` is told, on the writer's thread, how many messages each history had that were new.
 
@@ -356,14 +354,6 @@ class MemoryStore:
     def repair(self) -> list[Problem]:
         """Mend what can be; what is still wrong then."""
         return self.write(check.repair)
-
-    def export(self, write: Callable[[str], None], conversation: str | None = None) -> int:
-        """All of it, or one conversation, as JSON Lines; how many lines (see `transfer.export`)."""
-        return transfer.export(self, write, conversation)
-
-    def import_file(self, path: Path | str, *, on_progress: Callable[[int, int], None] | None = None) -> Imported:
-        """Store what a file holds (see `transfer.import_file`)."""
-        return transfer.import_file(self, path, on_progress=on_progress)
 
 
 class Readers:

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import platformdirs
-
 from shepherd.core import MemoryFailure
+from shepherd.memory.location import default_path
 from shepherd.memory.records import clean
 
 if TYPE_CHECKING:
@@ -28,18 +27,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The id of the owner: who has the machine, or a key to it."""
-DEFAULT_NAME = "shepherd_memory.db"
 OPEN = 64
 """Stores that are kept open; of more, the one that was asked for longest ago is let go."""
-
-
-def default_path(env: Mapping[str, str]) -> Path:
-    """`RAG_DB_PATH`; else the memory in the working folder, if one is there; else that in the user's data folder."""
-    if chosen := env.get("RAG_DB_PATH", "").strip():
-        return Path(chosen).expanduser()
-    if Path(DEFAULT_NAME).exists():
-        return Path(DEFAULT_NAME)
-    return Path(platformdirs.user_data_dir("shepherd")) / "memory.db"
 
 
 class Settings(Protocol):
@@ -87,7 +76,7 @@ class Shelf:
         """
         if not (name := (user or "").strip()):
             return None
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             if self._closed:
@@ -149,7 +138,7 @@ class DefaultStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked for by those who inspect; not worth a file
             raise AttributeError(name)
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             path = default_path(os.environ).absolute()

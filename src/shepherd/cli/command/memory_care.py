@@ -211,7 +211,7 @@ def import_files(ask: Ask, *, files: Sequence[str]) -> int:
                     if file == "-":
                         done = transfer.import_stream(store, sys.stdin.buffer)
                     else:
-                        done = store.import_file(file, on_progress=on_progress)
+                        done = transfer.import_file(store, file, on_progress=on_progress)
             except InvalidRequest as error:
                 render.show_error(clean(error.message))
                 documents.append({"file": file, "error": error.message})

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shepherd.core import EngineError
+from shepherd.memory.backfill import Meanings
 from shepherd.memory.records import Entry
-from shepherd.memory.search.backfill import Meanings
 from shepherd.memory.users import LOCAL, Shelf
 
 
