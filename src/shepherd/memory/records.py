@@ -102,8 +102,7 @@ class Entry:
     def sha(self) -> bytes:
         """16 bytes that name what is said, whoever says it when; blanks at either end aside, which clients trim."""
         calls = [(call.id, call.name, call.arguments) for call in self.calls]
-        said = repr((self.role, self.body.strip(), calls, self.call_id))
-        return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).digest()
+        return digest(repr((self.role, self.body.strip(), calls, self.call_id)).encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +238,15 @@ class Embedder(Protocol):
         ...
 
 
+def digest(data: bytes) -> bytes:
+    """16 bytes that stand for these."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def chained(shas: Iterable[bytes], seed: str = "") -> list[bytes]:
-    """For each message a name for it and everything before it, 16 bytes."""
-    link = hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=16).digest()
-    made = []
-    for sha in shas:
-        link = hashlib.blake2b(link + sha, digest_size=16).digest()
-        made.append(link)
-    return made
+    """For each message a digest of it and of everything before it."""
+    link = digest(seed.encode("utf-8", "replace"))
+    return [link := digest(link + sha) for sha in shas]
 
 
 def clean(text: str) -> str:

@@ -18,11 +18,12 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import check, facts, forget, notes, queries
 from shepherd.memory.archive import history as archive
 from shepherd.memory.archive.check import Problem
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.archive.names import Recent
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.archive.retention import Pruned
 from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.failure import failure
@@ -81,7 +82,7 @@ class MemoryStore:
         self.embedder = embedder
         self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
-        self._recent = Recent()
+        self._recent = LruCache[NamedHistory](archive.RECENT)
         connection = open_file(self.path, user=user)
         self._upkeep = Upkeep(self.path, max_size_bytes)
         self._upkeep.attach(connection)

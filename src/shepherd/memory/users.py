@@ -9,7 +9,6 @@ all strangers share would tell each of them what the others said (M3, M6).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from shepherd.core import MemoryFailure
 from shepherd.memory.location import default_path
-from shepherd.memory.records import clean
+from shepherd.memory.records import clean, digest
 
 if TYPE_CHECKING:
     from shepherd.memory.records import Embedder
@@ -102,7 +101,7 @@ class Shelf:
         """Where a user's file is, or would be."""
         if user.strip() == LOCAL:
             return self.path
-        name = hashlib.blake2b(user.strip().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = digest(user.strip().encode("utf-8", "surrogatepass")).hex()
         return self.path.with_name(f"{self.path.stem}-users") / f"{name}.db"
 
     def forget_user(self, user: str) -> bool:

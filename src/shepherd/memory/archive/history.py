@@ -29,9 +29,10 @@ from typing import NamedTuple
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import index
 from shepherd.memory.archive.alignment import aligned
-from shepherd.memory.archive.names import Named, Recent
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Entry, State, clean
 
 SHORT_CHARS = 40
@@ -40,6 +41,8 @@ CLEARED = re.compile(
     r"\s*|(?=.{1,200}\Z).*\b(clear|remov|omitt|truncat|elid|prun|trimm|compact|dropp)\w*\b.*", re.IGNORECASE | re.DOTALL
 )
 """What clients put in the place of a tool's result to save its room."""
+RECENT = 16
+"""Histories of a file that are remembered between two requests, so that a longer one is not named from its start."""
 TAIL = 4
 """Messages that a request mostly adds to a history."""
 TITLE_CHARS = 80
@@ -158,24 +161,26 @@ def archive(
     session: str | None = None,
     model: str = "",
     title: str | None = None,
-    recent: Recent | None = None,
+    recent: LruCache[NamedHistory] | None = None,
 ) -> list[int]:
     """Store what is new of a history; the ids of all its messages, in order.
 
     0 stands for a message that was forgotten, and is not stored again. `session` is what the client calls the
     conversation; without it a changed history is a branch. `title` is that of a conversation that begins here; None =
     the first line of the first user message. Sent again, the same history stores nothing.
+    `recent` saves time only: what it holds is checked against the file, since a transaction may have been rolled back.
     """
     if not history:
         return []
     session = clean(session or "") or None
-    gone, may_forget = connection.execute(
+    n_deletions, may_forget = connection.execute(
         "SELECT value, EXISTS (SELECT 1 FROM erased) FROM about WHERE name = 'gone'"
     ).fetchone() or (0, 1)
     entries = tuple(history)
     key = session if session is not None else tuple((entry.role, entry.body) for entry in entries[:2])
-    named = Named.of(entries, session or "", recent.get(key, gone) if recent else None)
-    place, n_known = _find(connection, named, is_whole=not gone)
+    old = recent.find(key) if recent is not None else None
+    named = NamedHistory.of(entries, session or "", n_deletions, old)
+    place, n_known = _find(connection, named, is_whole=not n_deletions)
     rest = [i for i in range(n_known, len(entries)) if entries[i].role != "system"]
     end = _end(connection, place.conversation) if place else None
     is_followed = bool(place and end and end.seq > place.seq and _last_said(connection, end.conversation) != place.tip)
@@ -207,12 +212,12 @@ def archive(
         _store(connection, end, named, new, kept)
         for i in fresh:
             named.ids[i] = named.ids[places[named.chains[i]]]
-    if recent:
-        recent.put(key, gone, named)
+    if recent is not None:
+        recent.keep(key, named)
     return named.ids.copy()
 
 
-def _find(connection: apsw.Connection, named: Named, *, is_whole: bool) -> tuple[_Place | None, int]:
+def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -> tuple[_Place | None, int]:
     """Where the longest known prefix ends, and how long it is; the ids of its messages go into `named`.
 
     `is_whole`: nothing was ever deleted from the file, so that behind what is not known nothing can be.
@@ -272,7 +277,7 @@ def _last_said(connection: apsw.Connection, conversation: int) -> int:
     return row[0] if row else 0
 
 
-def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequence[int]) -> dict[int, int]:
+def _kept(connection: apsw.Connection, session: str, named: NamedHistory, rest: Sequence[int]) -> dict[int, int]:
     """Those of the indexes `rest` whose messages this session has stored elsewhere, with their ids."""
     known = {id for id in named.ids if id}
     stored = [
@@ -305,7 +310,7 @@ def _n_chars(entry: Entry) -> int:
     return len(entry.body) + len(entry.call_id) + sum(len(call.id) + len(call.arguments) for call in entry.calls)
 
 
-def _is_forgotten(connection: apsw.Connection, named: Named, i: int, n_known: int) -> bool:
+def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_known: int) -> bool:
     """Whether a message must not come back.
 
     A few words that were forgotten once may be said again: behind what is known, or as the last of all. Anywhere else
@@ -321,7 +326,7 @@ def _is_forgotten(connection: apsw.Connection, named: Named, i: int, n_known: in
 def _store(
     connection: apsw.Connection,
     end: _Place,
-    named: Named,
+    named: NamedHistory,
     new: Sequence[int],
     kept: dict[int, int],
 ) -> None:
@@ -348,7 +353,7 @@ def _store(
         connection.executemany("INSERT OR REPLACE INTO alias(chain, message, tip) VALUES(?, ?, ?)", aliases)
 
 
-def _before(named: Named, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _before(named: NamedHistory, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Texts and ids of the last two messages before `i` that are stored and were said by somebody."""
     said = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
     last = list(islice(said, 2))[::-1]
