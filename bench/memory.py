@@ -42,7 +42,7 @@ from shepherd.engine.llamacpp.embedding import EmbeddingModel
 from shepherd.memory.archive import retention
 from shepherd.memory.records import Embedder, Entry, State
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.transfer.export import import_file
+from shepherd.memory.transfer.importer import import_file
 from shepherd.tune import memory_datasets
 
 PARTS = ("archive", "search", "pruning", "retrieval")

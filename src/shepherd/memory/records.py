@@ -128,7 +128,7 @@ class Stored:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Fact:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,6 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def when(ms: int) -> datetime:
+def to_datetime(ms: int) -> datetime:
     """A stored time."""
     return datetime.fromtimestamp(ms / 1000, UTC)

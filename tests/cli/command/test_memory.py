@@ -342,8 +342,8 @@ def test_imports_tell_what_was_new_and_what_was_wrong(shell: Shell, tmp_path: Pa
     done = shell.run("import", good, bad, tmp_path / "gone.json", ends=1)
     assert f"{good}: 1 new message(s) in 1 new conversation(s), 2 problem(s)" in done.stdout
     assert f"{good}: line 2: its role is 'pope'" in done.stderr
-    assert f"{good}: line 3: it is no JSON" in done.stderr
-    assert f"{bad}: line 1: it is no JSON" in done.stderr
+    assert f"{good}: line 3: it is not JSON" in done.stderr
+    assert f"{bad}: line 1: it is not JSON" in done.stderr
     assert "gone.json cannot be read" in done.stderr
     again = shell.json("import", good)
     assert (again["files"][0]["known"], again["files"][0]["messages"]) == (1, 0)

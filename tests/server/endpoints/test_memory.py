@@ -22,7 +22,7 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import Call
-from shepherd.memory.transfer import export
+from shepherd.memory.transfer import export, importer
 from shepherd.memory.users import LOCAL, Shelf
 from shepherd.server.app import Limits, create_app
 from shepherd.server.endpoints.memory import ROWS
@@ -465,7 +465,7 @@ async def test_the_export_is_lines_that_another_memory_takes(
     file = tmp_path / "export.jsonl"
     file.write_text(answer.text)
     with MemoryStore(tmp_path / "other.db") as other:
-        export.import_file(other, file)
+        importer.import_file(other, file)
         assert [each.uuid for each in other.conversations()] == [each.uuid for each in store.conversations()]
         assert "".join(export.lines(other)) == answer.text
 

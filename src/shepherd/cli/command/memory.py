@@ -23,7 +23,7 @@ from shepherd.cli import configure, render
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, to_datetime
 from shepherd.memory.transfer import as_json as told
 from shepherd.memory.users import LOCAL, Shelf, shelf_of
 
@@ -200,7 +200,9 @@ def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
         if not shown:
             render.show("Nothing is archived yet.")
             return
-        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        rows = [
+            (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
+        ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
             render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
@@ -210,7 +212,7 @@ def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
 
 def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
     console = render.result_console()
-    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
     for message in messages:

@@ -22,7 +22,7 @@ import re
 import time
 import uuid as uuids
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ def add_conversation(
     return connection.last_insert_rowid()
 
 
-class New(NamedTuple):
+class NewMessage(NamedTuple):
     """One message to be stored, and its place."""
 
     entry: Entry
@@ -94,7 +94,7 @@ class New(NamedTuple):
     """Of the entry; None = not known yet."""
 
 
-def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[New]) -> range:
+def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[NewMessage]) -> range:
     """Store messages and index them; their ids. Much cheaper than one by one."""
     first = next_id(connection)
     ids = range(first, first + len(new))
@@ -116,7 +116,7 @@ def next_id(connection: apsw.Connection) -> int:
     return id
 
 
-def _row(id: int, conversation: int, new: New, now: int) -> tuple[object, ...]:
+def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:
     entry = new.entry
     created_ms = now if entry.created_ms is None else entry.created_ms
     body, indexed, meta = entry.text, index.indexed(entry), entry.meta
@@ -198,7 +198,7 @@ def archive(
     new = sorted(places.values())  # a system prompt that is repeated on the spot is one
     if new or kept:
         if title is None:
-            title = headline(next((entries[i].text for i in new if entries[i].role == "user"), ""))
+            title = title_of(entries[i] for i in new)
         title = clean(title)
         if not end or (rest and is_followed):
             end = place or _Place(0, 0, -1, 0, 0)
@@ -335,7 +335,7 @@ def _store(
     named_here = dict(zip(new, range(first, first + len(new)), strict=True))
     for i, id in (named_here | kept).items():
         named.ids[i] = id
-    rows, aliases = list[New](), list[tuple[bytes, int, int]]()
+    rows, aliases = list[NewMessage](), list[tuple[bytes, int, int]]()
     _, conversation, seq, turn, tip = end
     texts, ids = _before(named, min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0))
     for i in sorted(named_here.keys() | kept.keys()):
@@ -344,7 +344,7 @@ def _store(
             aliases.append((named.chains[i], kept[i], tip or kept[i]))
         else:
             seq, turn, tip = seq + 1, turn + (entry.role == "user"), named_here[i]
-            rows.append(New(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
+            rows.append(NewMessage(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
         if entry.role != "system":
             texts, ids = (*texts[-1:], entry.text), (*ids[-1:], named.ids[i])
     if rows:
@@ -380,6 +380,11 @@ def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:
     connection.execute("UPDATE conversation SET title = ? WHERE uuid = ?", (headline(clean(title)), clean(uuid)))
     if not connection.changes():
         raise InvalidRequest(f"conversation: there is no {uuid!r}", field="conversation", status=404)
+
+
+def title_of(entries: Iterable[Entry]) -> str:
+    """The first line of the first user message."""
+    return headline(next((entry.text for entry in entries if entry.role == "user"), ""))
 
 
 def headline(text: str) -> str:

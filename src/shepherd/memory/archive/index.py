@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import apsw
 
-from shepherd.memory.records import Entry, clean, when
+from shepherd.memory.records import Entry, clean, to_datetime
 
 LANES = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
 """By role. What the system says is kept and not indexed: it would be found by everything."""
@@ -50,7 +50,7 @@ def context(created_ms: int, body: str, before: Sequence[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _day(days: int) -> str:
-    return f"{when(days * MS_A_DAY):%A %d %B %Y}"
+    return f"{to_datetime(days * MS_A_DAY):%A %d %B %Y}"
 
 
 def index(connection: apsw.Connection, id: int, role: str) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import apsw
 
 from shepherd.core import InvalidRequest, Role
-from shepherd.memory.records import Hit, Trust, clean, when
+from shepherd.memory.records import Hit, Trust, clean, to_datetime
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import Saying, around, places, shortened
 from shepherd.memory.search.query import Filters, terms_of
@@ -63,7 +63,7 @@ def search(
             score=score,
             user_message=exchange.asked,
             assistant_response=exchange.answered,
-            timestamp=when(exchange.created_ms),
+            timestamp=to_datetime(exchange.created_ms),
             message_id=exchange.id,
             role=exchange.role,
             conversation=exchange.conversation,
