@@ -106,7 +106,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     """One message of the archive."""
 
     id: int
@@ -149,7 +149,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedMessage:
     """One message that a search has found."""
 
     id: int

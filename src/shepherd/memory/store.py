@@ -36,15 +36,15 @@ from shepherd.memory.records import (
     FactKind,
     FactStatus,
     Hit,
-    Ranked,
+    RankedMessage,
     State,
     Stats,
-    Stored,
+    StoredMessage,
 )
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import ANYWHERE
+from shepherd.memory.search.ranking import NO_FILTERS
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class MemoryStore:
         """Where these messages are; one that is not stored has none."""
         return self.read(partial(queries.states, ids=ids))
 
-    def stored(self, ids: Collection[int]) -> list[Stored]:
+    def stored(self, ids: Collection[int]) -> list[StoredMessage]:
         """These messages, in the order of `ids`; one that is not stored is left out."""
         return self.read(partial(queries.stored, ids=ids))
 
@@ -171,7 +171,7 @@ class MemoryStore:
 
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         """The messages of a conversation in order; none if there is no such one.
 
         `shared`: also those before the place where it branched off another.
@@ -219,8 +219,8 @@ class MemoryStore:
         )
 
     def rank(
-        self, query: str, *, limit: int, filters: Filters = ANYWHERE, without: Collection[int] = ()
-    ) -> list[Ranked]:
+        self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
+    ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
         return self.read(
             lambda connection: ranking.rank(
@@ -228,7 +228,7 @@ class MemoryStore:
             )
         )
 
-    def _nearest(self, connection: apsw.Connection) -> Callable[[str, int], list[tuple[int, float]]] | None:
+    def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
         return self._vectors.asked(connection) if self._vectors else None
 
     def embed(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The id of the owner: who has the machine, or a key to it."""
-OPEN = 64
+MAX_OPEN = 64
 """Stores that are kept open; of more, the one that was asked for longest ago is let go."""
 
 
@@ -41,13 +41,13 @@ class Settings(Protocol):
     def mmap_size(self) -> int: ...
 
 
-def shelf_of(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> Shelf:
+def configured_stores(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
     """The memories that a configuration means; nothing is opened yet."""
     path = settings.database_path or default_path(env)
-    return Shelf(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
+    return UserStores(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
 
 
-class Shelf:
+class UserStores:
     """The memories of all users, by their ids. Any thread.
 
     `path` is the owner's file; `options` are those of `MemoryStore`.
@@ -68,7 +68,7 @@ class Shelf:
     def __exit__(self, *_about_the_error: object) -> None:
         self.close()
 
-    def of(self, user: str | None) -> MemoryStore | None:
+    def find_store(self, user: str | None) -> MemoryStore | None:
         """The memory of a user, opened or made; None for one who is not known. It is closed by the shelf.
 
         Raises: `ConfigError` when the file is not his memory, `MemoryFailure` when the shelf is closed.
@@ -84,7 +84,7 @@ class Shelf:
             if store is None:
                 store = MemoryStore(self.path_of(name), user="" if name == LOCAL else clean(name), **self._options)
             self._open[name] = store
-            if len(self._open) > OPEN:
+            if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)  # closes itself as soon as nobody uses it any more
             return store
 
@@ -92,7 +92,7 @@ class Shelf:
         with self._counting:
             self.n_archived += n_messages
 
-    def stores(self) -> list[MemoryStore]:
+    def open_stores(self) -> list[MemoryStore]:
         """The stores that are open."""
         with self._lock:
             return list(self._open.values())

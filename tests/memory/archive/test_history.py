@@ -15,10 +15,10 @@ from tests.sampling import examples
 from shepherd.core import Role
 from shepherd.core.lru import LruCache
 from shepherd.memory.archive import forget, queries
-from shepherd.memory.archive.alignment import aligned
+from shepherd.memory.archive.alignment import align
 from shepherd.memory.archive.history import RECENT, archive, headline
 from shepherd.memory.archive.names import NamedHistory
-from shepherd.memory.records import Call, Entry, Stored
+from shepherd.memory.records import Call, Entry, StoredMessage
 from shepherd.memory.schema import open_file
 from shepherd.memory.store import MemoryStore
 
@@ -49,7 +49,7 @@ def bodies(connection: apsw.Connection, ids: Sequence[int]) -> list[str]:
     return [message.body for message in queries.stored(connection, ids)]
 
 
-def messages(connection: apsw.Connection) -> list[Stored]:
+def messages(connection: apsw.Connection) -> list[StoredMessage]:
     return queries.stored(connection, [id for (id,) in connection.execute("SELECT id FROM message ORDER BY id")])
 
 
@@ -257,7 +257,7 @@ def test_the_cache_of_histories_is_bounded() -> None:
 @settings(deadline=None)
 def test_aligned_blocks_are_equal_and_rise_in_both(new: list[int], old: list[int]) -> None:
     done_new = done_old = 0
-    for start, at, length in aligned(new, old):
+    for start, at, length in align(new, old):
         assert length > 0
         assert start >= done_new
         assert at >= done_old
@@ -269,7 +269,7 @@ def test_aligned_blocks_are_equal_and_rise_in_both(new: list[int], old: list[int
 @settings(deadline=None)
 def test_what_was_only_left_out_is_found_again(old: list[int], data: st.DataObject) -> None:
     new = [item for item in old if data.draw(st.booleans())]
-    assert [n for start, _, length in aligned(new, old) for n in new[start : start + length]] == new
+    assert [n for start, _, length in align(new, old) for n in new[start : start + length]] == new
 
 
 # ---- whatever a client does
@@ -323,8 +323,8 @@ def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
             assert count(connection) == n
         chains = connection.execute("SELECT conversation, seq, count(*) FROM message GROUP BY 1, 2 HAVING count(*) > 1")
         assert not chains.fetchall()
-        for lane in ("fts_user", "fts_other"):
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+        for table in ("fts_user", "fts_other"):
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
     finally:
         connection.close()
 

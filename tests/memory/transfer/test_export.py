@@ -16,7 +16,7 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.archive import facts, forget
-from shepherd.memory.records import Call, State, Stored, Trust
+from shepherd.memory.records import Call, State, StoredMessage, Trust
 from shepherd.memory.transfer.export import PAGE, lines
 from shepherd.memory.transfer.importer import import_stream
 
@@ -52,7 +52,7 @@ def said(store: MemoryStore) -> list[tuple[str, str]]:
     return [(role, body) for role, body in rows(store, "SELECT role, body FROM message ORDER BY conversation, seq")]
 
 
-def everything(store: MemoryStore) -> list[Stored]:
+def everything(store: MemoryStore) -> list[StoredMessage]:
     return store.stored([id for (id,) in rows(store, "SELECT id FROM message ORDER BY conversation, seq")])
 
 

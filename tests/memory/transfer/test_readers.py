@@ -17,7 +17,7 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Call, State, Stored, Trust
+from shepherd.memory.records import Call, State, StoredMessage, Trust
 from shepherd.memory.transfer import readers
 from shepherd.memory.transfer.importer import import_file, import_stream
 from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
@@ -36,7 +36,7 @@ def take(store: MemoryStore, *objects: Any) -> Any:
     return import_stream(store, io.BytesIO("".join(json.dumps(each) + "\n" for each in objects).encode()))
 
 
-def everything(store: MemoryStore) -> list[Stored]:
+def everything(store: MemoryStore) -> list[StoredMessage]:
     named = store.conversations()[::-1]
     return [message for one in named for message in store.messages(one.uuid)]
 

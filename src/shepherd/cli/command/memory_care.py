@@ -56,8 +56,8 @@ def forget(
         if ask.user is None:
             raise click.UsageError("Say what: --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
-    with ask.shelf() as shelf:
-        store = ask.memory(shelf)
+    with ask.stores() as stores:
+        store = ask.memory(stores)
         wanted: dict[str, Any] = {
             "messages": tuple(messages),
             "conversation": conversation_called(store, conversation).uuid if conversation else None,
@@ -72,7 +72,7 @@ def forget(
         if not _agreed(yes):
             return 1
         if everything and ask.user is not None:
-            shelf.forget_user(ask.user)  # the file says whose it is
+            stores.forget_user(ask.user)  # the file says whose it is
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)

@@ -31,7 +31,7 @@ import apsw
 from shepherd.core import InvalidRequest
 from shepherd.core.lru import LruCache
 from shepherd.memory.archive import index
-from shepherd.memory.archive.alignment import aligned
+from shepherd.memory.archive.alignment import align
 from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Entry, State, clean
 
@@ -143,7 +143,7 @@ def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object,
     )
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """A stored message, and where the conversation goes on behind it."""
 
     id: int
@@ -201,7 +201,7 @@ def archive(
             title = title_of(entries[i] for i in new)
         title = clean(title)
         if not end or (rest and is_followed):
-            end = place or _Place(0, 0, -1, 0, 0)
+            end = place or _Position(0, 0, -1, 0, 0)
             if new:
                 branch = (place.conversation, place.seq) if place else None
                 made = add_conversation(connection, session=session, model=model, title=title, parent=branch)
@@ -217,13 +217,13 @@ def archive(
     return named.ids.copy()
 
 
-def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -> tuple[_Place | None, int]:
+def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -> tuple[_Position | None, int]:
     """Where the longest known prefix ends, and how long it is; the ids of its messages go into `named`.
 
     `is_whole`: nothing was ever deleted from the file, so that behind what is not known nothing can be.
     """
 
-    def look_up(i: int) -> _Place | None:
+    def look_up(i: int) -> _Position | None:
         return _look_up(connection, named.chains[i])
 
     systems = set(named.systems)
@@ -253,22 +253,22 @@ def _ids(connection: apsw.Connection, chains: Sequence[bytes]) -> list[int]:
     return [id for (id,) in rows]
 
 
-def _look_up(connection: apsw.Connection, chain: bytes) -> _Place | None:
+def _look_up(connection: apsw.Connection, chain: bytes) -> _Position | None:
     row = connection.execute(
         "SELECT id, conversation, seq, turn, id FROM message WHERE chain = ?1 UNION ALL "
         "SELECT alias.message, conversation, seq, turn, tip FROM alias JOIN message ON id = tip WHERE alias.chain = ?1",
         (chain,),
     ).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 _LAST = "SELECT id, conversation, seq, turn, id FROM message WHERE conversation = ? {} ORDER BY seq DESC LIMIT 1"
 
 
-def _end(connection: apsw.Connection, conversation: int) -> _Place | None:
+def _end(connection: apsw.Connection, conversation: int) -> _Position | None:
     """Where a conversation ends."""
     row = connection.execute(_LAST.format(""), (conversation,)).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 def _last_said(connection: apsw.Connection, conversation: int) -> int:
@@ -291,7 +291,7 @@ def _kept(connection: apsw.Connection, session: str, named: NamedHistory, rest: 
         if row[0] not in known
     ]
     kept: dict[int, int] = {}
-    for start, at, length in aligned([named.shas[i] for i in rest], [row[1] for row in stored]):
+    for start, at, length in align([named.shas[i] for i in rest], [row[1] for row in stored]):
         lone = named.entries[rest[start]] if length == 1 else None
         is_said_again = start + length == len(rest) and at + length < len(stored)
         if lone and (is_said_again or _n_chars(lone) < SHORT_CHARS):
@@ -325,7 +325,7 @@ def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_kn
 
 def _store(
     connection: apsw.Connection,
-    end: _Place,
+    end: _Position,
     named: NamedHistory,
     new: Sequence[int],
     kept: dict[int, int],

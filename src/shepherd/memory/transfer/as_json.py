@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from shepherd.memory.records import Conversation, Fact, Hit, Stats, Stored, to_datetime
+from shepherd.memory.records import Conversation, Fact, Hit, Stats, StoredMessage, to_datetime
 
 
 def hit(found: Hit) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def conversation(one: Conversation) -> dict[str, Any]:
     }
 
 
-def message(one: Stored) -> dict[str, Any]:
+def message(one: StoredMessage) -> dict[str, Any]:
     return {
         "id": one.id,
         "seq": one.seq,
