@@ -23,9 +23,9 @@ from shepherd.cli import configure, render
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
 from shepherd.memory.transfer import as_json as told
-from shepherd.memory.users import LOCAL, Shelf, shelf_of
+from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -59,15 +59,15 @@ class Ask:
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
         """The memory that is meant. Raises: `ConfigError`, `MemoryFailure`."""
-        with self.shelf(embedder) as shelf:
-            yield self.memory(shelf)
+        with self.stores(embedder) as stores:
+            yield self.memory(stores)
 
-    def shelf(self, embedder: Embedder | None = None) -> Shelf:
+    def stores(self, embedder: Embedder | None = None) -> UserStores:
         """The memories of all."""
-        return shelf_of(self.config.memory, os.environ, embedder)
+        return configured_stores(self.config.memory, os.environ, embedder)
 
-    def memory(self, shelf: Shelf) -> MemoryStore:
-        store = shelf.of(LOCAL if self.user is None else self.user)
+    def memory(self, stores: UserStores) -> MemoryStore:
+        store = stores.find_store(LOCAL if self.user is None else self.user)
         if store is None:
             raise InvalidRequest("--user: the name is blank; leave --user out for your own memory", field="user")
         return store
@@ -159,16 +159,16 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
     """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.search.excerpt import places
+    from shepherd.memory.search.excerpt import term_spans
     from shepherd.memory.search.query import terms_of
-    from shepherd.memory.search.tokenizer import places as locating
+    from shepherd.memory.search.tokenizer import span_tokenizer as locating
 
     terms = terms_of(query)
 
     def mark(text: str) -> Text:
         shown = clean(text)
         marked = Text(shown)
-        for place in store.read(lambda connection: places(shown, terms, locating(connection))):
+        for place in store.read(lambda connection: term_spans(shown, terms, locating(connection))):
             marked.stylize("bold reverse", place.start, place.stop)
         return marked
 
@@ -200,7 +200,9 @@ def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
         if not shown:
             render.show("Nothing is archived yet.")
             return
-        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        rows = [
+            (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
+        ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
             render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
@@ -208,9 +210,9 @@ def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
     ask.tell({"conversations": [told.conversation(each) for each in shown]}, people)
 
 
-def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
+def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
     console = render.result_console()
-    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
     for message in messages:
@@ -225,7 +227,7 @@ def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> No
             console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
 
 
-def _message(store: MemoryStore, name: str) -> Stored | None:
+def _message(store: MemoryStore, name: str) -> StoredMessage | None:
     """The message with this number, if that is what `name` is."""
     digits = name.removeprefix("#")
     if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
@@ -368,6 +370,6 @@ def one_line(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    from shepherd.memory.search.excerpt import shortened
+    from shepherd.memory.search.excerpt import shorten
 
-    return shortened(text.strip(), SHOWN_CHARS)
+    return shorten(text.strip(), SHOWN_CHARS)

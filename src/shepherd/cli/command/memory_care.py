@@ -22,12 +22,12 @@ from shepherd.cli.terminal.answer import clean
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
-from shepherd.memory.records import Fact, when
+from shepherd.memory.records import Fact, to_datetime
 from shepherd.memory.transfer import as_json
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.memory.transfer.merge import Imported
+    from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
 """Messages that are shown before they are forgotten."""
@@ -56,8 +56,8 @@ def forget(
         if ask.user is None:
             raise click.UsageError("Say what: --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
-    with ask.shelf() as shelf:
-        store = ask.memory(shelf)
+    with ask.stores() as stores:
+        store = ask.memory(stores)
         wanted: dict[str, Any] = {
             "messages": tuple(messages),
             "conversation": conversation_called(store, conversation).uuid if conversation else None,
@@ -72,7 +72,7 @@ def forget(
         if not _agreed(yes):
             return 1
         if everything and ask.user is not None:
-            shelf.forget_user(ask.user)  # the file says whose it is
+            stores.forget_user(ask.user)  # the file says whose it is
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
@@ -169,7 +169,7 @@ def stats(ask: Ask) -> None:
                 "Size": f"{size(found.size_bytes)} of {size(found.limit_bytes)} ({part:.0%})",
             }
             if found.oldest_ms is not None and found.newest_ms is not None:
-                rows["From"], rows["Until"] = day(when(found.oldest_ms)), day(when(found.newest_ms))
+                rows["From"], rows["Until"] = day(to_datetime(found.oldest_ms)), day(to_datetime(found.newest_ms))
             for name, value in rows.items():
                 render.show(f"{name + ':':<15} {clean(value)}")
 
@@ -182,7 +182,8 @@ def export(ask: Ask, *, file: str, conversation: str | None) -> None:
 
     with ask.store() as store:
         if file == "-":
-            transfer.export(store, render.write, conversation)
+            for line in transfer.lines(store, conversation):
+                render.write(line)
             return
         n_lines = 0
         try:
@@ -200,7 +201,7 @@ def export(ask: Ask, *, file: str, conversation: str | None) -> None:
 
 def import_files(ask: Ask, *, files: Sequence[str]) -> int:
     """Store what files of other programs hold; 1 when one of them holds nothing that can be read."""
-    from shepherd.memory.transfer import export as transfer
+    from shepherd.memory.transfer import importer
 
     status = 0
     with ask.store() as store:
@@ -209,9 +210,9 @@ def import_files(ask: Ask, *, files: Sequence[str]) -> int:
             try:
                 with _progress(f"Importing {file}", in_bytes=True) as on_progress:
                     if file == "-":
-                        done = transfer.import_stream(store, sys.stdin.buffer)
+                        done = importer.import_stream(store, sys.stdin.buffer)
                     else:
-                        done = store.import_file(file, on_progress=on_progress)
+                        done = importer.import_file(store, file, on_progress=on_progress)
             except InvalidRequest as error:
                 render.show_error(clean(error.message))
                 documents.append({"file": file, "error": error.message})
@@ -232,7 +233,7 @@ def import_files(ask: Ask, *, files: Sequence[str]) -> int:
     return status
 
 
-def _show_imported(file: str, done: Imported) -> None:
+def _show_imported(file: str, done: ImportResult) -> None:
     said = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
     others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
     others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
