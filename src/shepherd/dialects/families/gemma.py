@@ -24,7 +24,7 @@ from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
-from shepherd.dialects.parse.bodies.python_body import DeclaredBody
+from shepherd.dialects.parse.bodies.python_body import PythonFenceBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
@@ -114,7 +114,7 @@ def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 def fenced(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     """Python in a fence, and the common forms."""
-    fence = Block("```tool_code", ("```",), DeclaredBody, within="never", starts=NOTHING)
+    fence = Block("```tool_code", ("```",), PythonFenceBody, within="never", starts=NOTHING)
     return (*((fence,) if tools else ()), *everything(tools))
 
 

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, TextBody, before, prefixes, unsaid
+from shepherd.dialects.grammar.spelling import Spelling, json_call
+from shepherd.dialects.parse.bodies.header import Head, HeaderBody, before, prefixes
 from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.markup import Block, Markup
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -44,11 +45,7 @@ def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[
         case "assistant":
             return Head(role.end())
         case _:
-            return Head(role.end(), inside=partial(TextBody, read=unsaid))
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}")
+            return Head(role.end(), inside=partial(TextBody, read=dropped))
 
 
 def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
@@ -63,7 +60,7 @@ def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagD
                 Block(f"function call{ROLE_END}", (), JsonBody, "line", "line"),
             ),
             skips=(f"assistant{ROLE_END}",),
-            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(call)),),
+            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(json_call())),),
         ),
         marks=(ROLE_END, END, mark),
         foreign=foreign,

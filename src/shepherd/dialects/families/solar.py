@@ -19,7 +19,7 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
 from shepherd.dialects.parse.bodies.header import Head, HeaderBody, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.call import Calls, Found
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -49,8 +49,8 @@ def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[Tool
         return Head(head.end(), inside=JsonBody)
     call_id = head[1] or ""
 
-    def read(spelled: str, whole: bool) -> tuple[Found | Fault, ...]:
-        call = read_named(head[2], tools, spelled, whole)
+    def read(spelled: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+        (call,) = read_named(head[2], spelled, tools, whole)
         return (replace(call, id=call_id) if isinstance(call, Found) else call,)
 
     return Head(head.end(), inside=partial(JsonBody, read=read))
