@@ -18,7 +18,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, read_named, read_program
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, read_named, read_program
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
@@ -39,38 +39,38 @@ PROGRAMS = ("python", "code_interpreter")
 ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
-def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of a recipient on a line of its own."""
     name = RECIPIENT.match(text, at)
     if name is None:
         if at == len(text):
-            return Head(at) if final else None
-        return Head(at, declined=opener)
+            return Header(at) if final else None
+        return Header(at, declined=opener)
     line = LINE_END.match(text, name.end())
     if line is None:
         if not LINE_END_BEGUN.fullmatch(text, name.end()):
-            return Head(at, declined=opener)
+            return Header(at, declined=opener)
         return cut(text, at, opener, tools) if final else None
     is_declared = find_tool(tools, name[1]) is not None
     if name[1] == "all" and not is_declared:
-        return Head(line.end())
+        return Header(line.end())
     if name[1] in PROGRAMS:
-        return Head(line.end(), inside=PROGRAM)
+        return Header(line.end(), inside=PROGRAM)
     blanks = BLANKS.match(text, line.end())
     end = blanks.end() if blanks else line.end()
     if end == len(text) and not final and not is_declared:
         return None
     if is_declared or text.startswith("{", end):
-        return Head(end if text.startswith("{", end) else line.end(), inside=arguments(name[1]))
-    return Head(at, declined=opener)
+        return Header(end if text.startswith("{", end) else line.end(), inside=arguments(name[1]))
+    return Header(at, declined=opener)
 
 
-def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of a declared tool's name on a line of its own, with nothing before it."""
     if at == len(text) and not final:
         return None
     is_call = text.startswith("{", at)
-    return Head(at, inside=arguments(opener.strip())) if is_call else Head(at, declined=opener)
+    return Header(at, inside=arguments(opener.strip())) if is_call else Header(at, declined=opener)
 
 
 def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
@@ -79,29 +79,29 @@ def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     return tuple(Block(f"{tool.name}\n", (), body, "line", "never", starts=r"(?!)") for tool in tools)
 
 
-def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Head:
+def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
     """The head of a recipient in which the output ends."""
     name = text[at:].strip()
     if "all".startswith(name):
-        return Head(len(text))
+        return Header(len(text))
     is_tool = any(tool.name.startswith(name) for tool in tools)
-    return Head(len(text), inside=arguments(name)) if is_tool else Head(at, declined=opener)
+    return Header(len(text), inside=arguments(name)) if is_tool else Header(at, declined=opener)
 
 
-def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of a tag that names a tool."""
     tag = FUNCTION.match(text, at)
     if tag is None:
         begun = FUNCTION_BEGUN.fullmatch(text, at)
         if begun and final:
-            return Head(len(text), inside=arguments(begun[1]))
-        return None if begun else Head(at, declined=opener)
+            return Header(len(text), inside=arguments(begun[1]))
+        return None if begun else Header(at, declined=opener)
     if text[tag.end()] == "<" and tag.end() + 1 == len(text) and not final:
         return None
     if text[tag.end()] == "<" and not text.startswith("</", tag.end()):
-        return Head(at, inside=TaggedBody)
+        return Header(at, inside=TaggedBody)
     is_call = text[tag.end()] in '{["`<' or find_tool(tools, tag[1])
-    return Head(tag.end(), inside=arguments(tag[1])) if is_call else Head(at, declined=opener)
+    return Header(tag.end(), inside=arguments(tag[1])) if is_call else Header(at, declined=opener)
 
 
 def arguments(name: str) -> MakeBody:

@@ -24,10 +24,10 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
-    Fields,
-    Head,
+    HeaderFields,
+    Header,
     HeaderBody,
-    Headers,
+    HeaderFormat,
     prefixes,
     read_named,
     read_program,
@@ -69,14 +69,14 @@ ROLE = re.compile(
 )
 
 
-def about(fields: Fields, at: int, tools: Sequence[ToolSpec]) -> Head:
+def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
     """What a header with these words heads."""
     if fields.role:
-        return Head(at, inside=partial(TextBody, read=dropped))
+        return Header(at, inside=partial(TextBody, read=dropped))
     to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")
     if to:
-        return Head(at, inside=call_of(to, tools))
-    return Head(at, then=ANALYSIS if fields.channel == "analysis" else None)
+        return Header(at, inside=call_of(to, tools))
+    return Header(at, then=ANALYSIS if fields.channel == "analysis" else None)
 
 
 def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
@@ -109,16 +109,16 @@ def read_call(name: str, own: bool, text: str, tools: Sequence[ToolSpec], whole:
 
 def headless(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, mark: str, words: str
-) -> Head | None:
+) -> Header | None:
     """A `ReadHead` of a header that lacks what stands before `words`: read as if `mark` did."""
     rest = text[at : at + LONGEST]
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
-        return about(Fields(channel=words if words in CHANNELS else ""), at, tools)
+        return about(HeaderFields(channel=words if words in CHANNELS else ""), at, tools)
     return replace(head, stop=head.stop + at - len(words)) if head else None
 
 
-def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of a header whose beginning up to the recipient is forgotten."""
     name = RECIPIENT.match(text, at)
     end = name.end() if name else at
@@ -126,7 +126,7 @@ def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpe
         return headless(opener, text, at, final, tools, mark=HEADERS.start, words=opener)
     begun = HEADERS.markers.begun(text, end)
     is_open = RECIPIENT_BEGUN.fullmatch(text, at, len(text) - begun) is not None
-    return None if is_open and not final else Head(at, declined=opener)
+    return None if is_open and not final else Header(at, declined=opener)
 
 
 def spelled(tool: ToolSpec, channel: str = "") -> tuple[Part, ...]:
@@ -143,7 +143,7 @@ def recipient(opener: str, spell: Callable[[ToolSpec], tuple[Part, ...]]) -> Blo
     return Block(opener, ENDS[1:], HEADER, "anywhere", "anywhere", spelling=Spelling(spell))
 
 
-HEADERS = Headers(
+HEADERS = HeaderFormat(
     start="<|start|>",
     message="<|message|>",
     ends=ENDS,

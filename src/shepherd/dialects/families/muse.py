@@ -23,10 +23,10 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.header import (
-    Fields,
-    Head,
+    HeaderFields,
+    Header,
     HeaderBody,
-    Headers,
+    HeaderFormat,
     prefixes,
     read_named,
 )
@@ -59,26 +59,26 @@ ROLE = re.compile(
 )
 
 
-def about(fields: Fields, at: int, tools: Sequence[ToolSpec]) -> Head:
+def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
     """What a header with these words heads."""
     if fields.role:
-        return Head(at, inside=partial(TextBody, read=dropped))
+        return Header(at, inside=partial(TextBody, read=dropped))
     if fields.to and fields.to != "self":
-        return Head(at, inside=partial(HeaderBody, read=partial(message, tool=fields.to)))
-    return Head(at, then=TO_SELF if fields.to else None)
+        return Header(at, inside=partial(HeaderBody, read=partial(message, tool=fields.to)))
+    return Header(at, then=TO_SELF if fields.to else None)
 
 
-def message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, tool: str) -> Head | None:
+def message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, tool: str) -> Header | None:
     """A `ReadHead` of what a tool is sent: tags, or just the arguments, or nothing."""
     visible = VISIBLE.search(text, at, at + MAX_BLANKS)
     if visible is None and not final and len(text) - at < MAX_BLANKS:
         return None
     begin = visible.start() if visible else at
     if text.startswith(("{", "`"), begin):
-        return Head(at, inside=partial(JsonBody, read=partial(read_json, tool)))
+        return Header(at, inside=partial(JsonBody, read=partial(read_json, tool)))
     if HEADERS.markers.standing(text, begin):
-        return Head(at, inside=partial(TextBody, read=partial(read_named, tool)))
-    return None if HEADERS.markers.is_open(text, begin) and not final else Head(at, inside=partial(tags, tool=tool))
+        return Header(at, inside=partial(TextBody, read=partial(read_named, tool)))
+    return None if HEADERS.markers.is_open(text, begin) and not final else Header(at, inside=partial(tags, tool=tool))
 
 
 def read_json(tool: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
@@ -119,13 +119,13 @@ def mended(tags: str, tools: Sequence[ToolSpec]) -> str:
     return tags
 
 
-def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of a header whose beginning is forgotten."""
     name = NAME.match(text, at)
     end = name.end() if name else at
     if MARKERS.standing(text, end) and end > at:
-        return about(Fields(to="" if text[at:end] in NOBODY else text[at:end]), end + len(MESSAGE), tools)
-    return None if MARKERS.is_open(text, end) and not final else Head(at, declined=opener)
+        return about(HeaderFields(to="" if text[at:end] in NOBODY else text[at:end]), end + len(MESSAGE), tools)
+    return None if MARKERS.is_open(text, end) and not final else Header(at, declined=opener)
 
 
 CALL = tagged_call('<atem:invoke name="{}">\n', '<atem:parameter name="{}">', "</atem:parameter>\n", "</atem:invoke>\n")
@@ -138,7 +138,7 @@ def spelled_whole(tool: ToolSpec) -> tuple[Part, ...]:
 
 
 MARKERS = Markers((MESSAGE,))
-HEADERS = Headers(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, nobody=NOBODY)
+HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, nobody=NOBODY)
 HEADER = partial(HeaderBody, read=HEADERS.read)
 MUSE = TagDialect(
     name="muse",

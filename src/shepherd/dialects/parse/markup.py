@@ -43,8 +43,10 @@ class Markers:
     def find_settled(self, text: str, at: int, final: bool) -> tuple[int, str]:
         """As `find`, but without a marker the place is before what more text could make one of; with `final` no more
         text comes."""
-        stop, marker = self.find(text, at)
-        return (stop if marker or final else stop - self.begun(text, at)), marker
+        match = self._pattern.search(text, at)
+        if match:
+            return match.start(), match[0]
+        return len(text) - (0 if final else self.begun(text, at)), ""
 
     def standing(self, text: str, at: int) -> str:
         """The marker that stands exactly at `at`; empty when none does."""

@@ -17,7 +17,7 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.pairs import PairsBody
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
@@ -32,7 +32,7 @@ TAGS = ("<function", "<invoke", "<parameter")
 NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
-class AutoBody(Machine):
+class AutoBody(HandingOver):
     """A body that is chosen when the inside has begun."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, detect: Detect) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, Machine
+from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
@@ -41,7 +41,7 @@ LETTERS = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Header:
     """A header that has been read."""
 
     stop: int
@@ -54,15 +54,15 @@ class Head:
     """Text after all, as in `Body`."""
 
 
-ReadHead = Callable[[str, str, int, bool, Sequence[ToolSpec]], Head | None]
+ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
 """`read(opener, text, at, final, tools)`: the header that `opener` begins and whose rest stands in `text` from `at` on;
 `None` while it needs more text, never if that is final."""
 
 
-class HeaderBody(Machine):
+class HeaderBody(HandingOver):
     """A header and the call that it heads, if it does."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHead) -> None:
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHeader) -> None:
         super().__init__(block, openers, tools)
         self._read = read
         self._step = self._head
@@ -81,7 +81,7 @@ class HeaderBody(Machine):
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class HeaderFields:
     """The words of a header that have a meaning; of several of a kind the last one."""
 
     role: str = ""
@@ -94,7 +94,7 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Headers:
+class HeaderFormat:
     """How a family writes its headers: `start role (mark words)* message`; models leave out any part of it."""
 
     start: str
@@ -104,7 +104,7 @@ class Headers:
     """Markers behind what a header heads; another header follows, or nothing."""
     role: re.Pattern[str]
     """Matches as a whole all that may stand between `start` and the next marker, and every beginning of it."""
-    about: Callable[[Fields, int, Sequence[ToolSpec]], Head]
+    about: Callable[[HeaderFields, int, Sequence[ToolSpec]], Header]
     """`about(fields, at, tools)`: the header that has these words and ends at `at`."""
     marks: tuple[str, ...] = ()
     """Markers within headers; the first one stands before a channel."""
@@ -122,24 +122,24 @@ class Headers:
         """Ends of messages, and beginnings without more."""
         return re.compile(rf"(?:\s|{'|'.join(map(re.escape, self.ends))}|{re.escape(self.start)}(?:assistant)?)*")
 
-    def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-        """A `ReadHead`."""
-        return Look(self, opener, text, final, tools).head(at)
+    def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+        """A `ReadHeader`."""
+        return HeaderReader(self, opener, text, final, tools).head(at)
 
 
-class Look:
+class HeaderReader:
     """Reads a header as far as it has come. One per attempt."""
 
-    def __init__(self, headers: Headers, opener: str, text: str, final: bool, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, headers: HeaderFormat, opener: str, text: str, final: bool, tools: Sequence[ToolSpec]) -> None:
         self._headers = headers
         self._opener = opener
         self._text = text
         self._final = final
         self._tools = tools
-        self._fields = Fields()
+        self._fields = HeaderFields()
         self._end = 0  # of the words behind the last marker that have a meaning
 
-    def head(self, at: int) -> Head | None:
+    def head(self, at: int) -> Header | None:
         headers, text = self._headers, self._text
         mark, begin = self._opener, at
         while mark != headers.message:
@@ -152,7 +152,7 @@ class Look:
             good, bad = words[:stop], words[stop : stop + 1]
             (self._take_role if is_role else self._take_words)(mark, good)
             if bad and is_first and SPOKEN_OF.match(words):
-                return Head(at, declined=mark)
+                return Header(at, declined=mark)
             if bad:
                 return self._broken(mark, at, good, bad, first=is_first)
             if not following:
@@ -164,7 +164,7 @@ class Look:
                 break
         return self._about(at)
 
-    def _about(self, at: int) -> Head:
+    def _about(self, at: int) -> Header:
         return self._headers.about(self._fields, at, self._tools)
 
     def _n_role(self, words: str) -> int:
@@ -190,7 +190,7 @@ class Look:
         self._end = lead.end() if lead else 0
         channel = self._headers.channel.match(words, self._end)
         role = None if channel or words[: self._end].strip() else ROLE.match(words)
-        self._fields = Fields(role[1] if role else "", channel[1] if channel else "", self._recipient(words))
+        self._fields = HeaderFields(role[1] if role else "", channel[1] if channel else "", self._recipient(words))
 
     def _take_words(self, mark: str, words: str) -> None:
         channel = self._headers.channel.match(words) if mark == self._headers.marks[0] else None
@@ -208,37 +208,37 @@ class Look:
         found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
         return found[-1] if found else ""
 
-    def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Head | None:
+    def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Header | None:
         """The header that another one, or the end of a message, cuts off behind these words."""
         stop = at + len(words)
         said = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
         if self._fields.to or (said and self._fields.channel):
-            return Head(at, declined=mark) if first and said else self._about(at + self._end)
+            return Header(at, declined=mark) if first and said else self._about(at + self._end)
         if not said:
-            return Head(stop)
+            return Header(stop)
         # No known word: junk if something follows, else the answer itself.
         headers, text = self._headers, self._text
         nothing = headers.nothing.match(text, stop, stop + LONGEST)
         end = nothing.end() if nothing else stop
         is_open = headers.markers.is_open(text, end) or "assistant".startswith(text[end:])
         if not is_open:
-            return Head(stop)
-        return Head(len(text), declined=words.strip()) if self._final else None
+            return Header(stop)
+        return Header(len(text), declined=words.strip()) if self._final else None
 
-    def _broken(self, mark: str, at: int, good: str, bad: str, *, first: bool) -> Head:
+    def _broken(self, mark: str, at: int, good: str, bad: str, *, first: bool) -> Header:
         """The header without its last marker: a character stands there that no header has."""
         if bad == "{" and self._fields.to:
             return self._about(at + len(good))
         if mark in self._headers.marks:
             is_there = not good[self._end :].strip(" ") or good[self._end :].startswith("\n")
             # In the middle of a text only what looks like a header is one.
-            return self._about(at + self._end) if is_there or not first else Head(at, declined=mark)
+            return self._about(at + self._end) if is_there or not first else Header(at, declined=mark)
         if mark == self._headers.start and self._fields.channel and bad.isupper():
             return self._about(at + len(good))
-        self._fields = Fields()
+        self._fields = HeaderFields()
         return self._about(at + (self._end if mark == self._headers.start else 0))
 
-    def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Head:
+    def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Header:
         """The header in which the output ends."""
         end = len(self._text)
         if self._fields.to or self._fields.role:
@@ -246,32 +246,32 @@ class Look:
         if mark in self._headers.marks:
             if not words[self._end :].strip() or self._headers.role.fullmatch(words):
                 return self._about(end)
-            return Head(at, declined=mark) if first else self._about(at + self._end)
+            return Header(at, declined=mark) if first else self._about(at + self._end)
         if LEAD_CUT.fullmatch(words) or "to=" in words:
-            return Head(end)
-        return Head(at + (self._end if mark == self._headers.start else 0))
+            return Header(end)
+        return Header(at + (self._end if mark == self._headers.start else 0))
 
 
-def at_once(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head:
-    """A `ReadHead` of a marker without content that ends an open thought."""
-    return Head(at)
+def at_once(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
+    """A `ReadHeader` of a marker without content that ends an open thought."""
+    return Header(at)
 
 
-def declined(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head:
-    """A `ReadHead` of an opener that is text."""
-    return Head(at, declined=opener)
+def declined(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
+    """A `ReadHeader` of an opener that is text."""
+    return Header(at, declined=opener)
 
 
-def before(body: MakeBody) -> ReadHead:
-    """A `ReadHead` of a marker that counts everywhere unless a text speaks of it: `body` reads what follows if that
+def before(body: MakeBody) -> ReadHeader:
+    """A `ReadHeader` of a marker that counts everywhere unless a text speaks of it: `body` reads what follows if that
     begins like JSON, or if a word follows without a blank."""
 
-    def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+    def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
         visible = VISIBLE.search(text, at, at + MAX_BLANKS)
         if visible is None:
-            return Head(at, inside=body) if final or len(text) - at >= MAX_BLANKS else None
+            return Header(at, inside=body) if final or len(text) - at >= MAX_BLANKS else None
         is_call = visible[0] in JSON_STARTS or (visible.start() == at and visible[0].isalnum())
-        return Head(at, inside=body) if is_call else Head(at, declined=opener)
+        return Header(at, inside=body) if is_call else Header(at, declined=opener)
 
     return read
 
@@ -286,10 +286,10 @@ def answer_tags(opener: str, closer: str = "") -> Callable[[Sequence[ToolSpec]],
     def declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
         is_open = False
 
-        def read(mark: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head:
+        def read(mark: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
             nonlocal is_open
             was_open, is_open = is_open, mark == opener
-            return Head(at, declined=mark if was_open == is_open else "")
+            return Header(at, declined=mark if was_open == is_open else "")
 
         body = partial(HeaderBody, read=read)
         blocks = (Block(opener, (), body, "start", "never"), Block(closer, (), body, "anywhere", "never"))

@@ -35,6 +35,7 @@ class JsonBody(Machine):
         """`read` makes calls of a value where `call.read_calls` with `keys` does not."""
         super().__init__(block, openers, tools)
         self._step = self._lead
+        self._markers = self._stops()
         self._read = read or (lambda text, tools, whole: read_calls(text, keys=keys, tools=tools, whole=whole))
         self._begin()
 
@@ -69,8 +70,9 @@ class JsonBody(Machine):
         return after
 
     def _in_value(self, text: str, at: int, final: bool) -> int:
-        stop = self._value.feed(text, at, final)
-        if self._value.ended or self._value.cut:
+        value = self._value
+        stop = value.feed(text, at, final)
+        if value.ended or value.cut:
             self._step = self._after
         elif final and stop == len(text):
             self.ended = True

@@ -7,7 +7,7 @@ closers inside of strings belong to the strings (S3). Not here: what the value m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from functools import cache
 
 from shepherd.dialects.parse.markup import Markers
 
@@ -21,7 +21,7 @@ IN_STRING = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']")}
 class JsonText:
     """One object, array or string from its first character on. Python's quotes count, too."""
 
-    def __init__(self, markers: Markers, stops: Collection[str]) -> None:
+    def __init__(self, markers: Markers, stops: tuple[str, ...]) -> None:
         """`stops`, some of the markers, end a value that lacks its end when they stand outside of its strings."""
         self.ended = False
         """It is complete."""
@@ -29,8 +29,7 @@ class JsonText:
         """A stop stands where more of it should."""
         self._markers = markers
         self._stops = stops
-        self._firsts = "".join(sorted({stop[0] for stop in stops}))
-        self._outside = re.compile(rf"[\"'{{}}\[\]{re.escape(self._firsts)}]")
+        self._outside, self._firsts = outside_of(stops)
         self._depth = 0
         self._quote = ""
         self._read: list[str] = []
@@ -43,28 +42,21 @@ class JsonText:
     def feed(self, text: str, at: int, final: bool) -> int:
         """How far into `text` it has been read from `at` on; short of the end when it has ended or was cut, or when a
         marker may have begun."""
-        stop = self._end(text, at, final)
-        self._read.append(text[at:stop])
-        return stop
-
-    def _end(self, text: str, at: int, final: bool) -> int:
-        while True:
-            found = (IN_STRING[self._quote] if self._quote else self._outside).search(text, at)
-            if found is None:
-                return len(text)
+        begun = at
+        while found := (IN_STRING[self._quote] if self._quote else self._outside).search(text, at):
             start, at = found.span()
             char = found[0]
             if char == "\\":
                 if at == len(text) and not final:
-                    return start
+                    at = start
+                    break
                 at += 1
                 continue
             if not self._quote and char in self._firsts:
-                if self._markers.standing(text, start) in self._stops:
-                    self.cut = True
-                    return start
-                if not final and self._markers.is_begun(text, start):
-                    return start
+                self.cut = self._markers.standing(text, start) in self._stops
+                if self.cut or (not final and self._markers.is_begun(text, start)):
+                    at = start
+                    break
             match char:
                 case "{" | "[":
                     self._depth += 1
@@ -76,7 +68,18 @@ class JsonText:
                     continue
             if self._depth <= 0 and not self._quote:
                 self.ended = True
-                return at
+                break
+        else:
+            at = len(text)
+        self._read.append(text[begun:at])
+        return at
+
+
+@cache
+def outside_of(stops: tuple[str, ...]) -> tuple[re.Pattern[str], str]:
+    """What to look for outside of strings, and the characters that the stops begin with."""
+    firsts = "".join(sorted({stop[0] for stop in stops}))
+    return re.compile(rf"[\"'{{}}\[\]{re.escape(firsts)}]"), firsts
 
 
 def after_blanks(text: str, at: int) -> int:

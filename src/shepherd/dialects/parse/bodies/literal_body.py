@@ -59,6 +59,7 @@ class LiteralBody(Machine):
         """`begun` is what the opener has spelt of a call: a name and its bracket."""
         super().__init__(block, openers, tools)
         self._step = self._in_value if begun else self._lead
+        self._markers = self._stops()
         self._notation = notation
         firsts = frozenset(closer[0] for closer in block.closers)
         self._outside, self._inside = patterns(notation, firsts)

@@ -34,49 +34,34 @@ class Machine:
         self._block = block
         self._openers = openers
         self._tools = tools
-        self._markers = markers_of(*openers, *block.closers)
         self._written = [block.opener]  # what was read since the last report
         self._ready: list[tuple[str, Calls]] = []
-        self._inner: Body | None = None  # reads the rest of the block
-        self._inner_opener = ""
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        if self._inner is None:
-            at = self._run(text, at, final)
-            if self.ended:
-                self._settle(cut=final and at == len(text) and not self.closed)
-        if self._inner is not None:
-            at = self._inner.feed(text, at, final)
-            self.ended, self.closed = self._inner.ended, self._inner.closed
-            self.declined, self.then = self._inner.declined, self._inner.then
+        """Goes from step to step until none can go on."""
+        while not self.ended:
+            step = self._step
+            stop = step(text, at, final)
+            if stop > at:
+                self._written.append(text[at:stop])
+                at = stop
+            elif step == self._step and not self.ended:
+                return at
+        self._settle(cut=final and at == len(text) and not self.closed)
         return at
 
     def take_calls(self) -> list[tuple[str, Calls]]:
+        if not self._ready:
+            return []
         ready, self._ready = self._ready, []
-        for written, calls in self._inner.take_calls() if self._inner else ():
-            before = "".join(self._written)
-            ready.append((before + written.removeprefix(self._inner_opener) if before else written, calls))
-            self._written = []
         return ready
-
-    def _run(self, text: str, at: int, final: bool) -> int:
-        """Goes from step to step until none can go on; returns how far they came."""
-        while not self.ended and self._inner is None:
-            step = self._step
-            stop = step(text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and step == self._step and not self.ended:
-                break
-            at = stop
-        return at
 
     def _settle(self, *, cut: bool) -> None:
         """The block has ended: a subclass makes calls or text of what was read. `cut`: the output ended in it."""
 
-    def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
-        """Lets another body read the rest, behind what the current step returns."""
-        block = block or self._block
-        self._inner, self._inner_opener = make(block, self._openers, self._tools), block.opener
+    def _stops(self) -> Markers:
+        """What may end the block: its closers, and what opens another one."""
+        return markers_of(*self._openers, *self._block.closers)
 
     def _report(self, calls: Calls, keep: int = 0) -> None:
         """Reports calls with all that was written; the last `keep` characters belong to the next call."""
@@ -99,6 +84,49 @@ class Machine:
         elif final:
             self.ended = True
         return stop
+
+
+class HandingOver(Machine):
+    """A machine whose steps may let another body read the rest of the block."""
+
+    # A class of its own, for speed: the interpreter's inline caches serve one class at a time.
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        super().__init__(block, openers, tools)
+        self._inner: Body | None = None
+        self._inner_opener = ""
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        inner = self._inner
+        if inner is None:
+            at = Machine.feed(self, text, at, final)
+            inner = self._inner
+            if inner is None:
+                return at
+        at = inner.feed(text, at, final)
+        if inner.ended:
+            self.ended, self.closed, self.declined, self.then = True, inner.closed, inner.declined, inner.then
+        return at
+
+    def take_calls(self) -> list[tuple[str, Calls]]:
+        taken = self._inner.take_calls() if self._inner else []
+        if not (taken or self._ready):
+            return taken
+        ready = Machine.take_calls(self)
+        for written, calls in taken:
+            before = "".join(self._written)
+            ready.append((before + written.removeprefix(self._inner_opener) if before else written, calls))
+            self._written = []
+        return ready
+
+    def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
+        """Lets another body read on from where the current step stops."""
+        block = block or self._block
+        self._inner, self._inner_opener = make(block, self._openers, self._tools), block.opener
+        self._step = self._wait
+
+    def _wait(self, text: str, at: int, final: bool) -> int:
+        return at
 
 
 def kept_blanks(start: int, stop: int) -> int:

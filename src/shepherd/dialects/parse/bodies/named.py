@@ -57,8 +57,8 @@ class NamedBody(Machine):
         self._closers = frozenset(block.closers) - set(form.ends)
         # Openers that hold a separator are the beginnings of headers without the marker that is due before them.
         others = (opener for opener in openers if not any(mark in opener for mark in form.separators))
-        self._all_stops = sorted({*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""})
-        self._stops = markers_of(*self._all_stops)
+        self._all_stops = tuple(sorted({*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""}))
+        self._all_markers = markers_of(*self._all_stops)
         self._header_marks = markers_of(*self._all_stops, "{", "```")
         self._reported = False  # a call has been reported
         self._prose = False  # all of this is text
@@ -74,7 +74,7 @@ class NamedBody(Machine):
         self._sure = False  # this is a call, whatever follows
         self._fenced = False
         self._whole = True  # the output did not end inside of the call
-        self._value = JsonText(self._stops, self._all_stops)
+        self._value = JsonText(self._all_markers, self._all_stops)
         self._junk: list[str] = []  # what stands where the arguments should
         self._near = True  # no blank stands behind the arguments
 
@@ -116,7 +116,7 @@ class NamedBody(Machine):
                 self._part = (self._part + text[at:after])[:1]
                 self._break_off(final)
                 return after
-            marked = self._stops.standing(text, after) or (not final and self._stops.is_begun(text, after))
+            marked = self._all_markers.standing(text, after) or (not final and self._all_markers.is_begun(text, after))
             if text[after] in '["' and not marked:
                 self._step = self._in_value
                 return after
@@ -208,7 +208,7 @@ class NamedBody(Machine):
             return junk.end()
         if self._fenced and text[at] == "`":
             return at + 1
-        marker = self._stops.standing(text, at)
+        marker = self._all_markers.standing(text, at)
         if marker in self._form.ends:
             return at + len(marker)
         if marker in (*self._form.openers, *self._form.separators) or self._goes_on(text, at):
@@ -226,17 +226,17 @@ class NamedBody(Machine):
         if text[at] in "{[":
             return not (self._header + self._part).strip() and bool(self._value.text)
         name = WORD.match(text, at) if self._form.chained else None
-        return name is not None and self._stops.standing(text, name.end()) in self._form.separators
+        return name is not None and self._all_markers.standing(text, name.end()) in self._form.separators
 
     def _begins(self, text: str, at: int) -> bool:
         """Whether more text could show that the block goes on or ends here."""
         name = WORD.match(text, at) if self._form.chained else None
-        return self._stops.is_begun(text, at) or (
-            name is not None and (name.end() == len(text) or self._stops.is_begun(text, name.end()))
+        return self._all_markers.is_begun(text, at) or (
+            name is not None and (name.end() == len(text) or self._all_markers.is_begun(text, name.end()))
         )
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._stops.find(text, at)
+        stop, marker = self._all_markers.find(text, at)
         line = -1 if self._closers or self._form.ends else text.find("\n", at, stop)
         if line >= 0:
             self.ended = True
@@ -246,6 +246,6 @@ class NamedBody(Machine):
         elif final:
             self.ended = True
         else:
-            stop -= self._stops.begun(text, at)
+            stop -= self._all_markers.begun(text, at)
         self._junk.append(text[at:stop])
         return stop

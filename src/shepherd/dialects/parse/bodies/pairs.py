@@ -23,7 +23,7 @@ from functools import cache, partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
@@ -78,7 +78,7 @@ def tags_of(opener: str) -> Tags:
     )
 
 
-class PairsBody(Machine):
+class PairsBody(HandingOver):
     """One call between an opener and its closers."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:

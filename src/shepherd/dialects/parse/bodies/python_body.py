@@ -25,7 +25,7 @@ from typing import Literal
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation
 from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import (
     Calls,
     Found,
@@ -268,7 +268,7 @@ PythonBody: MakeBody = partial(LiteralBody, notation=PYTHON)
 """A block of Python calls."""
 
 
-class PythonFenceBody(Machine):
+class PythonFenceBody(HandingOver):
     """Python calls of declared tools alone, to the block's closer; a block of anything else is text.
 
     Code that computes is no call: the block is declined at the first character that shows it.

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
+from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blanks
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
 from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
@@ -58,7 +58,7 @@ class Argument:
     is_string: bool | None
 
 
-class TaggedBody(Machine):
+class TaggedBody(HandingOver):
     """Calls as tags, between an opener and its closers; an opener without `>` is itself the beginning of a tag."""
 
     def __init__(
@@ -123,7 +123,7 @@ class TaggedBody(Machine):
         return after
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop, mark = self._markers.find_settled(text, at, final)
+        stop, mark = self._stops().find_settled(text, at, final)
         tag = read_tag(mark)
         if tag and tag.kind == "call" and mark not in self._block.closers:
             self._expect_tag()

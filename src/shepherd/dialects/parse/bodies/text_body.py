@@ -15,6 +15,7 @@ class TextBody(Machine):
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: Read) -> None:
         super().__init__(block, openers, tools)
+        self._markers = self._stops()
         self._read = read
         self._text: list[str] = []
         self._whole = False

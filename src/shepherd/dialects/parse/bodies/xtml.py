@@ -21,7 +21,7 @@ from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, Markers
 from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kind_of, kinds
@@ -53,7 +53,7 @@ class Tag:
         return ("" if self.opens else "/") + self.name
 
 
-class XtmlBody(Machine):
+class XtmlBody(HandingOver):
     """Calls from `<|open|>tools` on, or from the first `<|open|>call` if that is missing."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
