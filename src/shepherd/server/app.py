@@ -108,7 +108,7 @@ def create_app(
     add_ollama_paths(app, service)
     add_response_paths(app, kept)
     _add_cache_paths(app, service, metrics)
-    add_memory_paths(app, service, limits, is_open=api_keys is None)
+    add_memory_paths(app, service, limits, encode_error, is_open=api_keys is None)
     if tools is not None:
         add_mcp_path(app, tools, limits)
     app.add_exception_handler(HTTPException, _answer_http_error)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
@@ -31,22 +30,21 @@ from starlette.types import Receive, Scope, Send
 from shepherd.core import (
     Assembler,
     ContextFull,
-    EngineDown,
     Event,
     Evicted,
     InvalidRequest,
-    RateLimited,
-    Request,
     ShepherdError,
 )
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.http.caller import as_from
 from shepherd.server.http.choices import together
+from shepherd.server.http.errors import Stopping, retry_headers, with_id
 from shepherd.server.http.limits import admit_choices
 from shepherd.server.http.outbox import ClientTooSlow, Outbox
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import Observe, Observers
 from shepherd.server.observe.record import Record
+from shepherd.server.service import Service
 from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING, encode_comment
@@ -55,9 +53,6 @@ logger = logging.getLogger("shepherd.server")
 
 BURST_BYTES = 64 * 2**10
 """What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
-
-LOADING_RETRY_S = 5
-"""What a client is told to wait for while the engine is loading or being restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +73,6 @@ class Limits:
 
 Told = AsyncGenerator[tuple[int, Event], None]
 """Events with the index of the choice that each belongs to."""
-
-
-class Answers(Protocol):
-    """What an exchange needs of the service."""
-
-    def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +133,7 @@ class Live:
 class Shared:
     """What all exchanges of one application have in common."""
 
-    service: Any
-    """At least an `Answers`; see `app.Service` for what else it can do."""
+    service: Service
     limits: Limits
     live: Live
     metrics: Metrics
@@ -162,7 +150,7 @@ class Exchange(Response):
         self._surface = surface
         self._codec = surface.codec
         self._shared = shared
-        self._service: Answers = shared.service
+        self._service = shared.service
         self._limits = shared.limits
         self._live = shared.live
         self._kept = shared.kept if surface.keeps else None
@@ -390,13 +378,6 @@ class _CutShort(AssertionError):
     """A stream ended without `Finished`: a bug of ours."""
 
 
-class Stopping(EngineDown):
-    """The server is being stopped: not a failure."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is stopping; send the request again when it is back")
-
-
 def note(error: Exception, record: Record) -> None:
     """Write to the log what the client is not told. What it is told may quote its own words, so it is not repeated."""
     if isinstance(error, ShepherdError):
@@ -409,22 +390,6 @@ def note(error: Exception, record: Record) -> None:
     else:
         record.reason = "server_error"
         logger.error("%s: unexpected failure", record.id, exc_info=error)
-
-
-def with_id(body: Json, id: str) -> Json:
-    """An error's body with the request's id, in the protocol whose errors have one (Anthropic's)."""
-    return {**body, "request_id": id} if body.get("type") == "error" else body
-
-
-def retry_headers(error: Exception) -> RawHeaders:
-    """When to come back, for the errors that pass."""
-    match error:
-        case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
-            return [(b"retry-after", str(max(0, math.ceil(seconds))).encode())]
-        case EngineDown():
-            return [(b"retry-after", str(LOADING_RETRY_S).encode())]
-        case _:
-            return []
 
 
 def _facts(record: Record) -> RawHeaders:

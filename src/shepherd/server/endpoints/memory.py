@@ -16,7 +16,9 @@ from starlette.responses import Response
 from shepherd.core import InvalidRequest
 from shepherd.memory.transfer import as_json
 from shepherd.server.endpoints.generate import Limits
-from shepherd.server.endpoints.memory_request import Asked, Inquiry, Remembers, Row, described
+from shepherd.server.endpoints.memory_request import Asked, Inquiry, Row, described
+from shepherd.server.http.body import EncodeError
+from shepherd.server.service import Service
 from shepherd.wire.base import Json, shown
 
 if TYPE_CHECKING:
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from shepherd.memory.records import Conversation
 
 
-def add_memory_paths(app: FastAPI, service: Remembers, limits: Limits, *, is_open: bool) -> None:
+def add_memory_paths(
+    app: FastAPI, service: Service, limits: Limits, encode_error: EncodeError, *, is_open: bool
+) -> None:
     """Add every row to `app`. `is_open`: no keys are configured."""
     for row in ROWS:
-        _add_row(app, row, partial(Inquiry, row, service, limits, is_open=is_open))
+        _add_row(app, row, partial(Inquiry, row, service, limits, encode_error, is_open=is_open))
 
 
 def _add_row(app: FastAPI, row: Row, inquiry: Callable[[], Inquiry]) -> None:

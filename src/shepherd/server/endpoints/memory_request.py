@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.responses import Response, StreamingResponse
@@ -27,17 +27,17 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
 from shepherd.memory.users import LOCAL
-from shepherd.server.endpoints.generate import Limits, retry_headers
+from shepherd.server.endpoints.generate import Limits
 from shepherd.server.http.auth import is_loopback
-from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
+from shepherd.server.http.body import BodyTooLarge, ClientGone, EncodeError, RawHeaders, read_body, send_json
 from shepherd.server.http.caller import USER
+from shepherd.server.http.errors import retry_headers
 from shepherd.server.observe.record import REQUEST_ID
-from shepherd.server.routes import encode_error
+from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
-    from shepherd.memory.archive.forget import Removed
 
 logger = logging.getLogger("shepherd.server")
 
@@ -46,32 +46,6 @@ T = TypeVar("T")
 USER_HEADER = USER.decode()
 PAGE_BYTES = 64 * 2**10
 """Of lines: what is sent at once."""
-
-
-class Remembers(Protocol):
-    """What these questions need of the service."""
-
-    def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user, `LOCAL` = the owner; None: there is none. Called in a thread; may open a file.
-
-        Raises: `ConfigError`, `MemoryFailure`.
-        """
-        ...
-
-    async def forget(
-        self,
-        user: str,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> Removed:
-        """Take what is all of this out of a user's memory, and whatever may echo it out of the caches.
-
-        Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
-        """
-        ...
 
 
 Asked = Mapping[str, Any]
@@ -93,7 +67,7 @@ class Row:
     lines: Callable[[MemoryStore, Asked], Iterator[str]] | None = None
     """In the place of `answer`: lines of JSON, made as they are read."""
     forgets: Callable[[MemoryStore, Asked], Json] | None = None
-    """What must go, as `Remembers.forget` takes it; `answer` says what a dry run would do."""
+    """What must go, as `Service.forget` takes it; `answer` says what a dry run would do."""
 
 
 def described(row: Row) -> Json:
@@ -124,8 +98,9 @@ class Inquiry(Response):
 
     background = None
 
-    def __init__(self, row: Row, service: Remembers, limits: Limits, *, is_open: bool) -> None:
+    def __init__(self, row: Row, service: Service, limits: Limits, encode_error: EncodeError, *, is_open: bool) -> None:
         self._row = row
+        self._encode_error = encode_error
         self._service = service
         self._limits = limits
         self._is_open = is_open
@@ -145,7 +120,7 @@ class Inquiry(Response):
             if error.status >= 500:
                 logger.warning("%s: %s", scope.get(REQUEST_ID, "-"), error)
             unread = receive if isinstance(error, BodyTooLarge) else None
-            status, body = encode_error(scope["path"], error)
+            status, body = self._encode_error(scope["path"], error)
             await send_json(send, status, body, retry_headers(error), unread=unread)
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[str, Asked]:

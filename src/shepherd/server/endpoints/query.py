@@ -12,19 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.server.endpoints.generate import Shared, Stopping, note, retry_headers, with_id
+from shepherd.server.endpoints.generate import Shared, note
 from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
+from shepherd.server.http.errors import Stopping, retry_headers, with_id
 from shepherd.server.observe.observer import Observers
 from shepherd.server.observe.record import Record
+from shepherd.server.service import Service
 from shepherd.wire.base import Json, decode_json
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 T = TypeVar("T")
 
