@@ -131,7 +131,7 @@ def from_debug_files(folder: Path) -> Recording:
     heard = Heard()
     for event in events:
         heard.take(event)
-    path = told.get("endpoint") if isinstance(told, dict) else None
+    path, method = (told.get("endpoint"), told.get("method")) if isinstance(told, dict) else (None, None)
     recorded: dict[str, Any] = {"text": heard.text}
     if heard.prompt is not None:
         recorded["usage"] = {"prompt": heard.prompt, "cache_read": heard.cached, "output": heard.output}
@@ -140,7 +140,7 @@ def from_debug_files(folder: Path) -> Recording:
     elif answer is not None:
         recorded["failed"] = heard.failed
     first = next((event for event in events if isinstance(event, dict)), {})
-    return Recording(str(path or path_of(body, first)), body, answer=recorded)
+    return Recording(str(path or path_of(body, first)), body, method=str(method or "POST"), answer=recorded)
 
 
 def in_file(path: Path) -> Any:

@@ -200,6 +200,7 @@ class DebugFiles(Observer):
         self._moment = datetime.now()  # local time, as the logs of other programs on this machine have it
         self._body: bytes | None = None
         self._endpoint = ""
+        self._method = ""
         self._secrets: list[bytes] = []
         self._decoded: Decoded[Any] | None = None
         self._choices: dict[int, _Choice] = {}
@@ -207,6 +208,7 @@ class DebugFiles(Observer):
 
     def receive(self, scope: Scope, body: bytes) -> None:
         self._body = body
+        self._method = scope["method"]
         query = _SECRET_QUERY.sub(r"\1" + _BLOT.decode(), scope["query_string"].decode("latin-1"))
         self._endpoint = scope["path"] + ("?" + query if query else "")
         self._secrets = [
@@ -247,7 +249,7 @@ class DebugFiles(Observer):
 
     def _model_request(self, record: Record) -> bytes:
         if self._decoded is None:
-            return _why(record)
+            return _why(record, {"method": self._method, "endpoint": self._endpoint} if self._endpoint else {})
         seen = [self._choices.get(at, _Choice()) for at in range(record.n_choices)]
         prompts = ["".join(choice.prompt) or None for choice in seen]
         first, *others = self._decoded.requests
@@ -356,9 +358,9 @@ def _snake(kind: type) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _why(record: Record) -> bytes:
-    """What stands in the place of what there is not."""
-    return _json({"nothing": _reason(record), "status": record.status})
+def _why(record: Record, request: Mapping[str, Any] = {}) -> bytes:
+    """The content of a file for which there is nothing."""
+    return _json({"nothing": _reason(record), "status": record.status, **request})
 
 
 def _reason(record: Record) -> str:
