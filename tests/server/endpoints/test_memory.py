@@ -28,7 +28,7 @@ from shepherd.memory.users import LOCAL, Shelf
 from shepherd.server.app import Limits, create_app
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.memory_request import MemoryEndpoint
-from shepherd.server.observe.debug_files import FILES, Folders
+from shepherd.server.observe.debug_files import FILES, DebugFolder
 from shepherd.server.observe.recordings import Recorder, read
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -860,7 +860,7 @@ async def test_requests_to_the_memory_are_in_the_metrics(service: ScriptedServic
 async def test_requests_to_the_memory_leave_debug_files_and_recordings(
     service: ScriptedService, store: MemoryStore, tmp_path: Path
 ) -> None:
-    folders, recorder = Folders(tmp_path / "debug"), Recorder(tmp_path / "recordings")
+    folders, recorder = DebugFolder(tmp_path / "debug"), Recorder(tmp_path / "recordings")
     note = {"question": "Which cat?", "answer": "Lamb", "user": "ann"}
     app = create_app(service, observe=(folders.observe, recorder.observe))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:

@@ -31,7 +31,8 @@ from shepherd.cli.command.replies import Heard
 from shepherd.cli.command.server_address import find_address
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import ConfigError, TimedOut, Unreachable
-from shepherd.server.observe.recordings import SECRET, Recording, read
+from shepherd.server.observe.recordings import Recording, read
+from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import Observe
@@ -261,7 +262,7 @@ class Player:
         headers = {
             name: value
             for name, value in recording.headers.items()
-            if name.lower() not in OWN_HEADERS and not SECRET.search(name)
+            if name.lower() not in OWN_HEADERS and not is_secret_name(name)
         }
         begun = time.perf_counter()
         heard, first_ms = Heard(), None

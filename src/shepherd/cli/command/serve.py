@@ -105,11 +105,11 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
         stack.push_async_callback(asyncio.to_thread, close)
 
     if settings.debug:
-        from shepherd.server.observe.debug_files import Folders
+        from shepherd.server.observe.debug_files import DebugFolder
 
         folder = Path(settings.debug_dir or DEBUG_FOLDER)
         render.show_warning(f"what clients say and get is written to {folder.absolute()}, because of --debug")
-        folders = Folders(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
+        folders = DebugFolder(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
         closed(folders.close)
         yield folders.observe
     if settings.record_dir:
