@@ -31,7 +31,8 @@ from shepherd.cli.command.replies import Heard
 from shepherd.cli.command.server_address import find_address
 from shepherd.cli.terminal.answer import clean
 from shepherd.core import ConfigError, TimedOut, Unreachable
-from shepherd.server.observe.recordings import SECRET, Recording, read
+from shepherd.server.observe.recordings import Recording, read
+from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import Observe
@@ -131,7 +132,7 @@ def from_debug_files(folder: Path) -> Recording:
     heard = Heard()
     for event in events:
         heard.take(event)
-    path = told.get("endpoint") if isinstance(told, dict) else None
+    path, method = (told.get("endpoint"), told.get("method")) if isinstance(told, dict) else (None, None)
     recorded: dict[str, Any] = {"text": heard.text}
     if heard.prompt is not None:
         recorded["usage"] = {"prompt": heard.prompt, "cache_read": heard.cached, "output": heard.output}
@@ -140,7 +141,7 @@ def from_debug_files(folder: Path) -> Recording:
     elif answer is not None:
         recorded["failed"] = heard.failed
     first = next((event for event in events if isinstance(event, dict)), {})
-    return Recording(str(path or path_of(body, first)), body, answer=recorded)
+    return Recording(str(path or path_of(body, first)), body, method=str(method or "POST"), answer=recorded)
 
 
 def in_file(path: Path) -> Any:
@@ -261,7 +262,7 @@ class Player:
         headers = {
             name: value
             for name, value in recording.headers.items()
-            if name.lower() not in OWN_HEADERS and not SECRET.search(name)
+            if name.lower() not in OWN_HEADERS and not is_secret_name(name)
         }
         begun = time.perf_counter()
         heard, first_ms = Heard(), None
