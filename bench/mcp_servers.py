@@ -30,9 +30,9 @@ from mcp.client.stdio import stdio_client
 from rich.console import Console
 from rich.table import Table
 
-from shepherd.tools.base import ToolContext
 from shepherd.tools.mcp.servers import Servers
 from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.tool import ToolContext
 
 CLIENTS = Path(os.environ.get("SHEPHERD_CLIENTS_DIR", Path.home() / ".cache" / "shepherd-clients"))
 Rounds = dict[str, list[float]]

@@ -31,13 +31,14 @@ from rich.table import Table
 
 from shepherd.core import ToolCall
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import Result, Tool, ToolContext
+from shepherd.tools.base import Result
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.permission import Permission, about
 from shepherd.tools.registry import find
 from shepherd.tools.results import shorten
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import Box
 
 BUDGET = 2_000

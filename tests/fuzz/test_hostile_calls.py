@@ -32,12 +32,13 @@ from tests.sampling import LEVEL, amount
 
 from shepherd.core import Text, ToolCall
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.base import Tool, ToolContext, ToolError
+from shepherd.tools.base import ToolError
 from shepherd.tools.permission import Permission
 from shepherd.tools.registry import Registry
 from shepherd.tools.sandbox.network import Reach
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import Box
 
 N_CALLS = amount(1_000, 10_000)

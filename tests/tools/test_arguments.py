@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.tools.arguments import fit, read_arguments
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Tool, ToolContext
 
 
 class Edit(TypedDict):

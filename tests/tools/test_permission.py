@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.tools.base import Effect, Form, Question, Result, Tool, ToolContext, ToolError, Verdict
+from shepherd.tools.base import Effect, Form, Question, Result, ToolError, Verdict
 from shepherd.tools.permission import Answers, Nobody, Permission, Rule, about
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, Any]) -> Result:

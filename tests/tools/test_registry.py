@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shepherd.tools import Result, ToolContext, ToolError, ToolRegistry, ToolResult
 from shepherd.tools import Tool as CustomTool
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.registry import (
     BY_HAND,
     MOST_CHARS,
@@ -28,6 +28,7 @@ from shepherd.tools.registry import (
     free_name,
     sanitised,
 )
+from shepherd.tools.tool import Tool
 from shepherd.tools.user_tools import made_of, things_in
 
 CONTEXT = ToolContext()

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from shepherd.tools.base import Result, Tool, ToolContext
+from shepherd.tools.base import Result
 from shepherd.tools.selection import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, meets, rank, unknown, why_off
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, object]) -> Result:

@@ -15,13 +15,14 @@ import pytest
 from tests.in_time import in_time
 
 from shepherd.core import Image, InvalidRequest, MemoryFailure, Text, ToolCall
-from shepherd.tools.base import Question, Ran, Result, Tool, ToolContext, ToolError, Verdict
+from shepherd.tools.base import Question, Ran, Result, ToolError, Verdict
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.builtin.shell import execute_command
 from shepherd.tools.permission import Nobody, Permission
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import Box, room_for_results
 
 

@@ -34,7 +34,8 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
-from shepherd.tools.base import Ran, Toolbox
+from shepherd.tools.base import Ran
+from shepherd.tools.tool import Toolbox
 
 MOST_ROUNDS = 32
 """Answers with calls in one turn; the one after them must do without tools."""

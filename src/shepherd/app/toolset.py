@@ -26,11 +26,11 @@ from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message
 if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.base import Person, Tool, ToolContext
-    from shepherd.tools.builtin.ask_model import Advisor
+    from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import Servers
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
+    from shepherd.tools.tool import Advisor, Tool, ToolContext
     from shepherd.tools.toolbox import Box
 
 logger = logging.getLogger(__name__)
@@ -195,10 +195,9 @@ class Outfit:
         )
 
     def _context(self, *, user: str | None, store: MemoryStore | None, count: Callable[[str], int]) -> ToolContext:
-        from shepherd.tools.base import ToolContext  # noqa: PLC0415
-        from shepherd.tools.builtin.shell import Commands  # noqa: PLC0415
         from shepherd.tools.sandbox.network import Reach  # noqa: PLC0415
         from shepherd.tools.sandbox.roots import Roots  # noqa: PLC0415
+        from shepherd.tools.tool import Commands, ToolContext  # noqa: PLC0415
 
         tools = self._config.tools
         return ToolContext(
@@ -275,7 +274,7 @@ class Advisors:
         self._stream = stream
 
     def advisors(self) -> Sequence[Advisor]:
-        from shepherd.tools.builtin.ask_model import Advisor  # noqa: PLC0415
+        from shepherd.tools.tool import Advisor  # noqa: PLC0415
 
         return [Advisor(name, is_local=True) for name in self._names]
 

@@ -17,7 +17,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shepherd.tools.base import Tool, ToolError
+from shepherd.tools.base import ToolError
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

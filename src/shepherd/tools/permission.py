@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
-from shepherd.tools.base import Effect, Form, Person, Question, Tool, ToolError, Verdict
+from shepherd.tools.base import Effect, Form, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
 from shepherd.tools.selection import words_of
+from shepherd.tools.tool import Tool
 
 logger = logging.getLogger(__name__)
 

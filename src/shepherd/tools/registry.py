@@ -30,7 +30,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from shepherd.tools import selection
-from shepherd.tools.base import Tool, ToolError
+from shepherd.tools.base import ToolError
+from shepherd.tools.tool import Tool
 from shepherd.tools.user_tools import made_of, origin_of, things_in
 
 if TYPE_CHECKING:

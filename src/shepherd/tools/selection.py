@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from shepherd.core import ToolSpec
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
+from shepherd.tools.tool import Tool
 
 ROOM_SHARE = 8
 """Tools that nobody asked for by name may take one part in so many of the context."""

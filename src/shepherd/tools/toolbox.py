@@ -28,13 +28,14 @@ from typing import Any
 from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
 from shepherd.tools.arguments import fit, read_arguments
-from shepherd.tools.base import Ran, Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Ran, Result, ToolError
 from shepherd.tools.kept import KeptResults
 from shepherd.tools.permission import NotPermitted, Permission, Ruling
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.results import shorten, sound
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, meets
 from shepherd.tools.signature import as_json, as_result, carry_out
+from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 content_logger = logging.getLogger("shepherd.content")

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, get_args
 
-from shepherd.tools.base import Effect, Result, Tool, ToolContext
+from shepherd.tools.base import Effect, Result
 from shepherd.tools.signature import as_result, carry_out, tool
+from shepherd.tools.tool import Tool, ToolContext
 
 EFFECTS = get_args(Effect)
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}

@@ -16,9 +16,10 @@ from shepherd.core import (
     Message,
     Text,
 )
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, Status
 from shepherd.tools.permission import Answers, Permission
+from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import Box
 
 

@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import files
 from shepherd.tools.builtin.search import search_files
 from shepherd.tools.kept import KeptResults
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import Tool, ToolContext
 
 BUDGET = 400
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from tests.tools.mcp.scene import Stage, scripted
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import mcp
 from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def run(tool: Tool, servers: Servers | None, /, **arguments: Any) -> Result:

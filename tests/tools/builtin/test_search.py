@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.search import search_files
 from shepherd.tools.kept import KeptResults
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import ToolContext
 
 FILES = {
     "a.py": "import os\n\n\ndef walk(top):\n    return os.walk(top)\n",

@@ -20,19 +20,11 @@ from hypothesis import strategies as st
 from tests.in_time import in_time
 
 from shepherd.tools.arguments import fit
-from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.builtin.shell import (
-    Capped,
-    Commands,
-    environment,
-    execute_command,
-    last_line,
-    readable,
-    run,
-    seconds_of,
-)
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.builtin.shell import Capped, environment, execute_command, last_line, readable, run, seconds_of
 from shepherd.tools.sandbox.process_tree import MARK, Family
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import Commands, ToolContext
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="commands need a POSIX system")
 

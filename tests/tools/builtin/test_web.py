@@ -19,9 +19,10 @@ import pytest
 from tests.in_time import in_time
 
 from shepherd.tools.arguments import fit
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.web import http_delete, http_get, http_post, http_put, http_request
 from shepherd.tools.sandbox.network import Reach
+from shepherd.tools.tool import Tool, ToolContext
 
 KINDS = {
     "/plain": ("text/plain", b"hello"),

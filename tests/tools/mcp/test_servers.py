@@ -15,9 +15,10 @@ from tests.in_time import in_time
 from tests.tools.mcp.scene import SCRIPT, Nod, Stage, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp.servers import Servers, sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, ServerOptions
+from shepherd.tools.tool import ToolContext
 
 CONTEXT = ToolContext()
 

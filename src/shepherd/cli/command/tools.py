@@ -17,9 +17,10 @@ from shepherd.cli.terminal.answer import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.permission import EFFECTS
 from shepherd.tools.registry import find, no_such_tool
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from shepherd.app.app import App

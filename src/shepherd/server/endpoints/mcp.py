@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from shepherd.server.endpoints.generate import Limits
-    from shepherd.tools.base import Tool
+    from shepherd.tools.tool import Tool
     from shepherd.tools.toolbox import Box
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import charset, in_utf8, lines_that_fit, opened, read_lines, room_in, sniff
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
 from shepherd.tools.builtin.diff import unified
@@ -26,6 +26,7 @@ from shepherd.tools.results import fits
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Missing, NotAFolder, Place, Roots, printable, quoted
 from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.tool import ToolContext
 
 NOTE_TOKENS = 60
 """Kept free of what is shown: for the sentence that says how to read on."""

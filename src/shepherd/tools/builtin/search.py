@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
 from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of
 from shepherd.tools.sandbox.folder import Folder, kind_of
@@ -25,6 +25,7 @@ from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.sandbox.roots import Place, printable, quoted
 from shepherd.tools.sandbox.tree import alternatives, takes, walk
 from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.tool import ToolContext
 
 MOST_SECONDS = 20.0
 """After which what has been found is shown."""

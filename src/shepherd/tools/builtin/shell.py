@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import IO, Annotated
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Commands, ToolContext
 
 MOST_SECONDS = 3600
 FLUSH_S = 0.2
@@ -38,16 +39,6 @@ FLUSH_S = 0.2
 CHUNK_BYTES = 65_536
 TICK_S = 0.1
 """How long a cancellation, or a line for the person who watches, may wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """What `execute_command` may do."""
-
-    max_bytes: int = 2**20
-    """Of output that is kept of each stream, its beginning and its end."""
-    keep_env: tuple[str, ...] = ()
-    """Names or globs of variables that programs may see although they look like secrets."""
 
 
 @tool(

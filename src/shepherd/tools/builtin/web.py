@@ -27,10 +27,11 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.sandbox.isolated import apart
 from shepherd.tools.sandbox.network import Reach, Target
 from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.tool import Tool, ToolContext
 
 if TYPE_CHECKING:
     import httpx2

@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from shepherd.core import Message
-from shepherd.tools.base import Person, Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
 from shepherd.tools.mcp.guardian import Guardian
 from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,10 @@ class Servers:
             instructions=(session.client.instructions or "") if session is not None else "",
             log=tuple(line.log.kept) if line is not None else (),
         )
+
+    @property
+    def server_names(self) -> Sequence[str]:
+        return tuple(self.connections)
 
     def _tell_of_tools(self) -> None:
         self.on_tools()

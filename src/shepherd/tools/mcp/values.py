@@ -100,7 +100,7 @@ class Resource:
     size_bytes: int | None = None
     is_template: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """For the model: without what is empty."""
         said = {
             "server": self.server,
