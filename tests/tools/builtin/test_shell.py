@@ -22,7 +22,7 @@ from tests.in_time import in_time
 from shepherd.tools.arguments import fit
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.shell import Capped, environment, execute_command, last_line, readable, run, seconds_of
-from shepherd.tools.sandbox.process_tree import MARK, Family
+from shepherd.tools.sandbox.process_tree import MARK, ProcessTree
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.tool import Commands, ToolContext
 
@@ -327,17 +327,18 @@ async def test_a_person_sees_the_last_line(tmp_path: Path) -> None:
     assert set(told) <= {"first", "second"}
 
 
-def test_a_family_is_not_its_neighbours() -> None:
+def test_a_tree_is_not_its_neighbours() -> None:
     """Only what carries the same mark, or descends from the process, is found."""
     with (
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "outer mine"}) as mine,
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "mine"}) as daemon,
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "other"}) as other,
     ):
-        family = Family(mine, "mine")
-        assert {process.pid for process in family.members()} == {mine.pid, daemon.pid}
-        names = family.end(lambda seconds: threading.Event().wait(seconds))
-        assert names == ["sleep 60"]
+        tree = ProcessTree(mine.pid, "mine")
+        assert {process.pid for process in tree.members()} == {mine.pid, daemon.pid}
+        for pause_s in tree.ending():
+            threading.Event().wait(pause_s)
+        assert tree.background == ["sleep 60"]
         assert other.poll() is None
         other.kill()
     assert (mine.returncode, daemon.returncode, other.returncode) == (

@@ -1,7 +1,7 @@
 """`execute_command`: a shell command, with everything it starts, for as long as it may take.
 
     command ─▶ bash in a session of its own, no input, no secrets ─▶ Capped(stdout), Capped(stderr) ─▶ text
-                    └─ at its end, at the deadline, when cancelled: Family.end() ─▶ TERM, after 2 s KILL
+                    └─ at its end, at the deadline, when cancelled: ProcessTree.ending() ─▶ TERM, after 2 s KILL
 
 A command leaves no process behind, as far as `tools/sandbox/process_tree.py` can tell.
 
@@ -295,33 +295,25 @@ def run(
 
     Raises: `ToolError` if it cannot be started.
     """
-    from shepherd.tools.sandbox.process_tree import MARK, Family  # noqa: PLC0415 - psutil costs 30 ms
+    from shepherd.tools.sandbox.process_tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
     deadline = time.monotonic() + timeout_s
     mark = uuid.uuid4().hex
     try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=folder,
-            env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()},
-            start_new_session=True,
-        )
+        process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
     with Streams(process, max_bytes, tell) as streams:
-        family = Family(process, mark)
+        tree = ProcessTree(process.pid, mark)
         try:
-            while not (exited := has_exited(process)) and time.monotonic() < deadline and not stop.is_set():
+            while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
                 streams.pump(min(TICK_S, deadline - time.monotonic()))
             flushed = time.monotonic() + FLUSH_S
-            while exited and streams.is_open and time.monotonic() < flushed:
+            while exit_code is not None and streams.is_open and time.monotonic() < flushed:
                 streams.pump(TICK_S / 10)
         finally:
-            left = family.end(streams.pump)
+            for pause_s in tree.ending():
+                streams.pump(pause_s)
             with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the system cannot be killed
                 process.wait(TICK_S)
         streams.drain()
@@ -330,20 +322,10 @@ def run(
             out.text,
             err.text,
             exit_code=-signal.SIGKILL if process.returncode is None else process.returncode,
-            timed_out=not exited and not stop.is_set(),
+            timed_out=exit_code is None and not stop.is_set(),
             n_lines=out.n_lines + err.n_lines,
-            left=left if exited else (),
+            left=tree.background if exit_code is not None else (),
         )
-
-
-def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has ended; it is left unreaped where the system can tell without (see `Family`)."""
-    if not hasattr(os, "waitid"):
-        return process.poll() is not None
-    try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # somebody reaps all children of this program
-        return True
 
 
 class Streams:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
-from shepherd.tools.mcp.guardian import Guardian
 from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, State, ToolOffer
+from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
     from shepherd.tools.mcp.session import Kind, Line, Session

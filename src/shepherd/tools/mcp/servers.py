@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
-from shepherd.tools.mcp.guardian import Guardian
 from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+from shepherd.tools.sandbox.guardian import Guardian
 from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ from shepherd.core import Message
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
-from shepherd.tools.mcp.guardian import Guardian
 from shepherd.tools.mcp.server_requests import Asked
 from shepherd.tools.mcp.values import Prompt, Resource, ServerOptions, ToolOffer
+from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 
