@@ -45,7 +45,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CallOutcome:
     """A call that has been carried out, or not."""
 
     result: CallResult

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import ToolCall, ToolSpec
-from shepherd.tools.base import Effect, Ran, Result
+from shepherd.tools.base import CallOutcome, Effect, Result
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.kept import KeptResults
-    from shepherd.tools.sandbox.network import Reach
+    from shepherd.tools.result_store import ResultStore
+    from shepherd.tools.sandbox.network import NetworkPolicy
     from shepherd.tools.sandbox.roots import Roots
 
 # -- what a call may use ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class CommandOptions:
     """What `execute_command` may do."""
 
     max_bytes: int = 2**20
@@ -39,7 +39,7 @@ class Commands:
 
 
 @dataclass(frozen=True, slots=True)
-class Advisor:
+class AskableModel:
     """A model that can be asked."""
 
     name: str
@@ -50,7 +50,7 @@ class Advisor:
 class Models(Protocol):
     """Models that answer one question each, without tools, memory or history. One event loop."""
 
-    def advisors(self) -> Sequence[Advisor]:
+    def advisors(self) -> Sequence[AskableModel]:
         """The default model comes first."""
         ...
 
@@ -81,7 +81,7 @@ class McpServers(Protocol):
         """The content of a resource. Raises: `ToolError`."""
         ...
 
-    def meant(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+    def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """The tool and the arguments that a call of `call_mcp_tool` names. Raises: `ToolError`."""
         ...
 
@@ -106,15 +106,15 @@ class ToolContext:
     """Show a person how far the call is: one line, replaced by the next. From the event loop only."""
     roots: Roots | None = None
     """The folders that file tools may touch."""
-    reach: Reach | None = None
+    reach: NetworkPolicy | None = None
     """The addresses that HTTP tools may call."""
-    commands: Commands | None = None
+    commands: CommandOptions | None = None
     """What programs may be given, and how much of what they print is kept."""
     memory: MemoryStore | None = None
     servers: McpServers | None = None
     models: Models | None = None
     """Other models that can be asked."""
-    kept: KeptResults | None = None
+    kept: ResultStore | None = None
     """Results of this conversation that were too long to be shown whole."""
     secrets: tuple[str, ...] = ()
     """Names of environment variables that no program a tool starts may see, besides the usual suspects."""
@@ -170,7 +170,9 @@ class Toolbox(Protocol):
         """What is offered, in the order in which it is; may change between two turns."""
         ...
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
         """Carry out one call. One that fails has a result, too, with `is_error`: the model is to read why.
 
         `share`: so many results share the room that results have. `tell`: see `ToolContext`.

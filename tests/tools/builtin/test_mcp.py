@@ -8,11 +8,11 @@ from tests.tools.mcp.scene import Stage, scripted
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import mcp
-from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.servers import McpServerPool
 from shepherd.tools.tool import Tool, ToolContext
 
 
-async def run(tool: Tool, servers: Servers | None, /, **arguments: Any) -> Result:
+async def run(tool: Tool, servers: McpServerPool | None, /, **arguments: Any) -> Result:
     return await tool.run(ToolContext(servers=servers), arguments)
 
 
@@ -22,7 +22,7 @@ async def test_without_servers_they_say_so() -> None:
         (mcp.read_resource, {"uri": "a://b"}),
         (mcp.call_mcp_tool, {"server": "s", "tool": "t"}),
     ]:
-        for servers in (None, Servers([], env={})):
+        for servers in (None, McpServerPool([], env={})):
             with pytest.raises(ToolError, match="no MCP server is configured"):
                 await run(tool, servers, **arguments)
 

@@ -31,7 +31,7 @@ from typing import IO, Annotated
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
-from shepherd.tools.tool import Commands, ToolContext
+from shepherd.tools.tool import CommandOptions, ToolContext
 
 MOST_SECONDS = 3600
 FLUSH_S = 0.2
@@ -64,7 +64,7 @@ async def execute_command(
     timeout: Annotated[float, "seconds"] = 30,  # noqa: ASYNC109 - the model's argument
 ) -> Result:
     """Run a shell command."""
-    may = context.commands or Commands()
+    may = context.commands or CommandOptions()
     arguments = shell_line(command)
     seconds = seconds_of(timeout)
     folder = context.roots.directory(working_dir or ".") if context.roots else working_dir
@@ -75,7 +75,7 @@ async def execute_command(
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(context.tell, line)
 
-    def work() -> Ended:
+    def work() -> FinishedCommand:
         return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=tell)
 
     # Not a daemon: the program ends behind this thread, and the thread behind all that the command has started.
@@ -163,7 +163,7 @@ def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Coll
 # -- what it writes ---------------------------------------------------------------------------------------------------
 
 
-class Capped:
+class HeadAndTail:
     """The beginning and the end of what a stream brings, in bounded memory."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -238,7 +238,7 @@ def last_line(chunk: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedCommand:
     """A command that has come to its end."""
 
     stdout: str
@@ -290,7 +290,7 @@ def run(
     max_bytes: int,
     stop: threading.Event,
     tell: Callable[[str], None],
-) -> Ended:
+) -> FinishedCommand:
     """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind.
 
     Raises: `ToolError` if it cannot be started.
@@ -303,7 +303,7 @@ def run(
         process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
-    with Streams(process, max_bytes, tell) as streams:
+    with OutputReader(process, max_bytes, tell) as streams:
         tree = ProcessTree(process.pid, mark)
         try:
             while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
@@ -318,7 +318,7 @@ def run(
                 process.wait(TICK_S)
         streams.drain()
         out, err = streams.kept
-        return Ended(
+        return FinishedCommand(
             out.text,
             err.text,
             exit_code=-signal.SIGKILL if process.returncode is None else process.returncode,
@@ -328,14 +328,14 @@ def run(
         )
 
 
-class Streams:
+class OutputReader:
     """The two outputs of a process, read as they come; and its end, which wakes who waits for them."""
 
     def __init__(self, process: subprocess.Popen[bytes], max_bytes: int, tell: Callable[[str], None]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self.files: list[IO[bytes]] = [process.stdout, process.stderr]
-        self.kept = [Capped(max_bytes) for _ in self.files]
+        self.kept = [HeadAndTail(max_bytes) for _ in self.files]
         self.tell = tell
         self.told = time.monotonic()
         self.latest = b""
@@ -349,7 +349,7 @@ class Streams:
             self.files.append(os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0))
             self.selector.register(self.files[-1], selectors.EVENT_READ, None)
 
-    def __enter__(self) -> Streams:
+    def __enter__(self) -> OutputReader:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -70,7 +70,7 @@ PASSED = (
 PASSED_PREFIXES = ("LC_", "XDG_")
 
 
-class Log:
+class ServerLog:
     """The last lines of what a server wrote beside the protocol."""
 
     def __init__(self, server: str) -> None:
@@ -88,7 +88,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServerCommand:
     """What is started."""
 
     command: str
@@ -117,7 +117,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipes:
+class ServerPipes:
     """A process that has been started."""
 
     pid: int
@@ -130,10 +130,10 @@ class Pipes:
     """After its end: gives our ends of the pipes back, even if a descendant that got away still holds the others."""
 
 
-class Child:
+class ServerProcess:
     """A running server. `how_it_ended` tells of its exit once there is one."""
 
-    def __init__(self, pipes: Pipes, log: Log) -> None:
+    def __init__(self, pipes: ServerPipes, log: ServerLog) -> None:
         self.pipes = pipes
         self.tree = ProcessTree(pipes.pid)
         self.log = log
@@ -249,9 +249,9 @@ class Child:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    program: Program, log: Log, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
-) -> AsyncIterator[tuple[Child, TransportStreams]]:
+async def run_server(
+    program: ServerCommand, log: ServerLog, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
+) -> AsyncIterator[tuple[ServerProcess, TransportStreams]]:
     """The program, started, with the streams for a session. `on_end`: called when it says no more.
 
     Raises: `ToolError` if it cannot be started.
@@ -261,7 +261,7 @@ async def running(
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ToolError(f"its command {program.command!r} cannot be started: {why}") from error
-    child = Child(pipes, log)
+    child = ServerProcess(pipes, log)
     guardian.watch(pipes.pid)
     sender, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, receiver = anyio.create_memory_object_stream[SessionMessage](0)
@@ -295,7 +295,7 @@ async def running(
             guardian.release(pipes.pid)
 
 
-async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
+async def spawn(program: ServerCommand, environment: Mapping[str, str]) -> ServerPipes:
     """Start it, in a session of its own: Ctrl-C in the terminal is for us. None of our descriptors but the three pipes
     is passed on. Raises: `ToolError`, `OSError`, `ValueError`.
     """
@@ -309,7 +309,7 @@ async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
         assert process.stdout is not None
         assert process.stderr is not None
         made = (process.stdin, process.stdout, process.stderr)
-        return Pipes(process.pid, *made, lambda: process.returncode, process.wait)
+        return ServerPipes(process.pid, *made, lambda: process.returncode, process.wait)
     # Not the loop's own way: uvloop passes on every descriptor that is inheritable, whatever `close_fds` says.
     started = start(command, cwd=program.cwd, env=environment, stdin=pipe)
     assert started.stdin is not None
@@ -347,4 +347,4 @@ async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
         started.kill()
         await close()
         raise
-    return Pipes(started.pid, stdin, stdout, stderr, lambda: exit_code_of(started), close)
+    return ServerPipes(started.pid, stdin, stdout, stderr, lambda: exit_code_of(started), close)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
-from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
 from shepherd.tools.sandbox.guardian import Guardian
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -37,7 +37,7 @@ ANYTHING: Mapping[str, Any] = {"type": "object"}
 T = TypeVar("T")
 
 
-class Servers:
+class McpServerPool:
     """The servers of one program, on one event loop.
 
     `person` may be assigned at any time, before `start` for servers to know that there is one. `on_tools` is called
@@ -50,7 +50,7 @@ class Servers:
         *,
         env: Mapping[str, str],
         roots: Sequence[str] = (),
-        answer: Answer | None = None,
+        answer: AskModel | None = None,
         person: Person | None = None,
         warn: Callable[[str], None] = logger.warning,
         on_tools: Callable[[], None] = lambda: None,
@@ -74,7 +74,7 @@ class Servers:
         }
         self.names: dict[tuple[str, str], str] = {}
         """Server and tool -> our name. Names once given stay, whatever comes later."""
-        self.made: dict[str, tuple[tuple[ToolOffer, ...], tuple[Tool, ...]]] = {}
+        self.made: dict[str, tuple[tuple[ServerTool, ...], tuple[Tool, ...]]] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Servers:
         self.tasks = []
         await asyncio.to_thread(self.guardian.close)
 
-    async def __aenter__(self) -> Servers:
+    async def __aenter__(self) -> McpServerPool:
         self.start()
         return self
 
@@ -116,16 +116,16 @@ class Servers:
         """Start one anew, and wait until it is ready or has failed. Raises: `ToolError`."""
         await self._get(name).restart()
 
-    def statuses(self) -> Sequence[Status]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """In the order of the configuration."""
         return [self._status(each) for each in self.connections.values()]
 
-    def _status(self, connection: Connection) -> Status:
-        options, session, line = connection.options, connection.session, connection.line
+    def _status(self, connection: Connection) -> ServerStatus:
+        options, session, connector = connection.options, connection.session, connection.connector
         software = session.software if session is not None else ""
         names = tuple(tool.name for tool in self._tools_of(connection))
         details = {"ready": software, "starting": "is starting", "off": "switched off in the configuration"}
-        return Status(
+        return ServerStatus(
             name=options.name,
             state=connection.state,
             detail=details.get(connection.state, connection.problem),
@@ -136,7 +136,7 @@ class Servers:
             tools=names,
             skipped=tuple(each.name for each in connection.tools if each.is_deprecated),
             instructions=(session.client.instructions or "") if session is not None else "",
-            log=tuple(line.log.kept) if line is not None else (),
+            log=tuple(connector.log.kept) if connector is not None else (),
         )
 
     @property
@@ -160,7 +160,7 @@ class Servers:
             known = self.made[connection.name] = (offers, made)
         return known[1]
 
-    def _make(self, connection: Connection, offer: ToolOffer) -> Tool:
+    def _make(self, connection: Connection, offer: ServerTool) -> Tool:
         async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
             return await connection.call(offer.name, arguments, context.tell)
 
@@ -188,7 +188,7 @@ class Servers:
             self.names[key] = name
         return self.names[key]
 
-    def meant(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+    def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """The tool and the arguments that `call_mcp_tool` was given; a server that is still starting is taken on trust.
 
         Raises: `ToolError` naming the servers, or the tools, that there are.
@@ -204,7 +204,7 @@ class Servers:
             if {offer.name, self._name(connection.name, offer.name)} & wanted or offer.name.casefold() in wanted:
                 return self._make(connection, offer), inner
         if connection.state == "starting" and not connection.tools:
-            return self._make(connection, ToolOffer(tool, "", ANYTHING, "write")), inner
+            return self._make(connection, ServerTool(tool, "", ANYTHING, "write")), inner
         if not connection.tools and connection.state != "ready":
             raise ToolError(f"the MCP server {connection.name} {connection.problem or 'is ' + connection.state}")
         known = ", ".join(offer.name for offer in connection.tools) or "none"
@@ -212,7 +212,7 @@ class Servers:
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
         """Call a tool by its own name. Raises: `ToolError`."""
-        found, inner = self.meant({"server": server, "tool": tool, "arguments": arguments})
+        found, inner = self.resolve_call({"server": server, "tool": tool, "arguments": arguments})
         return await found.run(context, inner)
 
     # -- prompts and resources --------------------------------------------------------------------------------------
