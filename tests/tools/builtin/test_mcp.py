@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.tools.mcp.scene import Stage, scripted
 
+from shepherd.tools.arguments import read_arguments
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import mcp
 from shepherd.tools.mcp.servers import McpServerPool
@@ -49,6 +50,15 @@ async def test_any_tool_can_be_called_by_its_server_and_name() -> None:
         result = await run(mcp.call_mcp_tool, servers, server="one", tool="echo", arguments=arguments)
         assert json.loads(result.content) == arguments
         assert (await run(mcp.call_mcp_tool, servers, server="one", tool="old")).content == "{}"
+
+
+def test_the_arguments_of_a_servers_tool_may_be_json_text() -> None:
+    named = {"server": "one", "tool": "echo"}
+    given = read_arguments(json.dumps({**named, "arguments": '{"a": 1}'}), mcp.call_mcp_tool)
+    assert given == {**named, "arguments": {"a": 1}}
+    for wrong in ("{", [1]):
+        with pytest.raises(ToolError, match="the argument 'arguments' must be an object, not "):
+            read_arguments(json.dumps({**named, "arguments": wrong}), mcp.call_mcp_tool)
 
 
 def test_their_schemas_are_short() -> None:

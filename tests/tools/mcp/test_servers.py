@@ -212,7 +212,7 @@ async def test_one_that_hangs_while_it_starts_holds_up_nobody(method: str) -> No
         assert [tool.name for tool in servers.tools()][:1] == ["quick_echo"]
         assert servers.statuses()[0].state == "starting"
         await servers.ready(0.01)
-        ours, arguments = servers.resolve_call({"server": "slow", "tool": "echo", "arguments": '{"a": 1}'})
+        ours, arguments = servers.resolve_call({"server": "slow", "tool": "echo", "arguments": {"a": 1}})
         assert (ours.name, ours.effect, arguments) == ("slow_echo", "write", {"a": 1})
 
 
@@ -388,8 +388,6 @@ async def test_what_call_mcp_tool_means_is_found_or_the_choice_is_named() -> Non
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"server": "three", "tool": "echo"}, "there is no MCP server 'three'; there are: one, Two"),
             ({"server": "one", "tool": "nope"}, "the MCP server one has no tool 'nope'; it has: echo, many, wrong"),
-            ({"server": "one", "tool": "echo", "arguments": "{"}, "arguments is no JSON object"),
-            ({"server": "one", "tool": "echo", "arguments": [1]}, "arguments must be an object"),
         ]
         for arguments, said in wrong:
             with pytest.raises(ToolError) as caught:
@@ -587,9 +585,9 @@ async def test_a_chat_without_servers_imports_no_sdk() -> None:
     script = (
         "import sys, asyncio\n"
         "import shepherd.tools.builtin.mcp\n"
-        "from shepherd.tools.mcp.servers import Servers\n"
+        "from shepherd.tools.mcp.servers import McpServerPool\n"
         "async def main():\n"
-        "    async with Servers([], env={}) as servers: await servers.ready(); assert servers.tools() == ()\n"
+        "    async with McpServerPool([], env={}) as servers: await servers.ready(); assert servers.tools() == ()\n"
         "asyncio.run(main())\n"
         "assert not {'mcp', 'mcp_types', 'pydantic', 'httpx2', 'psutil', 'anyio'} & set(sys.modules), sys.modules\n"
     )

@@ -25,7 +25,7 @@ from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
 from shepherd.tools.results import fits
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, printable, quoted
-from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.signature import as_json, in_thread, tool
 from shepherd.tools.tool import ToolContext
 
 NOTE_TOKENS = 60
@@ -445,7 +445,3 @@ def delete_file(context: ToolContext, path: str) -> Result:
         diff = removal(place)
         place.folder.unlink(place.name)
     return Result(as_json({"success": True, "path": path}), summary=f"deleted {printable(path)}", diff=diff)
-
-
-def as_json(answer: Mapping[str, Any]) -> str:
-    return json.dumps(answer, ensure_ascii=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
 from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
+from shepherd.tools.registry import MOST_CHARS, free_name
 from shepherd.tools.sandbox.guardian import Guardian
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
 """For servers to become ready before the first request of a conversation in the terminal."""
-NAME_CHARS = 64
-"""Of a tool's name: what every provider takes."""
 WALL_S = 86_400.0
 """The toolbox's limit for a call: our own clock is stricter, and stands still while a person is asked."""
 ANYTHING: Mapping[str, Any] = {"type": "object"}
@@ -179,17 +177,12 @@ class McpServerPool:
         """Our name of a tool: always the same while the program runs, and nobody else's."""
         key = (server, tool)
         if key not in self.names:
-            taken = set(self.names.values())
-            name = plain = sanitised(server, tool)
-            number = 2
-            while name in taken:
-                suffix = f"_{number}"
-                name, number = plain[: NAME_CHARS - len(suffix)] + suffix, number + 1
-            self.names[key] = name
+            self.names[key] = free_name(sanitised(server, tool), self.names.values())
         return self.names[key]
 
     def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
-        """The tool and the arguments that `call_mcp_tool` was given; a server that is still starting is taken on trust.
+        """The tool and the arguments that a call of `call_mcp_tool` names; `arguments` fit its schema. A server that is
+        still starting is trusted to have the tool.
 
         Raises: `ToolError` naming the servers, or the tools, that there are.
         """
@@ -198,7 +191,7 @@ class McpServerPool:
         if colon and (not server or head.casefold() == server.casefold()):
             server, tool = head, rest
         connection = self._get(server)
-        inner = read_arguments(arguments.get("arguments"))
+        inner: Mapping[str, Any] = arguments.get("arguments") or {}
         wanted = {tool, tool.casefold()}
         for offer in connection.tools:
             if {offer.name, self._name(connection.name, offer.name)} & wanted or offer.name.casefold() in wanted:
@@ -292,20 +285,6 @@ class McpServerPool:
 def sanitised(server: str, tool: str) -> str:
     """`server_tool` of letters that every provider takes; the end of a long one becomes a digest."""
     name = re.sub(r"[^a-z0-9_-]", "_", f"{server}_{tool}".lower())
-    if len(name) <= NAME_CHARS:
+    if len(name) <= MOST_CHARS:
         return name
-    return f"{name[: NAME_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"
-
-
-def read_arguments(given: Any) -> Mapping[str, Any]:
-    """The arguments for a server's tool, which models also write as JSON text. Raises: `ToolError`."""
-    if isinstance(given, str) and given.strip():
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError) as error:
-            raise ToolError("arguments is no JSON object; give an object") from error
-    if given is None or given == "":
-        return {}
-    if not isinstance(given, Mapping):
-        raise ToolError("arguments must be an object with the tool's arguments by their names")
-    return given
+    return f"{name[: MOST_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"
