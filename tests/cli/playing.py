@@ -31,7 +31,7 @@ from shepherd.core import (
 )
 from shepherd.core.status import CacheUsage, Health, ModelCard
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.toolbox import Box
+from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Scripted:
@@ -151,7 +151,7 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     logs.set_up({})
 
     async def run(
-        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: Box | None = None
+        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: ConversationToolbox | None = None
     ) -> Played:
         stage = stage or Stage(Saves(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)

@@ -15,9 +15,9 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.repl import Repl
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.mcp.values import Prompt
-    from shepherd.tools.toolbox import Box, Status
+    from shepherd.tools.toolbox import ConversationToolbox, ToolStatus
 
 _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim", "closed": "dim"}
 
@@ -70,7 +70,7 @@ def tool_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[
     return [("on", "switch on"), ("off", "switch off"), *names]
 
 
-def _show_tool(repl: Repl, row: Status) -> None:
+def _show_tool(repl: Repl, row: ToolStatus) -> None:
     repl.tell(row.name, "bold")
     repl.tell(row.description)
     state = f"off: {row.why_off}" if row.why_off else f"on; {_ruling(row)}".rstrip("; ")
@@ -81,12 +81,12 @@ def _show_tool(repl: Repl, row: Status) -> None:
             repl.tell(line)
 
 
-def _ruling(row: Status) -> str:
+def _ruling(row: ToolStatus) -> str:
     """What becomes of calls."""
-    return f"{row.ruling.verdict}: {row.ruling.why}" if row.ruling.why else row.ruling.verdict
+    return f"{row.decision.verdict}: {row.decision.why}" if row.decision.why else row.decision.verdict
 
 
-def _meant(box: Box, pattern: str) -> list[Status]:
+def _meant(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
     """One tool, those of a category, or those that a glob meets. Raises: `InvalidRequest`."""
     rows, small = box.status(), pattern.casefold()
     found = [row for row in rows if fnmatchcase(row.name.casefold(), small) or row.category.casefold() == small]
@@ -95,12 +95,12 @@ def _meant(box: Box, pattern: str) -> list[Status]:
     return found
 
 
-def _box(repl: Repl) -> Box:
+def _box(repl: Repl) -> ConversationToolbox:
     """Raises: `InvalidRequest` without tools."""
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
     box = repl.session.toolbox
-    if not isinstance(box, Box):
+    if not isinstance(box, ConversationToolbox):
         raise InvalidRequest("this conversation has no tools (--notools)", field="tools")
     return box
 
@@ -272,7 +272,7 @@ def resource_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tu
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
-def _servers(repl: Repl) -> Servers:
+def _servers(repl: Repl) -> McpServerPool:
     """Raises: `InvalidRequest` when none is configured."""
     if repl.host.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")

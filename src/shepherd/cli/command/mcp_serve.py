@@ -13,7 +13,7 @@ from shepherd.cli import signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 EVERYTHING = ("*",)
 """Asking the user is for the agent to do."""
@@ -34,7 +34,7 @@ async def _serve(config: Config) -> None:
 
     app = App(config)
 
-    async def open_box(user: str | None) -> Box:
+    async def open_box(user: str | None) -> ConversationToolbox:
         # An agent asks once which tools there are. Each MCP server of ours has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await app.offer(user, everything=True, allow=EVERYTHING)

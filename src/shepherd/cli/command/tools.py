@@ -17,14 +17,15 @@ from shepherd.cli.terminal.answer import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.permission import EFFECTS
 from shepherd.tools.registry import find, no_such_tool
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that can be called, then the others and why."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: Box) -> tuple[list[Row], Sequence[str]]:
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[Row], Sequence[str]]:
         return rows_of(app, box), app.registry.failures
 
     rows, failures = with_tools(config, look)
@@ -130,7 +131,7 @@ def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_j
     """
     text = arguments_of(arguments)
 
-    async def call(app: App, box: Box) -> int:
+    async def call(app: App, box: ConversationToolbox) -> int:
         row = chosen(name, rows_of(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
@@ -188,7 +189,9 @@ def chosen(name: str, rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.tool is tool)
 
 
-def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allow: Sequence[str] = ()) -> T:
+def with_tools(
+    config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
+) -> T:
     """What `work` returns with the tools of the configuration, MCP servers among them; no model is loaded."""
     from shepherd.app.app import App
 
@@ -212,11 +215,11 @@ def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allo
         raise SystemExit(signals.INTERRUPTED) from None
 
 
-async def look_at_rows(app: App, box: Box) -> list[Row]:
+async def look_at_rows(app: App, box: ConversationToolbox) -> list[Row]:
     return rows_of(app, box)
 
 
-def rows_of(app: App, box: Box) -> list[Row]:
+def rows_of(app: App, box: ConversationToolbox) -> list[Row]:
     """All tools, the most useful first. One that a small context has no room for can be called all the same."""
     off = {status.name: status.why_off for status in box.status()}
     return [
