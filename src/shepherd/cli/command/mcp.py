@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, render
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.values import ServerOptions, ServerStatus

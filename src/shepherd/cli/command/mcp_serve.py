@@ -7,9 +7,10 @@ words mean (`server/endpoints/mcp.py`), and what is offered (`App.offer`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import signals
+from shepherd.cli import configure, signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -19,10 +20,10 @@ EVERYTHING = ("*",)
 """Asking the user is for the agent to do."""
 
 
-def run(config: Config) -> int:
+def run(options: Mapping[str, Any]) -> int:
     """Serve until the agent closes our input, or Ctrl-C; the exit status."""
     try:
-        signals.run(_serve(config))
+        signals.run(_serve(configure.load_config({**options, "server": True})))
     except KeyboardInterrupt:
         return signals.INTERRUPTED
     return 0
