@@ -23,7 +23,7 @@ from typing import Protocol
 
 from shepherd.agent.storage import Quoted
 from shepherd.backends.base import Backend
-from shepherd.backends.local.history import ENTRY_BYTES
+from shepherd.backends.local.kept_prefix import ENTRY_BYTES
 from shepherd.backends.local.window import Holding, Window
 from shepherd.core import (
     Assembler,

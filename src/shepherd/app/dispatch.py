@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from shepherd.app.loading import Opened
 from shepherd.app.model_pool import Fleet, Standing
 from shepherd.app.model_registry import VECTORS, Entry, Roster
-from shepherd.backends.local.completion import check_tokens
+from shepherd.backends.local.completion import pieces
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import (
@@ -103,7 +103,7 @@ class Desk:
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
         async with self._of_name(model, endpoint) as opened:
-            return await asyncio.to_thread(_pieces, opened.weights, tokens)
+            return await asyncio.to_thread(pieces, tokens, opened.weights)
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool
@@ -253,11 +253,6 @@ def _current(card: ModelCard, standing: Standing, now_s: float) -> ModelCard:
     """The card with how it is with the model now."""
     left_s = standing.expires_in_s
     return replace(card, loaded=standing.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
-
-
-def _pieces(weights: Weights, tokens: Sequence[int]) -> list[bytes]:
-    check_tokens(tokens, weights, "tokens")
-    return [weights.piece(token) for token in tokens]
 
 
 def _tokens(weights: Weights, text: str, special: bool, bos: bool) -> list[int]:

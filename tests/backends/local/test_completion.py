@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fake_engine import FakeRuntime, FakeVocabulary
 
 from shepherd.backends.local.backend import LocalBackend
-from shepherd.backends.local.completion import Bare, Verbatim, encode
+from shepherd.backends.local.completion import Bare, Verbatim, encode, pieces
 from shepherd.backends.local.constrain import Constraints
 from shepherd.core import (
     Completion,
@@ -267,7 +267,7 @@ async def test_text_becomes_tokens_and_tokens_text(make: Make) -> None:
     assert backend.tokenize("<s>a", special=True, bos=True) == [258, 97]
     assert backend.tokenize("a", bos=True) == [258, 97]
     assert backend.tokenize("", special=True) == []
-    assert backend.detokenize([258, 97, 0xE2]) == [b"<s>", b"a", b"\xe2"]
+    assert pieces([258, 97, 0xE2], FakeVocabulary(CONTROL)) == [b"<s>", b"a", b"\xe2"]
     with pytest.raises(InvalidRequest, match="token 262 is outside") as caught:
-        backend.detokenize([1, 262])
+        pieces([1, 262], FakeVocabulary(CONTROL))
     assert caught.value.field == "tokens"

@@ -45,7 +45,7 @@ def taken(answer: Answer, *steps: Step) -> list[Event]:
     events: list[Event] = []
     for step in steps:
         events += answer.take(step)
-        if answer.ended:
+        if answer.has_ended:
             break
     return events
 

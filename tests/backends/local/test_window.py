@@ -238,7 +238,7 @@ async def test_nothing_is_believed_that_does_not_say_what_was_said(make: Make) -
     history = (*asked, Message("assistant", (forged,)), result)
     again = make(engine=first.engine)
     await again.recognise(Request("m", history, tools=TOOLS, session="s"))
-    prompt = again._encode(Request("m", history, tools=TOOLS, session="s")).prompt.text
+    prompt = (await again.compile(Request("m", history, tools=TOOLS, session="s"))).prompt.text
     assert "b.txt" in prompt
     assert "a.txt" not in prompt
 
@@ -250,8 +250,8 @@ async def test_a_conversation_goes_on_with_the_day_on_which_it_began(make: Make)
     request = Request("m", (Message.user("Hello"), Message.assistant("Hi")), session="s")
     await backend.recognise(request, began)
     later = replace(request, messages=(*request.messages, Message.user("And?")))
-    assert backend._encode(later).prompt.text.startswith("2001-02-03")
-    assert not backend._encode(replace(later, session="other")).prompt.text.startswith("2001")
+    assert (await backend.compile(later)).prompt.text.startswith("2001-02-03")
+    assert not (await backend.compile(replace(later, session="other"))).prompt.text.startswith("2001")
 
 
 # -- pure --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import logging
 from itertools import takewhile
 from typing import NamedTuple
 
-from shepherd.backends.local.history import canonical, stages
+from shepherd.backends.local.prefix_hash import prefix_hashes, tool_hash
 from shepherd.core import Image, Message, Request, ToolResult
 from shepherd.core.lru import LruCache
 
@@ -32,7 +32,7 @@ def fingerprint(request: Request) -> Fingerprint:
     leading = takewhile(lambda message: message.role == "system", request.messages)
     tools = () if request.tool_choice == "none" else request.tools
     return Fingerprint(
-        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(canonical, tools))
+        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(tool_hash, tools))
     )
 
 
@@ -51,7 +51,7 @@ CHANGED = {
 """By whether the system prompt and the tools have changed."""
 
 
-class Watch:
+class CacheWatch:
     """Looks at every request of one cache. Safe from several threads; remembers hashes only."""
 
     def __init__(self, cache: str, *, limit: int = 10_000) -> None:
@@ -81,7 +81,7 @@ class Watch:
 def conversation(request: Request) -> object:
     """The session, or how the conversation began: up to the first thing that is not the system's."""
     n_leading = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
-    return request.session or stages(request.messages[: n_leading + 1])[-1]
+    return request.session or prefix_hashes(request.messages[: n_leading + 1])[-1]
 
 
 def has_image(message: Message) -> bool:

@@ -82,3 +82,9 @@ def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> N
                 f"{field}: token {token} is outside this model's vocabulary (0 to {vocabulary.n_vocab - 1})",
                 field=field,
             )
+
+
+def pieces(tokens: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes of each token. Raises: `InvalidRequest`."""
+    check_tokens(tokens, vocabulary, "tokens")
+    return [vocabulary.piece(token) for token in tokens]

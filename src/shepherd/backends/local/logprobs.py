@@ -17,7 +17,7 @@ from shepherd.core import TokenScore
 from shepherd.engine.base import Scored, Vocabulary
 
 
-def told(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
+def score_of(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
     """A token with its bytes, and those of its alternatives."""
     top = tuple((token, vocabulary.piece(token), logprob) for token, logprob in scored.top)
     return TokenScore(scored.token, vocabulary.piece(scored.token), scored.logprob, top)
@@ -71,7 +71,7 @@ class Scores:
         while self._waiting and self._waiting[0][0] < end:
             start, stop, scored = self._waiting.popleft()
             if any(start <= place < stop for place in places):
-                visible.append(told(scored, self._vocabulary))
+                visible.append(score_of(scored, self._vocabulary))
         self._cut(end)
         return tuple(visible)
 

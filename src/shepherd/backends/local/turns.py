@@ -146,3 +146,11 @@ def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: i
             break
         made[at] = replace(span, keep=True)
     return tuple(made)
+
+
+def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:
+    """Tokens before the conversation (system prompt and tools), and tokens of the last user message."""
+    behind = [span for span in spans if span.label != "system"]
+    users = [span for span in behind if messages[span.message].is_input]
+    n_system = behind[0].start if behind else max((span.stop for span in spans), default=0)
+    return n_system, users[-1].stop - users[-1].start if users else 0

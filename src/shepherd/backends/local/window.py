@@ -7,7 +7,7 @@ kept   │ kept  │ evicted │ cached  │ kept, new
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
@@ -81,6 +81,14 @@ class Holding(Protocol):
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
         """Take the messages for a conversation that was had here, so that what is saved of it is found."""
         ...
+
+
+def with_next_question(request: Request) -> Request:
+    """The request as it will be with the next user message: the last answer has its end then."""
+    messages = request.messages
+    if messages and messages[-1].role == "user":
+        return request
+    return replace(request, messages=(*messages, Message.user("?")))
 
 
 def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0) -> tuple[Row, ...]:
