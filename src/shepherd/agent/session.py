@@ -23,10 +23,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from shepherd.agent.storage import Quoted, Saved, title_of
-from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Happening, Returned, Working, turn, unanswered
+from shepherd.agent.storage import Quote, SavedConversation, title_of
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, TurnEvent, run_turn, unanswered
 from shepherd.backends.base import Backend
-from shepherd.backends.local.window import Holding, Window
+from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
     CallDelta,
     Evicted,
@@ -46,18 +46,18 @@ from shepherd.core import (
 )
 from shepherd.tools.base import Toolbox
 
-__all__ = ["MOST_ROUNDS", "Returned", "Session", "Working"]
+__all__ = ["MAX_ROUNDS", "CallProgress", "CallReturned", "Session"]
 
 
 @runtime_checkable
-class Quoting(Protocol):
+class QuotingBackend(Protocol):
     """A back end that recalls things for what is said, and remembers where it has put them."""
 
-    def quotes(self, request: Request) -> Mapping[int, Quoted]:
+    def quotes(self, request: Request) -> Mapping[int, Quote]:
         """What was recalled for the messages of the request, by their index."""
         ...
 
-    def quote(self, request: Request, quotes: Mapping[int, Quoted]) -> None:
+    def quote(self, request: Request, quotes: Mapping[int, Quote]) -> None:
         """That is what was recalled for them."""
         ...
 
@@ -80,8 +80,8 @@ class Session:
         user: str | None = None,
         archive: bool = True,
         recall: bool = False,
-        max_rounds: int = MOST_ROUNDS,
-        max_repeats: int = MOST_REPEATS,
+        max_rounds: int = MAX_ROUNDS,
+        max_repeats: int = MAX_REPEATS,
     ) -> None:
         """`user`: whose memory is used; None = none is. `archive`: what is said is kept in it, so that what leaves the
         context can be found again, and the model is told so. `recall`: what is in it is offered to the model.
@@ -120,12 +120,12 @@ class Session:
         """By index of the user message that tells it, how many."""
         self._is_cut = False
         """The last answer broke off."""
-        self._quotes: Mapping[int, Quoted] | None = None
+        self._quotes: Mapping[int, Quote] | None = None
         """Of a conversation that the back end is still to recognise."""
         self._begin(str(uuid.uuid4()))
 
     @classmethod
-    def from_saved(cls, saved: Saved, backend: Backend, **options: Any) -> Session:
+    def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
         """A conversation that goes on where it was saved, with its own system prompt; for the rest see `__init__`."""
         session = cls(backend, **options)
         session.restore(saved)
@@ -179,11 +179,11 @@ class Session:
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def chat(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[Happening, None]:
+    async def chat(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Say something and stream the answer; close the iterator to stop it.
 
-        An answer that calls tools of the toolbox is followed by `Working` and a `Returned` for each call, and by the
-        next answer: a turn is one stream of events after the other.
+        An answer that calls tools of the toolbox is followed by `CallProgress` and one `CallReturned`
+        for each call, and by the next answer: a turn is one stream of events after the other.
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
         """
@@ -193,7 +193,7 @@ class Session:
             async for happening in happenings:
                 yield happening
 
-    async def retry(self) -> AsyncGenerator[Happening, None]:
+    async def retry(self) -> AsyncGenerator[TurnEvent, None]:
         """Answer the last question once more; where nothing is said, the old answer stays.
 
         Raises: `InvalidRequest` when nothing was asked yet; as `chat`.
@@ -204,7 +204,7 @@ class Session:
             async for happening in happenings:
                 yield happening
 
-    async def edit(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[Happening, None]:
+    async def edit(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Say something in place of the last question, and answer it; where nothing is said, all stays as it was.
 
         Raises: `InvalidRequest` when nothing was asked yet; as `chat`.
@@ -218,7 +218,7 @@ class Session:
             async for happening in happenings:
                 yield happening
 
-    async def resume(self) -> AsyncGenerator[Happening, None]:
+    async def resume(self) -> AsyncGenerator[TurnEvent, None]:
         """Go on with a turn that broke off: with its last answer, to which the rest is added, or its last results.
 
         Raises: `InvalidRequest` when the last answer is complete; as `chat`.
@@ -240,7 +240,7 @@ class Session:
 
     def clear(self) -> None:
         """Forget the conversation, not the system prompt."""
-        self.restore(Saved(str(uuid.uuid4()), system=self.system))
+        self.restore(SavedConversation(str(uuid.uuid4()), system=self.system))
         self._quotes = None
         self.usage = Usage()
 
@@ -255,18 +255,18 @@ class Session:
 
     # -- keeping -------------------------------------------------------------------------------------------------------
 
-    def to_saved(self) -> Saved:
+    def to_saved(self) -> SavedConversation:
         """The conversation as it is now; calls that are still being carried out have been stopped in it."""
-        quotes: Mapping[int, Quoted] = self._quotes or {}
-        if self._quotes is None and isinstance(self._backend, Quoting):
+        quotes: Mapping[int, Quote] = self._quotes or {}
+        if self._quotes is None and isinstance(self._backend, QuotingBackend):
             n = len(self._system())
             found = self._backend.quotes(self._request(*self._messages))
             quotes = {at - n: quote for at, quote in found.items() if at >= n}
         open_calls = unanswered(self._messages) if self._toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
-    def _here(self) -> Saved:
-        return Saved(
+    def _here(self) -> SavedConversation:
+        return SavedConversation(
             self._id,
             self.messages,
             system=self.system,
@@ -278,7 +278,7 @@ class Session:
             told=dict(self._told),
         )
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: SavedConversation) -> None:
         """Go on with that conversation instead of this one, with the same model and tools."""
         open_calls = unanswered(saved.messages) if self._toolbox is not None else ()
         self._messages = [*saved.messages, *open_calls]
@@ -309,8 +309,8 @@ class Session:
         self._untold += evicted.messages
         return evicted
 
-    async def _holding(self) -> Holding:
-        if not isinstance(self._backend, Holding):
+    async def _holding(self) -> WindowedBackend:
+        if not isinstance(self._backend, WindowedBackend):
             raise InvalidRequest(f"what {self.model} holds of this conversation is not known: it runs somewhere else")
         await self._recognise()
         return self._backend
@@ -321,18 +321,18 @@ class Session:
             return
         n = len(self._system())
         request = self._request(*self._messages, tools=self.tools)
-        if isinstance(self._backend, Quoting):
+        if isinstance(self._backend, QuotingBackend):
             self._backend.quote(request, {at + n: quote for at, quote in self._quotes.items()})
-        if isinstance(self._backend, Holding):
+        if isinstance(self._backend, WindowedBackend):
             await self._backend.recognise(request, self._began)
         self._quotes = None
 
     # -- within --------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, before: Saved) -> AsyncGenerator[Happening, None]:
+    async def _turn(self, before: SavedConversation) -> AsyncGenerator[TurnEvent, None]:
         """Answer what was said last. Where nothing is said, the conversation is as it was `before`."""
         begun, untold = list(self._messages), self._untold
-        happenings = turn(
+        happenings = run_turn(
             self._backend,
             self._request(),
             self._toolbox,
@@ -352,7 +352,7 @@ class Session:
                 self._untold, self._told = before.untold + self._untold - untold, dict(before.told)
                 self._is_cut = before.is_cut
 
-    def _note(self, happening: Happening) -> None:
+    def _note(self, happening: TurnEvent) -> None:
         match happening:
             case Started(usage=usage):
                 self.usage, self._is_cut = usage, True

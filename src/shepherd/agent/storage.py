@@ -41,7 +41,7 @@ class SaveError(ShepherdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
+class Quote:
     """What was recalled for one message, and stands before it in the prompt."""
 
     text: str
@@ -50,7 +50,7 @@ class Quoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedConversation:
     """One conversation, as it is kept."""
 
     id: str
@@ -66,12 +66,12 @@ class Saved:
     """Messages that have left the context without the model's having been told."""
     told: Mapping[int, int] = field(default_factory=dict)
     """By index of the user message that tells it, how many."""
-    quotes: Mapping[int, Quoted] = field(default_factory=dict)
+    quotes: Mapping[int, Quote] = field(default_factory=dict)
     """By index of the message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SavedListing:
     """One file of the folder."""
 
     name: str
@@ -83,7 +83,7 @@ class Listed:
     """Why it cannot be read."""
 
 
-class Saves:
+class ConversationStore:
     """A folder of conversations; made when the first one is saved. Several processes may use it."""
 
     def __init__(self, folder: Path, keep: int = 200) -> None:
@@ -91,7 +91,7 @@ class Saves:
         self.folder = folder
         self._keep = keep
 
-    def save(self, saved: Saved, name: str = "") -> str:
+    def save(self, saved: SavedConversation, name: str = "") -> str:
         """Write a conversation; the name it has from now on: `name`, or one made of its beginning and its title.
 
         Another conversation of that name stays as it is, and this one gets a number.
@@ -112,7 +112,7 @@ class Saves:
             raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
         return path.stem
 
-    def load(self, name: str) -> Saved:
+    def load(self, name: str) -> SavedConversation:
         """The conversation of this name, or of the only name that begins so, or in the file of this path.
 
         Raises: `SaveError` when there is none, or it is damaged.
@@ -132,7 +132,7 @@ class Saves:
         """All names, the newest first."""
         return tuple(path.stem for path in self._paths())
 
-    def list(self) -> tuple[Listed, ...]:
+    def list(self) -> tuple[SavedListing, ...]:
         """All conversations, the newest first; those that cannot be read say why. Reads every file."""
         return tuple(_listed(path) for path in self._paths())
 
@@ -178,7 +178,7 @@ class Saves:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.folder.chmod(0o700)
 
-    def _path_for(self, saved: Saved, name: str) -> Path:
+    def _path_for(self, saved: SavedConversation, name: str) -> Path:
         """The file for this conversation: its own, or one that is no other's."""
         stem = _slug(name, LONGEST_NAME) if name else _name_of(saved)
         as_given = [name] if name in self.names() else []
@@ -227,7 +227,7 @@ KINDS: Mapping[str, type[Part]] = {
 """What `type` says of a part."""
 
 
-def to_json(saved: Saved) -> dict[str, Json]:
+def to_json(saved: SavedConversation) -> dict[str, Json]:
     """A conversation as plain values. What is as it is by default is left out."""
     return {
         "format": FORMAT,
@@ -261,7 +261,7 @@ def _part_to_json(part: Part) -> dict[str, Json]:
     return made
 
 
-def from_json(read: Json) -> Saved:
+def from_json(read: Json) -> SavedConversation:
     """The conversation. Raises: `SaveError` that says where the values are not what they should be."""
     top = Reader(read, "")
     if top.get("format", str, "") != FORMAT:
@@ -269,7 +269,7 @@ def from_json(read: Json) -> Saved:
     if (version := top.get("version", int)) != VERSION:
         raise SaveError(f"it is of version {version} and this Shepherd reads version {VERSION}; use the newer one")
     messages = tuple(_message(each) for each in top.items("messages"))
-    return Saved(
+    return SavedConversation(
         id=top.get("id", str),
         messages=messages,
         system=top.find("system", str),
@@ -371,11 +371,11 @@ FIELDS: Mapping[str, Callable[[Reader, str], Json]] = {
 """How a field of a part is read, by its type."""
 
 
-def _quote(read: Reader) -> Quoted:
+def _quote(read: Reader) -> Quote:
     ids = read.get("ids", list, [])
     if not all(isinstance(id, int) and not isinstance(id, bool) for id in ids):
         raise SaveError(f"{read.where}.ids must be whole numbers")
-    return Quoted(read.get("text", str), tuple(ids))
+    return Quote(read.get("text", str), tuple(ids))
 
 
 def _time(text: str | None) -> datetime | None:
@@ -391,7 +391,7 @@ def _time(text: str | None) -> datetime | None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _name_of(saved: Saved) -> str:
+def _name_of(saved: SavedConversation) -> str:
     began = saved.began or datetime.now().astimezone()
     return f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
 
@@ -402,7 +402,7 @@ def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
     return words[:limit].rstrip("-") or "conversation"
 
 
-def _listed(path: Path) -> Listed:
+def _listed(path: Path) -> SavedListing:
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
     except OSError:  # it has gone meanwhile
@@ -410,8 +410,8 @@ def _listed(path: Path) -> Listed:
     try:
         saved = from_json(_read(path))
     except SaveError as error:
-        return Listed(path.stem, "", 0, changed, error=error.message)
-    return Listed(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
+        return SavedListing(path.stem, "", 0, changed, error=error.message)
+    return SavedListing(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
 
 
 def _read(path: Path) -> Json:

@@ -36,13 +36,13 @@ from shepherd.core import (
 )
 from shepherd.tools.base import Ran, Toolbox
 
-MOST_ROUNDS = 32
+MAX_ROUNDS = 32
 """Answers with calls in one turn; the one after them must do without tools."""
-MOST_REPEATS = 3
+MAX_REPEATS = 3
 """The same call with the same arguments so often, and nothing new in between, is refused."""
-MOST_STUCK = 2
+MAX_STUCK = 2
 """Answers in a row of nothing but refused repetitions; the one after them must do without tools, too."""
-SIDE_BY_SIDE = 8
+MAX_PARALLEL_CALLS = 8
 """Calls of one answer that are carried out at the same time; the others wait for them."""
 
 NOT_DONE = "this call was not carried out: the turn was stopped before."
@@ -51,7 +51,7 @@ BROKEN_OFF = "this call was stopped while it was being carried out: a part of it
 
 
 @dataclass(frozen=True, slots=True)
-class Working:
+class CallProgress:
     """A call on its way says how far it is: one line, replaced by the next."""
 
     call: ToolCall
@@ -59,7 +59,7 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class CallReturned:
     """A call has been carried out, or refused. They come in the order of the calls."""
 
     call: ToolCall | BadCall
@@ -70,19 +70,19 @@ class Returned:
     """What it has changed in a file."""
 
 
-Happening = Event | Working | Returned
+TurnEvent = Event | CallProgress | CallReturned
 """Of a turn: one stream of events after the other, and what happens in between."""
 
 
-async def turn(
+async def run_turn(
     backend: Backend,
     request: Request,
     toolbox: Toolbox | None = None,
     *,
     said: list[Message] | None = None,
-    max_rounds: int = MOST_ROUNDS,
-    max_repeats: int = MOST_REPEATS,
-) -> AsyncGenerator[Happening, None]:
+    max_rounds: int = MAX_ROUNDS,
+    max_repeats: int = MAX_REPEATS,
+) -> AsyncGenerator[TurnEvent, None]:
     """Answer `request`, carry out the calls that the toolbox knows, and answer again; close the iterator to stop it.
 
     The messages of `said` follow those of the request, and what is said now is put behind them. The tools of the
@@ -93,12 +93,12 @@ async def turn(
     """
     said = [] if said is None else said
     theirs = {spec.name for spec in request.tools}
-    repeats = Repeats(max_repeats)
+    repeats = RepeatDetector(max_repeats)
     n_round = n_stuck = n_fresh = 0
     is_over = False
     try:
         while not is_over:
-            is_last = n_round >= max_rounds or n_stuck >= MOST_STUCK
+            is_last = n_round >= max_rounds or n_stuck >= MAX_STUCK
             reason: StopReason = "end"
             asked = _asked(request, toolbox, said, is_first=n_round == 0, is_last=is_last)
             try:
@@ -122,7 +122,7 @@ async def turn(
             refused = [_refusal(*of, reason, is_last=is_last) for of in zip(mine, repeated, strict=True)]
             n_round += 1
             n_stuck = n_stuck + 1 if all(repeated) else 0
-            lanes = 1 if request.parallel_calls is False else SIDE_BY_SIDE
+            lanes = 1 if request.parallel_calls is False else MAX_PARALLEL_CALLS
             async with aclosing(_carry_out(toolbox, mine, refused, said, lanes)) as happenings:
                 async for happening in happenings:
                     yield happening
@@ -146,7 +146,7 @@ def unanswered(messages: Sequence[Message]) -> list[Message]:
     return [_told(call, NOT_DONE) for call in calls_of(messages[at]) if call.id not in done]
 
 
-class Repeats:
+class RepeatDetector:
     """Recognises a model that goes round in circles: the same calls again and again, and no new one in between."""
 
     def __init__(self, limit: int) -> None:
@@ -239,7 +239,7 @@ async def _carry_out(
     refused: Sequence[str],
     said: list[Message],
     lanes: int,
-) -> AsyncGenerator[Working | Returned, None]:
+) -> AsyncGenerator[CallProgress | CallReturned, None]:
     """Carry out the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
     free = asyncio.Semaphore(lanes)
     share = max(1, refused.count(""))
@@ -269,11 +269,11 @@ async def _carry_out(
             for at in sorted(news):
                 line, call = news.pop(at), calls[at]
                 if not tasks[at].done() and isinstance(call, ToolCall):
-                    yield Working(call, line)
+                    yield CallProgress(call, line)
             while n < len(tasks) and tasks[n].done():
                 # One that was cancelled by something of its own is no reason to end the turn.
                 ran = Ran(_error(calls[n], BROKEN_OFF)) if tasks[n].cancelled() else tasks[n].result()
-                yield Returned(calls[n], ran.result, ran.summary, ran.diff)
+                yield CallReturned(calls[n], ran.result, ran.summary, ran.diff)
                 n += 1
     finally:
         for task in tasks:

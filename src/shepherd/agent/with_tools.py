@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Returned, Working, turn
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, run_turn
 from shepherd.backends.base import Backend
 from shepherd.core import (
     CallDelta,
@@ -28,28 +28,28 @@ from shepherd.core import (
 from shepherd.tools.base import Toolbox
 
 
-class Acting:
+class ToolBackend:
     """Satisfies `Backend`. Safe for concurrent use, as its parts are."""
 
     def __init__(
-        self, backend: Backend, toolbox: Toolbox, *, max_rounds: int = MOST_ROUNDS, max_repeats: int = MOST_REPEATS
+        self, backend: Backend, toolbox: Toolbox, *, max_rounds: int = MAX_ROUNDS, max_repeats: int = MAX_REPEATS
     ) -> None:
         self._backend = backend
         self._toolbox = toolbox
         self._max_rounds = max_rounds
         self._max_repeats = max_repeats
 
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """See `Backend.stream`. The usage is that of all answers together: each of them was computed."""
-        if not may_act(request):
-            async with aclosing(self._backend.stream(request)) as events:
-                async for event in events:
-                    yield event
-            return
+        return self._whole_turn(request) if takes_our_tools(request) else self._backend.stream(request)
+
+    async def _whole_turn(self, request: Request) -> AsyncGenerator[Event, None]:
         done, has_started, has_spoken, gap = Usage(), False, False, False
         last = Finished("end", Usage())
-        backend = self._backend if request.max_tokens is None else _Limited(self._backend, request.max_tokens)
-        happenings = turn(backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats)
+        backend = self._backend if request.max_tokens is None else _BudgetedBackend(self._backend, request.max_tokens)
+        happenings = run_turn(
+            backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats
+        )
         async with aclosing(happenings):
             async for happening in happenings:
                 match happening:
@@ -59,7 +59,7 @@ class Acting:
                         has_started = True
                     case Finished(usage=usage):
                         last, done = happening, done + usage
-                    case CallStarted() | CallDelta() | CallEnded() | Working() | Returned():
+                    case CallStarted() | CallDelta() | CallEnded() | CallProgress() | CallReturned():
                         gap = True
                     case TextDelta():
                         if has_spoken and gap:  # what is said before a call and what behind it are two paragraphs
@@ -72,7 +72,7 @@ class Acting:
         yield replace(last, reason="end" if last.reason == "tool_calls" else last.reason, usage=done)
 
 
-class _Limited:
+class _BudgetedBackend:
     """A back end all of whose answers together have so many tokens at most: what its caller asked for is one answer."""
 
     def __init__(self, backend: Backend, n_left: int) -> None:
@@ -91,7 +91,7 @@ class _Limited:
                 yield event
 
 
-def may_act(request: Request) -> bool:
+def takes_our_tools(request: Request) -> bool:
     """Whether tools of ours belong into this request: a conversation whose client has brought none, and wants some."""
     is_chat = request.completion is None and bool(request.messages)
     return is_chat and not request.tools and request.tool_choice != "none" and not request.background

@@ -17,11 +17,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shepherd.agent.with_memory import Remembering
-from shepherd.app.model_pool import Abandoned
-from shepherd.app.model_registry import Berth, Entry
+from shepherd.agent.with_memory import MemoryBackend
+from shepherd.app.model_pool import LoadCancelled
+from shepherd.app.model_registry import CachePlan, ModelEntry
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.chat_template import Sources, Speech, find_speech
+from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.backends.local.constrain import Constraints
 from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.dialects.render.prompt import end_of_answer
@@ -48,7 +48,7 @@ IDLE_STATES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
+class LoadProgress:
     """How far a start has come."""
 
     stage: Literal["selftest", "trial", "weights", "context"]
@@ -57,18 +57,18 @@ class Loading:
     """0.0 to 1.0."""
 
 
-Progress = Callable[[Loading], None]
+Progress = Callable[[LoadProgress], None]
 
 
 @dataclass(slots=True, eq=False)
-class Opened:
+class LoadedModel:
     """A model in memory. `close` once, when nobody uses it any more."""
 
     name: str
     weights: Weights
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
-    answering: dict[str, Remembering] = field(default_factory=dict)
+    answering: dict[str, MemoryBackend] = field(default_factory=dict)
     """By cache, its back end with the memory beside it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: whose conversations on disk are its own."""
@@ -95,7 +95,7 @@ class Opened:
         self.answering.clear()
 
 
-class Opener:
+class ModelLoader:
     """Loads models of one configuration."""
 
     def __init__(
@@ -108,8 +108,10 @@ class Opener:
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
 
-    def open(self, entry: Entry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True) -> Opened:
-        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `Abandoned`."""
+    def open(
+        self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
+    ) -> LoadedModel:
+        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
         from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
@@ -121,9 +123,9 @@ class Opener:
             entry.header.path,
             gpu_layers=entry.model.gpu_layers,
             use_extra_bufts=self._use_extra_bufts,
-            progress=lambda fraction: on_progress(Loading("weights", entry.name, fraction)),
+            progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
         )
-        opened = Opened(entry.name, weights)
+        opened = LoadedModel(entry.name, weights)
         try:
             if entry.makes_vectors:
                 self._open_embedder(entry, opened)
@@ -134,9 +136,9 @@ class Opener:
             raise
         return opened
 
-    def _try(self, entry: Entry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
+    def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
         """Let a child load the model first, unless this build has loaded it before."""
-        on_progress(Loading("trial", entry.name, 0.0))
+        on_progress(LoadProgress("trial", entry.name, 0.0))
         try:
             trial.prove(
                 path,
@@ -147,9 +149,9 @@ class Opener:
                 is_wanted=is_wanted,
             )
         except Unwanted:
-            raise Abandoned from None
+            raise LoadCancelled from None
 
-    def _open_embedder(self, entry: Entry, opened: Opened) -> None:
+    def _open_embedder(self, entry: ModelEntry, opened: LoadedModel) -> None:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
 
         opened.embedder = embedder = EmbeddingModel(
@@ -157,31 +159,31 @@ class Opener:
         )
         logger.info(
             "model %r: %s makes vectors of %d numbers, pooling %s",
-            entry.name, opened.weights.path.name, embedder.dim, embedder.pooling,
+            str(entry.key), opened.weights.path.name, embedder.dim, embedder.pooling,
         )  # fmt: skip
 
-    def _open_caches(self, entry: Entry, opened: Opened, header: gguf.Header, on_progress: Progress) -> None:
+    def _open_caches(self, entry: ModelEntry, opened: LoadedModel, header: gguf.Header, on_progress: Progress) -> None:
         speech = _speech(entry.model, opened.weights, header)
         # Not every file names the token that its template ends a turn with as an end token.
         end = end_of_answer(speech.template, speech.dialect)
         ends = {special.id for special in opened.weights.specials if end and special.text == end}
         # One for all caches: it holds the whole vocabulary.
         constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, speech.dialect)
-        for berth in entry.berths:
-            on_progress(Loading("context", berth.cache.name, 0.0))
-            self._open_cache(entry.model, berth, opened, speech, constraints)
-            on_progress(Loading("context", berth.cache.name, 1.0))
+        for plan in entry.plans:
+            on_progress(LoadProgress("context", plan.cache.name, 0.0))
+            self._open_cache(entry.model, plan, opened, speech, constraints)
+            on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_cache(
-        self, model: ModelConfig, berth: Berth, opened: Opened, speech: Speech, constraints: Constraints
+        self, model: ModelConfig, plan: CachePlan, opened: LoadedModel, speech: ChatFormat, constraints: Constraints
     ) -> None:
         from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
-        cache, weights, kv = berth.cache, opened.weights, self.config.kv
+        cache, weights, kv = plan.cache, opened.weights, self.config.kv
         # States, and the pools of narrow windows, are made for each sequence there may be.
         is_dear = weights.is_recurrent or not kv.swa_full
         options = ContextOptions(
-            n_ctx=berth.n_ctx,
+            n_ctx=plan.n_ctx,
             n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
             n_outputs=cache.sequences,
             swa_full=kv.swa_full,
@@ -189,8 +191,8 @@ class Opener:
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
             flash_attention=model.flash_attn,
-            cache_type_k=berth.types[0],
-            cache_type_v=berth.types[1],
+            cache_type_k=plan.types[0],
+            cache_type_v=plan.types[1],
         )
         runtime = LlamaRuntime(weights, options)
         engine = Engine(
@@ -219,7 +221,7 @@ class Opener:
             ),
         )
         opened.backends[cache.name] = backend
-        opened.answering[cache.name] = Remembering(backend, self.shelf)
+        opened.answering[cache.name] = MemoryBackend(backend, self.shelf)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that it is loaded for wants its conversation back
@@ -245,7 +247,7 @@ def in_log(name: str) -> Progress:
     """Tells the log how far the loading of a model is, a line per quarter."""
     told = -inf
 
-    def tell(loading: Loading) -> None:
+    def tell(loading: LoadProgress) -> None:
         nonlocal told
         if loading.stage == "weights" and (loading.fraction - told >= 0.25 or loading.fraction == 1.0 > told):
             told = loading.fraction
@@ -254,13 +256,13 @@ def in_log(name: str) -> Progress:
     return tell
 
 
-def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
+def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
     """How to speak to this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
-    sources = Sources(
+    sources = TemplateSources(
         weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
     )
-    return find_speech(
+    return find_chat_format(
         sources,
         template=Path(model.chat_template) if model.chat_template else None,
         dialect=model.dialect,

@@ -24,7 +24,7 @@ from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Saves
+    from shepherd.agent.storage import ConversationStore
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person, Tool, ToolContext
     from shepherd.tools.builtin.ask_model import Advisor
@@ -47,7 +47,7 @@ CHARS_PER_TOKEN = 4
 """Where there is no model that could count."""
 
 
-class Outfit:
+class Toolset:
     """One per program. One event loop."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], models: Advisors) -> None:
@@ -123,14 +123,14 @@ class Outfit:
         """Those that file tools may touch."""
         return self._config.tools.roots or (str(Path.cwd()),)
 
-    def saves(self) -> Saves | None:
+    def saves(self) -> ConversationStore | None:
         """Where conversations are kept; None = they are not."""
         if not self._config.chat.save:
             return None
-        from shepherd.agent.storage import Saves  # noqa: PLC0415
+        from shepherd.agent.storage import ConversationStore  # noqa: PLC0415
 
         folder = self._config.chat.folder
-        return Saves(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
+        return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
 
     def offer(self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()) -> Box:
         """What other agents are offered: the memory and `chat` with any of our models; or `everything` enabled."""

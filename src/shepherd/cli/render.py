@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
-from shepherd.agent.turn import Happening
+from shepherd.agent.turn import TurnEvent
 from shepherd.cli.terminal.answer import Answer, JsonAnswer, PlainAnswer, bar, clean
 from shepherd.cli.terminal.screen import Screen
 from shepherd.core import (
@@ -37,7 +37,8 @@ from shepherd.core import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shepherd.app.app import Facts, Loading
+    from shepherd.app.conversations import ActiveModel
+    from shepherd.app.loading import LoadProgress
     from shepherd.tools.base import Form, Person, Question, Verdict
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
@@ -55,7 +56,7 @@ class View(Protocol):
     screen: Screen | None
     """The terminal that may have live lines at its end; None without one."""
 
-    def load(self, loading: Loading) -> None:
+    def load(self, loading: LoadProgress) -> None:
         """Show how far loading is; from any thread."""
         ...
 
@@ -86,7 +87,7 @@ class TerminalView:
         self.screen: Screen | None = Screen(self.console)
         self._show_thinking = show_thinking
 
-    def load(self, loading: Loading) -> None:
+    def load(self, loading: LoadProgress) -> None:
         _show_loading(self.screen, loading)
 
     def loaded(self) -> None:
@@ -140,7 +141,7 @@ class PipeView:
         # A person may still be watching the errors while the answer goes into a file.
         self.screen: Screen | None = Screen(_console(sys.stderr)) if is_terminal(sys.stderr) else None
 
-    def load(self, loading: Loading) -> None:
+    def load(self, loading: LoadProgress) -> None:
         _show_loading(self.screen, loading)
 
     def loaded(self) -> None:
@@ -181,7 +182,7 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _show_loading(screen: Screen | None, loading: Loading) -> None:
+def _show_loading(screen: Screen | None, loading: LoadProgress) -> None:
     if screen is None:
         return
     what = _STAGES[loading.stage].format(loading.name)
@@ -192,7 +193,7 @@ def _show_loading(screen: Screen | None, loading: Loading) -> None:
 # -- lines of a conversation ------------------------------------------------------------------------------------------
 
 
-def banner(facts: Facts, version: str, n_tools: int = 0) -> list[str]:
+def banner(facts: ActiveModel, version: str, n_tools: int = 0) -> list[str]:
     """What a chat opens with; `n_tools` are those offered to the model."""
     lines = [
         f"Shepherd LLM System v{version}",
@@ -231,7 +232,7 @@ class Meter:
         self._has_calls = False
         self._reason: StopReason | None = None
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case Started(usage=usage):
                 self._last, self._n_evicted = usage, 0

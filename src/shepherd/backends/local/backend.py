@@ -21,13 +21,13 @@ from datetime import datetime
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch
 from shepherd.backends.local.compile import Compiled, Compiler
-from shepherd.backends.local.completion import Echo, Verbatim, check_tokens
+from shepherd.backends.local.completion import Echo, PlainTextParser, check_tokens
 from shepherd.backends.local.constrain import Constraint, Constraints
 from shepherd.backends.local.kept_prefix import KeptPrefix
 from shepherd.backends.local.offload import offload, weight_of
-from shepherd.backends.local.token_budget import room_for
-from shepherd.backends.local.turns import places, protected
-from shepherd.backends.local.window import Window, rows, with_next_question
+from shepherd.backends.local.token_budget import budget_for
+from shepherd.backends.local.turns import placements, protected
+from shepherd.backends.local.window import Window, window_rows, with_next_question
 from shepherd.core import Event, Evicted, InvalidRequest, OnFull, Request, Sampling
 from shepherd.dialects import Dialect, Piece, Template
 from shepherd.engine.base import Job, Vocabulary
@@ -176,7 +176,7 @@ class LocalBackend:
             background=request.background is True,
             session=request.session,
         )
-        room = room_for(
+        room = budget_for(
             n_prompt=len(tokens),
             n_kept=kept_tokens(job),
             n_ctx=self.engine.n_ctx,
@@ -199,7 +199,7 @@ class LocalBackend:
             prompt, bare = request.completion.prompt, compiled.bare
             text = prompt if isinstance(prompt, str) else compiler.spell(bare.tokens[bare.start : bare.stop])
             return Answer(
-                Verbatim(),
+                PlainTextParser(),
                 self._vocabulary,
                 model=self.model,
                 cache=self.engine.name,
@@ -234,7 +234,7 @@ class LocalBackend:
         n_tools = max(0, len(compiled.encoded.tokens) - len(bare.encoded.tokens))
         own = [span for span in compiled.spans if span.message < len(messages)]
         held = held.until(max((span.stop for span in own), default=n_tools))
-        return Window(self.engine.n_ctx, held.n, rows(messages, own, held, n_tools=n_tools), held.tier)
+        return Window(self.engine.n_ctx, held.n, window_rows(messages, own, held, n_tools=n_tools), held.tier)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
         """Evict the oldest turns of a conversation now, as far as they may leave; what has left.
@@ -246,7 +246,7 @@ class LocalBackend:
             raise InvalidRequest(
                 f'no turn leaves cache {self.engine.name!r}, which refuses what does not fit; set overflow = "evict"'
             )
-        n, stay = len(request.messages), {at for at, place in enumerate(places(request.messages)) if place.keep}
+        n, stay = len(request.messages), {at for at, place in enumerate(placements(request.messages)) if place.keep}
         compiled = await self.compile(with_next_question(request))
         own = tuple(
             replace(span, keep=span.keep or span.message in stay) for span in compiled.spans if span.message < n

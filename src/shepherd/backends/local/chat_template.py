@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 FOR_TOOLS = "tool_use"
 """The name under which models keep a second template, for requests with tools."""
 
-FAMILIES: tuple[tuple[str, frozenset[str], str], ...] = (
+BUILT_IN_TEMPLATES: tuple[tuple[str, frozenset[str], str], ...] = (
     (
         "ChatML",
         frozenset({"<|im_start|>", "<|im_end|>"}),
@@ -55,7 +55,7 @@ FAMILIES: tuple[tuple[str, frozenset[str], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class TemplateSources:
     """What a model file says of its own speech."""
 
     path: Path
@@ -70,7 +70,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class ChatFormat:
     """How one model is spoken to."""
 
     template: Template
@@ -87,9 +87,9 @@ class Speech:
         return f"{self.dialect.name!r} ({why})"
 
 
-def find_speech(
-    sources: Sources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
-) -> Speech:
+def find_chat_format(
+    sources: TemplateSources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
+) -> ChatFormat:
     """How to speak to the model. `template` and `dialect` are the configuration's word, and count before all else.
 
     Raises: `ConfigError` that names `key` when no template is found, or one is not valid, or there is no such dialect.
@@ -120,7 +120,7 @@ def find_speech(
     if dialect is not None and dialect not in known:
         told = f"there is no dialect {dialect!r}; there are {', '.join(sorted(known))}"
         raise ConfigError(told, key=key.replace("chat_template", "dialect"))
-    return Speech(
+    return ChatFormat(
         compiled(found),
         known[dialect].fitted(signs) if dialect else detect(signs, elsewhere),
         with_tools,
@@ -167,7 +167,7 @@ def templates_in(text: str) -> dict[str, str]:
 
 def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
     """A template of our own for the family whose control tokens these are, and a name for it."""
-    for name, tokens, template in FAMILIES:
+    for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
             return template, {}, f"Shepherd for {name}, whose control tokens it has"
     return None

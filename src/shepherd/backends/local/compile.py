@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
-from shepherd.backends.local.completion import Bare, encode
+from shepherd.backends.local.completion import BarePrompt, encode
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.backends.local.turns import cuts, spans
@@ -58,7 +58,7 @@ class Compiled:
     prompt: Prompt
     encoded: Encoded
     spans: tuple[Span, ...] = ()
-    bare: Bare | None = None
+    bare: BarePrompt | None = None
     """For a completion: no template was rendered."""
 
     def cut(self, spans: tuple[Span, ...]) -> Compiled:

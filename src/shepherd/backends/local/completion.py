@@ -18,7 +18,7 @@ from shepherd.engine.base import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
+class BarePrompt:
     """A bare prompt in tokens."""
 
     tokens: array[int]
@@ -37,7 +37,7 @@ class Echo:
     """Which of the job's prompt tokens spell it."""
 
 
-class Verbatim:
+class PlainTextParser:
     """The parser of what follows a bare prompt: all of it is text; satisfies `Parser`."""
 
     def feed(self, text: str) -> list[Event]:
@@ -47,7 +47,7 @@ class Verbatim:
         return []
 
 
-def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> Bare:
+def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> BarePrompt:
     """The tokens of a prompt. Raises: `InvalidRequest` for what this model cannot read, or cannot do."""
     if isinstance(completion.prompt, str):
         prompt = vocabulary.tokenize(completion.prompt)
@@ -71,7 +71,7 @@ def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> Bar
             f"prompt is empty, and model {model!r} has no token to begin with; send at least one character",
             field="prompt",
         )
-    return Bare(tokens, len(head), len(head) + len(prompt))
+    return BarePrompt(tokens, len(head), len(head) + len(prompt))
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> None:

@@ -16,7 +16,7 @@ from shepherd.core import ContextFull, OnFull
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TokenBudget:
     """What one answer gets."""
 
     max_tokens: int
@@ -25,7 +25,7 @@ class Room:
     """Tokens to keep free for it when room is made; at least 1."""
 
 
-def room_for(
+def budget_for(
     *,
     n_prompt: int,
     n_kept: int,
@@ -35,7 +35,7 @@ def room_for(
     reserve: int | None = None,
     strict: bool = False,
     cache: str = "",
-) -> Room:
+) -> TokenBudget:
     """What an answer to a prompt of `n_prompt` tokens gets, `n_kept` of which can never leave.
 
     `asked`: tokens at most, if anybody said so. `reserve`: default a sixteenth of the context, at most 256. `strict`:
@@ -52,5 +52,5 @@ def room_for(
         raise ContextFull(needed=taken + least, limit=n_ctx, cache=cache)
     if on_full == "evict":
         # It could go on for ever; and the tag that closes it wants a cell, too.
-        return Room(max(least, min(asked or n_ctx // 2, room - 1)), least)
-    return Room(min(asked or room, room), least)
+        return TokenBudget(max(least, min(asked or n_ctx // 2, room - 1)), least)
+    return TokenBudget(min(asked or room, room), least)

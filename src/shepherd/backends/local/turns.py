@@ -24,7 +24,7 @@ LATER_SYSTEMS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """What becomes of one message."""
 
     turn: int
@@ -32,26 +32,26 @@ class Place:
     keep: bool
 
 
-def places(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Place]:
+def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Placement]:
     """What becomes of each message.
 
     `anchored` messages hold more than their own text, such as the tools, and stay. So that what is left makes sense,
     the end of their turn stays with them: its last answer.
     """
     n_leading = leading_systems(messages)
-    made = [Place(0, keep=True)] * n_leading
+    made = [Placement(0, keep=True)] * n_leading
     parted = [*parts_pairs(messages), False]
     for start, stop in pairwise([*turn_starts(messages, n_leading, parted), len(messages)]):
         is_current = stop == len(messages)
         if not is_current and not any(at in anchored for at in range(start, stop)):
-            made += [Place(start, keep=False)] * (stop - start)
+            made += [Placement(start, keep=False)] * (stop - start)
             continue
         groups = list(pairwise([start, *exchange_starts(messages, start, stop, parted), stop]))
         kept = {0, len(groups) - 1}
         if is_current and not has_calls(messages[slice(*groups[-1])]):
             kept.add(len(groups) - 2)  # the last message is the beginning of the answer to it
         for number, (first, end) in enumerate(groups):
-            made += [Place(first, keep=number in kept)] * (end - first)
+            made += [Placement(first, keep=number in kept)] * (end - first)
     return made
 
 
@@ -120,7 +120,7 @@ def spans(
         for stretch in stretches
         if stretch.message >= n_leading and (stretch.tools or any(other < n_leading for other in stretch.others))
     ]
-    where = places(messages, anchored=anchored)
+    where = placements(messages, anchored=anchored)
     made: list[Span] = []
     lowest = list(accumulate((stretch.message for stretch in reversed(stretches)), min))[::-1]
     turn = 0

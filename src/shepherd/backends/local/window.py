@@ -23,7 +23,7 @@ EXCERPT_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WindowRow:
     """One part of a conversation."""
 
     kind: Literal["system", "tools", "turn"]
@@ -49,7 +49,7 @@ class Window:
     """Tokens that fit."""
     n_held: int
     """Tokens of this conversation that are cached now."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[WindowRow, ...] = ()
     """From the oldest to the newest."""
     tier: Literal["cells", "memory", "disk", ""] = ""
     """Where they are: in the model's cells, or saved in memory or on disk, from where they come back without being
@@ -67,7 +67,7 @@ class Window:
 
 
 @runtime_checkable
-class Holding(Protocol):
+class WindowedBackend(Protocol):
     """A back end that knows what it holds of a conversation: a cache of our own."""
 
     async def window(self, request: Request) -> Window:
@@ -91,7 +91,9 @@ def with_next_question(request: Request) -> Request:
     return replace(request, messages=(*messages, Message.user("?")))
 
 
-def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0) -> tuple[Row, ...]:
+def window_rows(
+    messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0
+) -> tuple[WindowRow, ...]:
     """The parts of a conversation, of whose prompt `spans` are the messages.
 
     `n_tools`: tokens among those of the system prompt that describe tools, or of the first turn in templates that
@@ -99,7 +101,7 @@ def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_to
     """
     n_leading = leading_systems(messages)
     starts = [*turn_starts(messages, n_leading, [*parts_pairs(messages), False]), len(messages)]
-    made: list[Row] = []
+    made: list[WindowRow] = []
     begin = 0
     for index, (first, end) in enumerate([(0, n_leading), *pairwise(starts)]):
         own = [span for span in spans if first <= span.message < end]
@@ -111,9 +113,9 @@ def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_to
             kept = end == len(messages) or all(span.keep for span in own)
             roles = tuple(message.role for message in said)
             kind: Literal["system", "turn"] = "turn" if index else "system"
-            made.append(Row(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
+            made.append(WindowRow(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
         if cut < stop:
-            made.append(Row("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
+            made.append(WindowRow("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
         begin = stop
     return tuple(made)
 

@@ -27,9 +27,9 @@ from shepherd.core import Image, Message, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import Saves
-    from shepherd.agent.turn import Happening
-    from shepherd.app.conversations import Choice, Facts
+    from shepherd.agent.storage import ConversationStore
+    from shepherd.agent.turn import TurnEvent
+    from shepherd.app.conversations import ActiveModel, ModelChoice
     from shepherd.cli.chat.completion import Offer
     from shepherd.cli.terminal.answer import Answer
     from shepherd.cli.terminal.reader import Reader
@@ -52,24 +52,24 @@ class Host(Protocol):
         """The MCP servers; None without any."""
         ...
 
-    def facts(self) -> Facts: ...
+    def facts(self) -> ActiveModel: ...
 
     def health(self) -> Health: ...
 
     def models(self) -> Sequence[ModelCard]: ...
 
-    def choices(self) -> Sequence[Choice]:
+    def choices(self) -> Sequence[ModelChoice]:
         """What can be switched to."""
         ...
 
-    async def switch(self, session: Session, name: str) -> Facts:
+    async def switch(self, session: Session, name: str) -> ActiveModel:
         """Unload what answers now, load what has this name, and go on with it.
 
         Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
         """
         ...
 
-    def saves(self) -> Saves | None:
+    def saves(self) -> ConversationStore | None:
         """Where conversations are kept; None = they are not."""
         ...
 
@@ -171,7 +171,7 @@ class Repl:
         """`text` and the files that it names. Raises: `InvalidRequest` for one that cannot go along."""
         return attach.parts(text, self.host, self.session.n_ctx)
 
-    async def play(self, happenings: AsyncGenerator[Happening, None]) -> bool:
+    async def play(self, happenings: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn as it happens, its error as well, and save the conversation; whether there is an answer."""
         meter = render.Meter()
         handler = logs.current()
@@ -191,7 +191,7 @@ class Repl:
             self.view.say(line, style="dim")
         return True
 
-    async def _show(self, happenings: AsyncGenerator[Happening, None], meter: render.Meter) -> None:
+    async def _show(self, happenings: AsyncGenerator[TurnEvent, None], meter: render.Meter) -> None:
         answer = self.view.answer()
         try:
             async with aclosing(happenings), _ticking(answer):

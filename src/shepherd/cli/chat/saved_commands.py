@@ -13,7 +13,7 @@ from shepherd.cli.chat import transcript
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Listed, Saved, Saves
+    from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
     from shepherd.cli.chat.repl import Repl
 
 NEWEST = ""
@@ -21,7 +21,7 @@ NEWEST = ""
 _AGES = ((60, "s"), (60, "min"), (24, "h"), (30, "days"))
 
 
-def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
+def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
     """A saved conversation by its name, or by a beginning that no other name has; and its whole name.
 
     Raises: `InvalidRequest` when there is none; `SaveError`.
@@ -62,7 +62,7 @@ async def resume(repl: Repl, name: str) -> None:
     take_up(repl, *await asyncio.to_thread(find, repl.saves, name))
 
 
-def take_up(repl: Repl, name: str, saved: Saved) -> None:
+def take_up(repl: Repl, name: str, saved: SavedConversation) -> None:
     """Make the conversation go on with what was saved under `name`."""
     repl.session.restore(saved)
     repl.begin_anew()
@@ -135,11 +135,11 @@ def two_words(argument: str) -> tuple[str, str]:
     return (name.strip(), form) if name and form in transcript.FORMS else (argument, "")
 
 
-def _length(listed: Listed) -> str:
+def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _saves(repl: Repl) -> Saves:
+def _saves(repl: Repl) -> ConversationStore:
     """Raises: `InvalidRequest` when nothing is saved."""
     if repl.saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.agent.turn import Happening, Returned
+from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.core import CallDelta, CallStarted, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -52,7 +52,7 @@ class Figures:
         self.n_turns += 1
         self._open = None
 
-    def feed(self, happening: Happening) -> None:
+    def feed(self, happening: TurnEvent) -> None:
         match happening:
             case Started(usage=usage):
                 self.n_answers += 1
@@ -62,7 +62,7 @@ class Figures:
                 self._n_pieces += 1
             case Finished(usage=usage):
                 self._settle(usage)
-            case Returned(result=result):
+            case CallReturned(result=result):
                 self.n_calls += 1
                 self.n_failed += result.is_error
             case Evicted(tokens=n_tokens):

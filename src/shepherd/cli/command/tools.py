@@ -72,7 +72,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     config = configure.load_config(options)
 
     async def look(app: App, box: Box) -> tuple[list[Row], Sequence[str]]:
-        return rows_of(app, box), app.registry.failures
+        return rows_of(app, box), app.tools.registry.failures
 
     rows, failures = with_tools(config, look)
     if as_json:
@@ -220,8 +220,12 @@ def rows_of(app: App, box: Box) -> list[Row]:
     """All tools, the most useful first. One that a small context has no room for can be called all the same."""
     off = {status.name: status.why_off for status in box.status()}
     return [
-        Row(tool, app.registry.group_of(tool.name), why if (why := off.get(tool.name, "")) != selection.NO_ROOM else "")
-        for tool in app.registry.tools()
+        Row(
+            tool,
+            app.tools.registry.group_of(tool.name),
+            why if (why := off.get(tool.name, "")) != selection.NO_ROOM else "",
+        )
+        for tool in app.tools.registry.tools()
     ]
 
 
