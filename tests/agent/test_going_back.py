@@ -161,7 +161,7 @@ async def test_a_turn_that_was_stopped_behind_its_calls_is_gone_on_with() -> Non
 async def test_there_must_be_something_to_go_back_to(how: str) -> None:
     chat, backend = made()
     happenings = {"retry": chat.retry, "edit": lambda: chat.edit("x"), "resume": chat.resume}
-    with pytest.raises(InvalidRequest, match="nothing has been said yet"):
+    with pytest.raises(InvalidRequest, match="there is no message yet"):
         await play(happenings[how]())
     backend.say("Hi.")
     await play(chat.chat("Hello"))
@@ -275,7 +275,7 @@ async def test_a_back_end_that_runs_somewhere_else_does_not_say_what_it_holds() 
     assert await chat.evict(1) == Evicted(0, 0)
     chat.restore(SavedConversation("s", (Message.user("one"),)))
     for asked in (chat.window, lambda: chat.evict(1)):
-        with pytest.raises(InvalidRequest, match="it runs somewhere else"):
+        with pytest.raises(InvalidRequest, match="does not run in this process"):
             await asked()
     with pytest.raises(InvalidRequest, match="at least 1"):
         await chat.evict(0)

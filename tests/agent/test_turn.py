@@ -46,7 +46,7 @@ ASKED = Request("m", (Message.user("Count."),))
 async def run(
     backend: Scripted, tools: Doubling, said: list[Message], request: Request = ASKED, **options: int
 ) -> list[TurnEvent]:
-    async with aclosing(run_turn(backend, request, tools, said=said, **options)) as happenings:
+    async with aclosing(run_turn(backend, request, tools, transcript=said, **options)) as happenings:
         return [happening async for happening in happenings]
 
 
@@ -153,7 +153,7 @@ async def test_images_in_results_go_back_to_the_model() -> None:
 async def test_an_answer_that_was_begun_grows_by_what_is_added_to_it() -> None:
     backend = Scripted(lambda request: Message("assistant", (Text("and two"), *calling(1, text="").parts)))
     said = [Message("assistant", (Reasoning("Hm."), Text("One ")))]
-    async with aclosing(run_turn(backend, ASKED, Doubling(), said=said, max_rounds=0)) as happenings:
+    async with aclosing(run_turn(backend, ASKED, Doubling(), transcript=said, max_rounds=0)) as happenings:
         assert [h async for h in happenings]
     assert said[0].parts[:2] == (Reasoning("Hm."), Text("One and two"))
     assert valid(said)
@@ -255,7 +255,7 @@ def playing(script: Sequence[Message]) -> Scripted:
 async def test_a_turn_may_be_left_behind_any_event_and_its_transcript_can_be_gone_on_with(n: int, alone: bool) -> None:
     backend, tools, said = playing(SCRIPT), Doubling(), list[Message]()
     request = Request("m", ASKED.messages, parallel_calls=not alone)
-    async with aclosing(run_turn(backend, request, tools, said=said)) as happenings:
+    async with aclosing(run_turn(backend, request, tools, transcript=said)) as happenings:
         async for _ in happenings:
             n -= 1
             if n < 0:
@@ -284,7 +284,7 @@ async def test_a_turn_may_be_cancelled_at_any_moment(n: int, twice: bool) -> Non
 async def test_what_a_call_has_done_is_told_even_if_nobody_waited_for_it() -> None:
     tools = Doubling()
     said: list[Message] = []
-    async with aclosing(run_turn(Scripted(once(9, 1)), ASKED, tools, said=said)) as happenings:
+    async with aclosing(run_turn(Scripted(once(9, 1)), ASKED, tools, transcript=said)) as happenings:
         async for happening in happenings:
             if isinstance(happening, CallReturned):
                 break  # c9; c1 is still at it

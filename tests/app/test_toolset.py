@@ -73,6 +73,6 @@ async def test_what_is_disabled_stays_so_whatever_it_is_called(tmp_path: Path, e
 def test_a_root_that_is_no_folder_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("gone", "file"):
-        with pytest.raises(ConfigError, match=rf"tools.roots: .*{name} is no folder; create it"):
+        with pytest.raises(ConfigError, match=rf"tools.roots: .*{name} is not a folder; create it"):
             toolset(tmp_path, roots=(str(tmp_path), str(tmp_path / name)))
     assert toolset(tmp_path, roots=(str(tmp_path),)).folders == (str(tmp_path),)

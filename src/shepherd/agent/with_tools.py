@@ -2,8 +2,8 @@
 
     request without tools ─▶ turn ─▶ Started text [calls: hidden, carried out here] text ... Finished
 
-For HTTP callers of an operator who said so (`--use-tools`); a request that brings tools of its own passes untouched,
-since its calls are the client's to carry out (C7). Not here: the turn itself (`turn.py`).
+For HTTP clients, where the operator allows it (`--use-tools`). A request with tools of its own passes unchanged, since
+its client carries out the calls (C7). Not here: the turn itself (`turn.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.measured import Measured
 from shepherd.tools.base import Toolbox
 
 
@@ -44,36 +45,35 @@ class ToolBackend:
         return self._whole_turn(request) if takes_our_tools(request) else self._backend.stream(request)
 
     async def _whole_turn(self, request: Request) -> AsyncGenerator[Event, None]:
-        done, has_started, has_spoken, gap = Usage(), False, False, False
+        measured, has_started, has_spoken, gap = Measured(), False, False, False
         last = Finished("end", Usage())
         backend = self._backend if request.max_tokens is None else _BudgetedBackend(self._backend, request.max_tokens)
-        happenings = run_turn(
-            backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats
-        )
-        async with aclosing(happenings):
-            async for happening in happenings:
-                match happening:
+        events = run_turn(backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats)
+        async with aclosing(events):
+            async for event in events:
+                measured.feed(event)
+                match event:
                     case Started():
                         if not has_started:
-                            yield happening
+                            yield event
                         has_started = True
-                    case Finished(usage=usage):
-                        last, done = happening, done + usage
+                    case Finished():
+                        last = event
                     case CallStarted() | CallDelta() | CallEnded() | CallProgress() | CallReturned():
                         gap = True
                     case TextDelta():
-                        if has_spoken and gap:  # what is said before a call and what behind it are two paragraphs
+                        if has_spoken and gap:  # the text before a call and the text behind it are two paragraphs
                             yield TextDelta("\n\n")
                         has_spoken, gap = True, False
-                        yield happening
+                        yield event
                     case _:
-                        yield happening
-        # Its calls have been dealt with here: to the client the answer has simply ended.
-        yield replace(last, reason="end" if last.reason == "tool_calls" else last.reason, usage=done)
+                        yield event
+        # The calls were carried out here: for the client the answer has simply ended.
+        yield replace(last, reason="end" if last.reason == "tool_calls" else last.reason, usage=measured.total)
 
 
 class _BudgetedBackend:
-    """A back end all of whose answers together have so many tokens at most: what its caller asked for is one answer."""
+    """A back end whose answers together have at most this many tokens: its caller asked for one answer."""
 
     def __init__(self, backend: Backend, n_left: int) -> None:
         self._backend = backend
@@ -92,6 +92,6 @@ class _BudgetedBackend:
 
 
 def takes_our_tools(request: Request) -> bool:
-    """Whether tools of ours belong into this request: a conversation whose client has brought none, and wants some."""
+    """Whether a request gets our tools: a conversation without tools of its own, where tools are allowed."""
     is_chat = request.completion is None and bool(request.messages)
     return is_chat and not request.tools and request.tool_choice != "none" and not request.background

@@ -1,9 +1,11 @@
 """The composition root: a configuration becomes running parts, started and stopped in order.
 
-    Config ─▶ Roster (what could be loaded) ─▶ Fleet (what is loaded) ◀─ Desk (what is asked for) ◀─ requests
-           ─▶ memory file ─▶ Shelf (one store per user) ─▶ beside every back end
+    Config ─▶ ModelRegistry ─▶ ModelPool ◀─ Dispatcher ◀─ Conversations ◀─ requests
+              can be loaded    is loaded    routes        adds our tools
+           ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
-Nothing below but `registry` and `opening` reads the configuration; nothing here decides what a part does.
+The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
+those of `server.service.Service`, and five for the chat. Nothing here decides what a part does.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
 logger = logging.getLogger(__name__)
 
 ROUGH_CTX = 32_768
-"""Tokens of context that tools are fitted into before any model is known."""
+"""Tokens of context for tools before a model is known."""
 
 
 class App:
@@ -61,7 +63,7 @@ class App:
     def __init__(
         self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        """Look at the configuration only; no file is opened.
+        """Reads the configuration only; opens no file.
 
         Raises: `ConfigError` for what this version cannot run.
         """
@@ -77,14 +79,14 @@ class App:
         self._loader: ModelLoader | None = None
         self._is_ready = False
         self._is_loading = False
-        """`load` has been called."""
+        """`load` was called."""
         self._has_loaded = asyncio.Event()
-        """It is over, well or badly."""
+        """It has ended, with or without success."""
         self._failure = ""
         self._starting: Progress | None = None
-        """Whom to tell of progress during `load`; afterwards it goes to the log."""
+        """Receives the progress during `load`; afterwards it goes to the log."""
         self._fingerprints: dict[str, str] = {}
-        """By cache, of the runtimes that have been: theirs are the conversations on disk."""
+        """By cache, of every runtime so far: they own the conversations on disk."""
         self._preparing = threading.Lock()
         self._closed = False
 
@@ -96,11 +98,11 @@ class App:
         person: Person | None = None,
         patient: bool = False,
     ) -> None:
-        """Look at all models and open those that are loaded at the start; takes long.
+        """Read the headers of all models and load those that are loaded at the start; takes long.
 
         `on_progress` is called from another thread. `lazy`: the default model may wait for its first request, where
-        the configuration says so. `person`: whom MCP servers may ask. `patient`: wait for all of them, since there will
-        be no second turn; else those that take long join the conversation later.
+        the configuration allows it. `person`: answers questions of MCP servers. `patient`: wait for all MCP servers,
+        since there is no second turn; otherwise slow ones join the conversation later.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
@@ -110,7 +112,7 @@ class App:
         try:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:
-                if dispatcher.registry.memory is not None:  # before anything that remembers
+                if dispatcher.registry.memory is not None:  # before anything opens the memory
                     await self._load_meanings(dispatcher, dispatcher.registry.memory)
                 default = self.config.models[0].name
                 for name, entry in list(dispatcher.registry.entries.items()):
@@ -123,7 +125,7 @@ class App:
                 await self.tools.ready(all_of_them=patient)
                 self._is_ready = True
         except Exception as error:
-            if self._closed:  # stopped while it was loading: nobody waits for it
+            if self._closed:  # stopped while it was loading: the error reaches no caller
                 return
             self._failure = str(error)
             raise
@@ -231,7 +233,7 @@ class App:
     # caches and memory
 
     async def clear(self, name: str) -> None:
-        """Forget what a cache holds, kept copies included; answers in the making go on.
+        """Clear a cache, saved copies included; running answers continue.
 
         Raises: `EngineDown`.
         """
@@ -240,7 +242,7 @@ class App:
                 if name in opened.backends:
                     await opened.backends[name].engine.clear()
                     return
-        # It is not loaded; what it has left on disk would come back with it.
+        # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
 
     async def forget(
@@ -252,13 +254,13 @@ class App:
         matching: str | None = None,
         before_ms: int | None = None,
     ) -> Removed:
-        """Take what is meant out of a user's memory, and everything out of the caches, which may echo it.
+        """Remove the selected messages from a user's memory, and everything from the caches, which may repeat them.
 
-        Raises: `InvalidRequest` when nothing is meant.
+        Raises: `InvalidRequest` when nothing is selected.
         """
         store = await asyncio.to_thread(self._shelf.of, user)
         if store is None:
-            raise InvalidRequest("whose memory is not said", field="user")
+            raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
         removed = await asyncio.to_thread(
             store.forget, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
         )
@@ -266,7 +268,7 @@ class App:
             async with self._dispatcher.pool.borrow() as loaded:
                 for opened in loaded:
                     await opened.forget()
-        # Those of models that are not loaded now, too.
+        # Also those of models that are not loaded now.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
 
@@ -369,12 +371,12 @@ class App:
         return opened
 
     def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
-        """Load a model on demand, and tell the log."""
+        """Load a model on demand, with lines in the log."""
         began_s = time.monotonic()
         logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
         try:
             opened = loader.open(entry, in_log(str(entry.key)), is_wanted)
-        except ConfigError as error:  # which is for starts only
+        except ConfigError as error:  # `ConfigError` is for the start only
             raise EngineError(f"model {str(entry.key)!r} cannot be loaded: {error}") from error
         logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
         return opened
@@ -404,7 +406,7 @@ class App:
         return snapshot_folder(self.config, self._cache_folder)
 
     def _drop_snapshots_of(self, cache: str) -> None:
-        """Delete what an unloaded cache has left on disk; what it may be when it has never been loaded."""
+        """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
         others = {snapshot.owner(said) for name, said in self._fingerprints.items() if said != own}
         for file in self._snapshots.glob("*.kv"):
@@ -432,7 +434,7 @@ async def open_session(
     """A conversation with `model`: a path, a model's name, `hf:owner/repo`, `ollama:name`, or `embedded`.
 
     Loads the model and frees it at the end of the block. Environment and configuration files are not read. `tools`:
-    names, categories or globs of those it may use, in the working folder; to name them is to allow them.
+    names, categories or globs of the tools that it may use, in the working folder; naming them allows them.
 
     Raises: `ConfigError`, `EngineError` when it cannot be loaded.
     """
@@ -447,17 +449,17 @@ async def open_session(
 
 
 def snapshot_folder(config: Config, cache_folder: Path | None = None) -> Path:
-    """Where conversations are kept on disk, if they are."""
+    """The folder for conversations on disk, if they are kept."""
     if config.kv.folder:
         return Path(config.kv.folder)
     return (cache_folder or Path(platformdirs.user_cache_dir("shepherd"))) / "conversations"
 
 
 def drop_snapshots(folder: Path) -> int:
-    """Delete every conversation that is kept in the folder; how many. They hold what was said, as numbers."""
+    """Delete every conversation that is kept in the folder; how many. Their numbers are texts of users."""
     n = 0
     for file in folder.glob("*.kv"):
-        with contextlib.suppress(FileNotFoundError):  # another process tidies up, too
+        with contextlib.suppress(FileNotFoundError):  # another process deletes files, too
             file.unlink()
             n += 1
     return n
@@ -471,7 +473,7 @@ def _refuse_what_cannot_run(config: Config) -> None:
             key="backend",
         )
     if not config.caches:
-        raise ConfigError("there is no cache to answer with: name a model", key="caches")
+        raise ConfigError("no cache is configured; name a model", key="caches")
     for rule in config.routes:
         if rule.provider is not None or rule.fallback:
             raise ConfigError(

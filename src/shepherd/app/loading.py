@@ -1,9 +1,9 @@
-"""One model is loaded: its weights once, and over them a context, an engine and a back end for each of its caches.
+"""Loads one model: its weights once, and over them a context, an engine and a back end for each of its caches.
 
-    Entry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
-                             └─▶ EmbeddingModel                                         for a model that makes vectors
+    ModelEntry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
+                             └─▶ EmbeddingModel                                           for a model that embeds
 
-Not here: when (`model_pool.py`), and how large (`model_registry.py`).
+Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`model_registry.py`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0002
 
 IDLE_SEQUENCES = 28
-"""Conversations that a cache can hold besides those that are computed, where one more costs nothing."""
+"""Idle conversations that a cache can hold, where one more costs nothing."""
 IDLE_STATES = 2
-"""The same where each one costs the memory of a whole state."""
+"""The same where each one takes the memory of a whole state."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a start has come."""
+    """How far the loading is."""
 
     stage: Literal["selftest", "trial", "weights", "context"]
     name: str
@@ -62,7 +62,7 @@ Progress = Callable[[LoadProgress], None]
 
 @dataclass(slots=True, eq=False)
 class LoadedModel:
-    """A model in memory. `close` once, when nobody uses it any more."""
+    """A model in memory. `close` once, when nothing uses it any more."""
 
     name: str
     weights: Weights
@@ -71,11 +71,11 @@ class LoadedModel:
     answering: dict[str, MemoryBackend] = field(default_factory=dict)
     """By cache, its back end with the memory beside it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """By cache: whose conversations on disk are its own."""
+    """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
 
     async def forget(self) -> None:
-        """Drop all that was said: what is remembered of answers, and the caches, kept copies included."""
+        """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
         for remembering in self.answering.values():
             remembering.forget()
         for backend in self.backends.values():
@@ -83,9 +83,9 @@ class LoadedModel:
             await backend.engine.clear()
 
     def close(self) -> None:
-        """Write what is to survive, stop the engines, free the memory; but not what a thread that stalled may use."""
+        """Save what survives, stop the engines, free the memory; but not memory that a stalled thread may use."""
         ended: list[bool] = []
-        with contextlib.ExitStack() as stack:  # one that fails must not keep the others in memory
+        with contextlib.ExitStack() as stack:  # if one fails, the others are freed all the same
             stack.callback(lambda: self.weights.close() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
@@ -101,7 +101,7 @@ class ModelLoader:
     def __init__(
         self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
     ) -> None:
-        """`folder`: where conversations are kept on disk, if they are. `cache_folder`: where verdicts are."""
+        """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials."""
         self.config = config
         self.shelf = shelf
         self._folder = folder
@@ -116,8 +116,8 @@ class ModelLoader:
 
         assert entry.header is not None
         self._try(entry, entry.header.path, on_progress, is_wanted)
-        # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
-        # go of the interpreter: with a small model that is several tokens.
+        # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
+        # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         weights = Weights.load(
             entry.header.path,
@@ -137,7 +137,7 @@ class ModelLoader:
         return opened
 
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
-        """Let a child load the model first, unless this build has loaded it before."""
+        """Let a child process load the model first, unless this build has loaded it before."""
         on_progress(LoadProgress("trial", entry.name, 0.0))
         try:
             trial.prove(
@@ -163,24 +163,29 @@ class ModelLoader:
         )  # fmt: skip
 
     def _open_caches(self, entry: ModelEntry, opened: LoadedModel, header: gguf.Header, on_progress: Progress) -> None:
-        speech = _speech(entry.model, opened.weights, header)
+        chat_format = _chat_format(entry.model, opened.weights, header)
         # Not every file names the token that its template ends a turn with as an end token.
-        end = end_of_answer(speech.template, speech.dialect)
+        end = end_of_answer(chat_format.template, chat_format.dialect)
         ends = {special.id for special in opened.weights.specials if end and special.text == end}
         # One for all caches: it holds the whole vocabulary.
-        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, speech.dialect)
+        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, chat_format.dialect)
         for plan in entry.plans:
             on_progress(LoadProgress("context", plan.cache.name, 0.0))
-            self._open_cache(entry.model, plan, opened, speech, constraints)
+            self._open_cache(entry.model, plan, opened, chat_format, constraints)
             on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_cache(
-        self, model: ModelConfig, plan: CachePlan, opened: LoadedModel, speech: ChatFormat, constraints: Constraints
+        self,
+        model: ModelConfig,
+        plan: CachePlan,
+        opened: LoadedModel,
+        chat_format: ChatFormat,
+        constraints: Constraints,
     ) -> None:
         from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
         cache, weights, kv = plan.cache, opened.weights, self.config.kv
-        # States, and the pools of narrow windows, are made for each sequence there may be.
+        # States, and the pools of narrow windows, are allocated for each possible sequence.
         is_dear = weights.is_recurrent or not kv.swa_full
         options = ContextOptions(
             n_ctx=plan.n_ctx,
@@ -205,9 +210,9 @@ class ModelLoader:
         backend = LocalBackend(
             engine,
             weights,
-            template=speech.template,
-            with_tools=speech.with_tools,
-            dialect=speech.dialect,
+            template=chat_format.template,
+            with_tools=chat_format.with_tools,
+            dialect=chat_format.dialect,
             constraints=constraints,
             model=model.name,
             options=LocalOptions(
@@ -224,10 +229,10 @@ class ModelLoader:
         opened.answering[cache.name] = MemoryBackend(backend, self.shelf)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
-            engine.wait_for_disk()  # the request that it is loaded for wants its conversation back
+            engine.wait_for_disk()  # the request that loads the model needs its conversation
         logger.info(
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, chat_format,
         )  # fmt: skip
 
     def _engine_options(self, cache: CacheConfig) -> EngineOptions:
@@ -244,20 +249,20 @@ class ModelLoader:
 
 
 def in_log(name: str) -> Progress:
-    """Tells the log how far the loading of a model is, a line per quarter."""
-    told = -inf
+    """Writes the progress of a load to the log, a line per quarter."""
+    logged = -inf
 
     def tell(loading: LoadProgress) -> None:
-        nonlocal told
-        if loading.stage == "weights" and (loading.fraction - told >= 0.25 or loading.fraction == 1.0 > told):
-            told = loading.fraction
+        nonlocal logged
+        if loading.stage == "weights" and (loading.fraction - logged >= 0.25 or loading.fraction == 1.0 > logged):
+            logged = loading.fraction
             logger.info("loading model %r: %d %%", name, round(100 * loading.fraction))
 
     return tell
 
 
-def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
-    """How to speak to this model. Raises: `ConfigError` without a usable template."""
+def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
+    """The chat format of this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
     sources = TemplateSources(
         weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control

@@ -1,11 +1,11 @@
-"""Models that come when they are asked for and go when they are not, within a budget of memory.
+"""Loads models when requests need them and unloads them when they do not, within a budget of memory.
 
-    use(name) ─ lease ─▶ loaded? ──yes──▶ the model          leases keep it
-                            └─no─▶ mail ─▶ thread: make room (the longest unused leave), open ─▶ the model
+    use(key) ──── lease ─▶ loaded? ──yes──▶ the model          leases keep it
+                            └─no─▶ queue ─▶ thread: make room (the least recently used leave), open ─▶ the model
     last lease ends ─ keep_alive passes ─▶ thread: close
 
-One thread opens and closes, one model after the other: two that load at once would each believe that the memory of the
-other is free. Which model leaves is decided in `models/sizing.py`. Not here: what a model is (`loading.py`).
+One thread opens and closes models, one after the other: two that load at once would each count the same memory as free.
+`models/sizing.py` decides which model leaves. Not here: what loading a model does (`loading.py`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class SupportsClose(Protocol):
-    """Whatever is loaded."""
+    """A loaded model, as the pool sees it."""
 
     def close(self) -> None:
-        """Free it; takes as long as it takes."""
+        """Free it; may take long."""
         ...
 
 
@@ -40,30 +40,30 @@ T = TypeVar("T", bound=SupportsClose)
 
 
 class LoadCancelled(Exception):
-    """Opening was given up, since no request waited for it any more."""
+    """Loading was cancelled, since no request waited for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """On which a model comes and goes."""
+    """How much memory a model takes, and how long it stays."""
 
     n_bytes: int
-    """What it takes while it is loaded."""
+    """Bytes while it is loaded."""
     keep_alive_s: float
-    """How long it stays after its last use; `inf` = for ever."""
+    """How long it stays after its last use; `inf` = until the end."""
     stays: bool = False
-    """It does not leave to make room for another one."""
+    """It does not leave to make room for another model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """How it is with one model now."""
+    """One model now."""
 
     is_loaded: bool
     n_bytes: int
     n_leases: int
     expires_in_s: float | None
-    """Until it is unloaded if nobody asks for it; None = it is not loaded, or stays."""
+    """Until it is unloaded without further use; None = it is not loaded, or stays."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,14 +71,14 @@ class _Member(Generic[T]):
     key: Hashable
     residency: Residency
     keep_alive_s: float
-    """As it is now: a request may say otherwise than the terms, for as long as the model stays loaded."""
+    """A request may change it from that of the residency, until the model is unloaded."""
     thing: T | None = None
     n_leases: int = 0
     used_s: float = 0.0
     waiting: list[Future[T]] = field(default_factory=list)
-    """Of those who want it opened."""
+    """Of the requests that wait for it to open."""
     leaving: list[Future[None]] = field(default_factory=list)
-    """Of those who want it closed."""
+    """Of the callers that wait for it to close."""
     n_loads: int = 0
 
     def expires_in(self, now_s: float) -> float | None:
@@ -88,7 +88,7 @@ class _Member(Generic[T]):
 
 
 class ModelPool(Generic[T]):
-    """Models by name. Any thread; `close` once."""
+    """Models by key. Any thread; `close` once."""
 
     def __init__(
         self, open: Callable[[Any], T], *, budget_bytes: int, clock: Callable[[], float] = time.monotonic
@@ -100,11 +100,11 @@ class ModelPool(Generic[T]):
         self._clock = clock
         self._members: dict[Hashable, _Member[T]] = {}
         self._wanted: deque[_Member[T]] = deque()
-        """To be opened, in the order in which they were asked for."""
+        """To be opened, in the order of the requests."""
         self._watching: list[Future[None]] = []
-        """Of those who want to know that the thread has done what it does now."""
+        """Of the callers that wait until the thread has finished its current work."""
         self._turn = threading.Condition()
-        """Guards all that; told when there is something for the thread to do."""
+        """Guards all of these; notified when the thread has something to do."""
         self._closed = False
         self._thread = threading.Thread(target=self._live, name="shepherd-models", daemon=True)
         self._thread.start()
@@ -124,11 +124,11 @@ class ModelPool(Generic[T]):
 
         `keep_alive_s`: how long it stays afterwards, from now on; None = as before.
 
-        Raises: what opening it raises; `EngineDown` when the memory does not suffice, or the fleet is closed.
+        Raises: what opening it raises; `EngineDown` when there is not enough memory, or the pool is closed.
         """
         coming = self._lease(key, keep_alive_s)
         try:
-            # The future is this caller's own: who goes away while it loads takes it from nobody else.
+            # The future is this caller's own: cancelling it does not cancel the load for other callers.
             yield await asyncio.wrap_future(coming) if isinstance(coming, Future) else coming
         finally:
             self._release(key)
@@ -148,12 +148,12 @@ class ModelPool(Generic[T]):
             return member.thing
 
     def let_go(self, key: Hashable) -> None:
-        """Take one `hold` back; the model stays as long as its terms say."""
+        """Undo one `hold`; the model stays as long as its residency allows."""
         self._release(key)
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[list[T]]:
-        """All models that are open, which stay for the length of the block; those that were closing are closed."""
+        """All open models, which stay open for the length of the block; models that were closing are closed."""
         with self._turn:
             members = [member for member in self._members.values() if member.thing is not None]
             things = [member.thing for member in members if member.thing is not None]
@@ -173,12 +173,12 @@ class ModelPool(Generic[T]):
                 self._release(member.key)
 
     def loaded(self) -> dict[Hashable, T]:
-        """The models that are open, by name. Whoever holds no lease must expect them to be closed at any time."""
+        """The open models by key. Without a lease they may be closed at any time."""
         with self._turn:
             return {key: member.thing for key, member in self._members.items() if member.thing is not None}
 
     def states(self) -> dict[Hashable, ModelState]:
-        """How it is with every model."""
+        """Every model now."""
         with self._turn:
             now_s = self._clock()
             return {
@@ -189,12 +189,12 @@ class ModelPool(Generic[T]):
             }
 
     def n_loads(self) -> dict[Hashable, int]:
-        """How often models have been opened."""
+        """How often each model was opened."""
         with self._turn:
             return {key: member.n_loads for key, member in self._members.items() if member.n_loads}
 
     async def unload(self, key: Hashable) -> bool:
-        """Close a model as soon as nobody uses it, and wait for that if nobody does; False when it is not loaded."""
+        """Close a model as soon as nothing uses it; waits if nothing does now. False when it is not loaded."""
         with self._turn:
             member = self._members[key]
             if self._closed or (member.thing is None and not member.waiting):
@@ -210,7 +210,7 @@ class ModelPool(Generic[T]):
         return True
 
     def close(self) -> None:
-        """Close every model, whoever uses it. Twice is allowed."""
+        """Close every model, used or not. May be called twice."""
         with self._turn:
             self._closed = True
             self._turn.notify()
@@ -225,7 +225,7 @@ class ModelPool(Generic[T]):
             member = self._members[key]
             member.n_leases += 1
             leaving, member.leaving = member.leaving, []
-            _answer(leaving, lambda future: future.set_result(None))  # it goes after this use, and maybe much later
+            _answer(leaving, lambda future: future.set_result(None))  # it leaves after this use, or later
             if keep_alive_s is not None:
                 member.keep_alive_s = keep_alive_s
             if member.thing is not None:
@@ -275,27 +275,27 @@ class ModelPool(Generic[T]):
         ]
 
     def _quiet_s(self) -> float | None:
-        """How long there is nothing to do; None = until somebody says so."""
+        """How long there is nothing to do; None = until a caller notifies the thread."""
         now_s = self._clock()
         idle = (member.expires_in(now_s) for member in self._members.values() if not member.n_leases)
         # A condition cannot wait for longer than some limit of the platform: a day is as good.
         return min((min(max(left_s, 0.001), 86_400.0) for left_s in idle if left_s is not None), default=None)
 
     def _bring(self, member: _Member[T]) -> None:
-        """Open a model for all who wait for it."""
+        """Open a model for all requests that wait for it."""
         try:
-            while too_many := self._room_for(member):  # again: somebody may have asked for one of them meanwhile
+            while too_many := self._room_for(member):  # again: a request may have leased one of them meanwhile
                 for leaving in too_many:
                     self._send_away(leaving, f"to make room for {str(member.key)!r}")
             thing = self._open(member.key)
         except LoadCancelled:
             with self._turn:
                 member.waiting = [future for future in member.waiting if not future.cancelled()]
-                if member.waiting:  # a request has come in the same moment
+                if member.waiting:  # a request came at the same moment
                     self._wanted.appendleft(member)
                 else:
                     member.keep_alive_s = member.residency.keep_alive_s
-        except ShepherdError as error:  # whoever asked says so
+        except ShepherdError as error:  # the waiting requests report it
             self._refuse(member, error)
         except Exception as error:
             logger.exception("model %r is not loaded", str(member.key))
@@ -311,7 +311,7 @@ class ModelPool(Generic[T]):
             _answer(waiting, lambda future: future.set_result(thing))
 
     def _refuse(self, member: _Member[T], error: Exception) -> None:
-        """Tell all who wait; the next request tries again."""
+        """Fail all waiting requests; the next request tries again."""
         with self._turn:
             waiting, member.waiting = member.waiting, []
             member.keep_alive_s = member.residency.keep_alive_s
@@ -339,7 +339,7 @@ class ModelPool(Generic[T]):
             return [by_name[name] for name in names]
 
     def _send_away(self, member: _Member[T], why: str) -> None:
-        """Close a model, unless somebody has asked for it meanwhile."""
+        """Close a model, unless a request has leased it meanwhile."""
         with self._turn:
             thing = member.thing
             if thing is None or member.n_leases:
@@ -377,7 +377,7 @@ F = TypeVar("F")
 
 
 def _answer(futures: list[Future[F]], tell: Callable[[Future[F]], None]) -> None:
-    """Tell those who are still waiting."""
+    """Answer the futures that were not cancelled."""
     for future in futures:
         if future.set_running_or_notify_cancel():
             tell(future)

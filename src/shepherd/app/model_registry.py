@@ -1,10 +1,10 @@
-"""Every model of the configuration as it could be loaded: what its header says, and what its caches would take.
+"""Every model of the configuration before it is loaded: its header, and the memory that its caches would take.
 
     Config ─▶ files ─▶ headers ─▶ contexts within the budget ─▶ entries, a card for each
 
-Headers are read once, before anything is loaded: a wrong path must not cost a minute, and what a model is can be told
-while it is not in memory. Models that are loaded at the start are given their room first, in file order; each of the
-others may have what those leave, since others of its kind can leave for it.
+Headers are read once, before anything is loaded: a wrong path fails at once, and clients see models that are not in
+memory. Models that are loaded at the start get their memory first, in file order. Each of the others may have all that
+those leave, since models that are loaded on demand make room for each other.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from shepherd.models.sizing import budget_bytes, cache_bytes, context_size
 logger = logging.getLogger(__name__)
 
 ON_DEMAND_S = 300.0
-"""How long a model that was loaded on demand stays after its last use, unless it is said."""
+"""How long a model that was loaded on demand stays after its last use, by default."""
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "llama-embed", "eurobert")
-"""Parts of the names of architectures that do nothing but make vectors."""
+"""Parts of the names of architectures that only embed."""
 _FIM = tuple(
     (f"tokenizer.ggml.{new}", f"tokenizer.ggml.{old}")
     for new, old in (
@@ -43,14 +43,14 @@ _FIM = tuple(
     )
 )
 _FIM_NAMES = (b"<|fim_middle|>", b"<fim_middle>", b"<fim-middle>", b"<MID>", "<｜fim▁end｜>".encode(), b"[MIDDLE]")
-"""The token before the middle, as the families call it: files name no ids where llama.cpp knows the text."""
+"""The token before the middle, by family: files give no ids where llama.cpp knows the text."""
 _TOKEN_BYTES = 64
 """More than the tokens of a vocabulary have on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A cache of a model, with its size."""
+    """A cache of a model, before it is created."""
 
     cache: CacheConfig
     n_ctx: int
@@ -81,7 +81,7 @@ class ModelEntry:
     """None when the file cannot be used; see `problem`."""
     plans: tuple[CachePlan, ...] = ()
     n_tokens: int | None = None
-    """What is read of a text to make its vector; None = as much as the model was trained for."""
+    """Tokens of a text that its vector is made of, at most; None = as many as the model was trained for."""
     problem: str = ""
 
     @property
@@ -91,7 +91,7 @@ class ModelEntry:
 
     @property
     def makes_vectors(self) -> bool:
-        """And nothing else."""
+        """It only embeds."""
         return self.card.kind == "embedding"
 
 
@@ -99,14 +99,14 @@ class ModelRegistry:
     """The entries by name, in the order of the configuration."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], budget_bytes: int) -> None:
-        """Read every model's header.
+        """Reads every model's header.
 
-        Raises: `ConfigError` for a model that is to be loaded at the start and cannot be.
+        Raises: `ConfigError` for a model that is loaded at the start and cannot be.
         """
         self._config = config
         self._env = env
         self._left = budget_bytes
-        """Bytes beside the models that stay."""
+        """Bytes beside the models that always stay."""
         if config.memory.embedding_model is not None:
             n_bytes = _header(self._path(config.memory.embedding_model)).size_bytes
             self._left = max(0, self._left - n_bytes)
@@ -151,7 +151,7 @@ class ModelRegistry:
         name = model_name(spec)
         while name in self.entries:
             name += "-memory"
-        # One thread: it works in the background for most of the time.
+        # One thread: it mostly works in the background.
         self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), _header(path))
         return name
 
@@ -202,12 +202,12 @@ class ModelRegistry:
         return entry
 
     def _made(self, model: ModelConfig, header: gguf.Header, plans: tuple[CachePlan, ...] = ()) -> ModelEntry:
-        """The entry; without a cache it is one that makes vectors."""
+        """The entry; without a cache it is one that embeds."""
         cells = sum(gguf.kv_bytes(header, plan.n_ctx, *plan.types) for plan in plans)
         n_tokens = None
         if not plans:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
-        # Only roughly known: where there is just room for the rest, it is not the reason to refuse a model.
+        # This is an estimate: where only the rest fits exactly, it does not refuse a model.
         buffers = sum(cache_bytes(header, plan.n_ctx, plan.types) for plan in plans) - cells
         n_bytes = header.size_bytes + cells
         n_bytes += min(buffers, max(0, self._left - n_bytes))
@@ -219,15 +219,15 @@ class ModelRegistry:
 
 
 def _header(path: Path) -> gguf.Header:
-    """Raises: `ConfigError` for a file that the library would not survive."""
+    """Raises: `ConfigError` for a file that would crash the library."""
     header = gguf.read_header(path)
     soundness.check(header)
     return header
 
 
 def budget_of(config: Config) -> int:
-    """The bytes that all models may take together, of the memory where they will be: of the cards, of the machine, or
-    of both where a part of the layers stays with the CPU."""
+    """The bytes that all models may take together, in the memory that they use: of the cards, of the machine, or of
+    both where some layers stay with the CPU."""
     from shepherd.engine.llamacpp.memory import card_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
@@ -240,7 +240,7 @@ def budget_of(config: Config) -> int:
 
 
 def makes_vectors(header: gguf.Header) -> bool:
-    """Whether a model is made for vectors of texts: its architecture can do nothing else, or it says how to pool."""
+    """Whether a model only embeds: its architecture can do nothing else, or its file sets a pooling."""
     architecture = header.architecture
     pooling = header.metadata.get(f"{architecture}.pooling_type", 0)
     return any(name in architecture for name in _ENCODERS) or (isinstance(pooling, int) and pooling > 0)

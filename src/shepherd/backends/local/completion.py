@@ -1,10 +1,10 @@
-"""Bare prompts: a text to go on with, a gap to fill, or tokens as they are. No messages, no template, no markup.
+"""Bare prompts: a text to continue, a gap to fill, or tokens as they are. No messages, no template, no markup.
 
     prompt            [BOS] p p p p ▸
     prompt, suffix    [BOS] <pre> p p p p <suf> s s s <mid> ▸
 
-The order of the second is that of the models with such tokens: prefix, suffix, then the middle is written. Nothing in a
-client's text becomes a control token; whoever wants some sends tokens, which `/tokenize` makes.
+Models with such tokens expect this order: prefix, suffix, then they write the middle. Nothing in a client's text
+becomes a control token; a client that wants control tokens sends token ids, which `/tokenize` makes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BarePrompt:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The prompt, to be said again before the answer."""
+    """The prompt, repeated before the answer."""
 
     text: str
     start: int
@@ -38,7 +38,7 @@ class Echo:
 
 
 class PlainTextParser:
-    """The parser of what follows a bare prompt: all of it is text; satisfies `Parser`."""
+    """The parser for the answer to a bare prompt: all of it is text; satisfies `Parser`."""
 
     def feed(self, text: str) -> list[Event]:
         return [TextDelta(text)]
@@ -48,18 +48,18 @@ class PlainTextParser:
 
 
 def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> BarePrompt:
-    """The tokens of a prompt. Raises: `InvalidRequest` for what this model cannot read, or cannot do."""
+    """The tokens of a prompt. Raises: `InvalidRequest` for tokens or a gap that the model cannot take."""
     if isinstance(completion.prompt, str):
         prompt = vocabulary.tokenize(completion.prompt)
         head = [] if vocabulary.bos is None else [vocabulary.bos]
     else:
-        prompt, head = list(completion.prompt), []  # whoever sends tokens has thought of the first one
+        prompt, head = list(completion.prompt), []  # a client that sends tokens sends the first one, too
         check_tokens(prompt, vocabulary, "prompt")
     tail: list[int] = []
     if completion.suffix is not None:
         if vocabulary.fim is None:
             raise InvalidRequest(
-                f"model {model!r} cannot fill gaps, for its vocabulary has no tokens for that; "
+                f"model {model!r} cannot fill gaps: its vocabulary has no tokens for that; "
                 "leave suffix out, or use a coder model",
                 field="suffix",
             )

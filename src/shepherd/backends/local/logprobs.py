@@ -1,11 +1,11 @@
-"""How likely the tokens were that became visible text: scores go in with the raw text, and come out with what is shown.
+"""The log probabilities of visible tokens: scores go in with the raw text, and come out with the text that is shown.
 
     written   <think> h m </think> \\n\\n H ello !        tokens, each with the characters that it has brought
     thought           - -
-    shown                              - ---- -         found again behind all that was told of before
+    shown                              - ---- -         found again, behind all that was shown before
 
-What is shown is what was written, less markup: in the same order, and almost always in one piece. So it is looked for,
-from where the last of it ended. A token of which a part is shown is told of whole.
+The shown text is the written text without markup: in the same order, and almost always in one piece. So it is searched
+from where the last of it ended. A token that is shown in part counts as shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def score_of(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
 
 
 class Scores:
-    """Of one answer, token by token."""
+    """The scores of one answer, token by token."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

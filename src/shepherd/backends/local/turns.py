@@ -1,12 +1,12 @@
-"""Which tokens of a prompt are which message, which messages leave the context together, and which never do. Pure.
+"""Which tokens of a prompt are which message, and which messages leave the context together or never. Pure.
 
     system │ user  assistant │ user  call  result  assistant │ user │ call  result │ call  result
     kept   │ a turn          │ a turn                        │ kept │ an exchange  │ the open one: kept
 
-What is old leaves by turns: a user's message and everything up to the next one. In the current turn the answered calls
-may leave, too, each with its results; the user's message and the newest exchange stay (C30, K18). System messages that
-come later are instructions like the first: they stay while they are few (`LATER_SYSTEMS`), beyond that the oldest go
-with their turns, or a client that adds one to every turn would fill the context with them for good.
+Old messages leave by turns: a user's message and everything up to the next one. In the current turn answered calls may
+leave, too, each with its results; the user's message and the newest exchange stay (C30, K18). Later system messages are
+instructions like the first: they stay up to a limit (`LATER_SYSTEMS`). Beyond it the oldest leave with their turns, or
+a client that adds one to every turn would fill the context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATER_SYSTEMS = 8
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What becomes of one message."""
+    """When one message may leave."""
 
     turn: int
     """The index of the first of the messages that leave together."""
@@ -33,10 +33,10 @@ class Placement:
 
 
 def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Placement]:
-    """What becomes of each message.
+    """When each message may leave.
 
-    `anchored` messages hold more than their own text, such as the tools, and stay. So that what is left makes sense,
-    the end of their turn stays with them: its last answer.
+    `anchored` messages hold more than their own text, such as the tools, and stay. The last answer of their turn stays
+    with them.
     """
     n_leading = leading_systems(messages)
     made = [Placement(0, keep=True)] * n_leading
@@ -106,14 +106,14 @@ def has_calls(messages: Sequence[Message]) -> bool:
 
 
 def cuts(stretches: Sequence[Stretch]) -> list[int]:
-    """The characters at which a prompt is to be cut: where each stretch begins and ends."""
+    """The characters where each stretch begins and ends."""
     return [at for stretch in stretches for at in (stretch.start, stretch.stop)]
 
 
 def spans(
     messages: Sequence[Message], stretches: Sequence[Stretch], edges: Sequence[int], *, n_ctx: int
 ) -> tuple[Span, ...]:
-    """The messages that show, as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
+    """The messages as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
     n_leading = leading_systems(messages)
     anchored = [
         stretch.message
@@ -126,7 +126,7 @@ def spans(
     turn = 0
     for stretch, low, start, stop in zip(stretches, lowest, edges[::2], edges[1::2], strict=True):
         place = where[stretch.message]
-        # Some templates write all system messages first: those are leading ones, wherever they came from.
+        # Some templates write all system messages first: then each of them is a leading one.
         early = low < stretch.message and messages[stretch.message].role == "system"
         turn = turn if early else max(turn, place.turn)
         keep = early or place.keep or any(where[other].keep for other in stretch.others)
@@ -135,7 +135,7 @@ def spans(
 
 
 def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: int) -> tuple[Span, ...]:
-    """The spans, with the newest system messages kept as far as all of them fit into `room` tokens."""
+    """The spans, the newest system messages kept as far as they fit into `room` tokens together."""
     made = list(spans)
     for at in range(len(made) - 1, -1, -1):
         span = made[at]
