@@ -31,7 +31,7 @@ from shepherd.core import (
     Unreachable,
     Usage,
 )
-from shepherd.server.observe.debug_files import Folders
+from shepherd.server.observe.debug_files import DebugFolder
 from shepherd.server.observe.recordings import Recorder, Recording, read
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -115,7 +115,7 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_debug_files_can_be_played_and_their_words_are_compared(name: str, stream: bool, tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     asked = streamed(REQUESTS[name], stream)
     await played(ScriptedService(saying("One.\nTwo.")), asked, observe=(folders.observe,))
     await asyncio.to_thread(folders.close)
@@ -133,7 +133,7 @@ async def test_debug_files_can_be_played_and_their_words_are_compared(name: str,
 
 
 async def test_a_failed_request_is_played_from_its_debug_files(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     full = ScriptedService(playing(ContextFull(needed=9, limit=8)))
     await played(full, REQUESTS["messages"], Recording("/v1/messages", "{"), observe=(folders.observe,))
     await asyncio.to_thread(folders.close)

@@ -14,14 +14,14 @@ from shepherd.cli.text import excerpt, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Listed, Saved, Saves
+    from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
     from shepherd.cli.chat.state import Chat
 
 NEWEST = ""
 """Instead of a name: the newest saved conversation."""
 
 
-def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
+def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
     """The whole name and the content of a saved conversation; `name` may be a unique beginning.
 
     Raises: `InvalidRequest` without such a conversation; `SaveError`.
@@ -62,7 +62,7 @@ async def resume(chat: Chat, name: str) -> None:
     restore(chat, *await asyncio.to_thread(find, chat.saves, name))
 
 
-def restore(chat: Chat, name: str, saved: Saved) -> None:
+def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
     """Replace the conversation with the one saved under `name`."""
     chat.session.restore(saved)
     chat.reset()
@@ -101,7 +101,7 @@ def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
     path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
-    chat.note(f"Saved {len(messages)} messages to {path}")
+    chat.note(f"SavedConversation {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:
@@ -129,11 +129,11 @@ def split_format(argument: str) -> tuple[str, str]:
     return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
 
-def _length(listed: Listed) -> str:
+def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _saves(chat: Chat) -> Saves:
+def _saves(chat: Chat) -> ConversationStore:
     """Raises: `InvalidRequest` when conversations are not saved."""
     if chat.saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")

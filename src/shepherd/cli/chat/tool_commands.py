@@ -15,9 +15,9 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.mcp.values import Prompt
-    from shepherd.tools.toolbox import Box, Status
+    from shepherd.tools.toolbox import ConversationToolbox, ToolStatus
 
 _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim", "closed": "dim"}
 
@@ -70,7 +70,7 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
     return [("on", "switch on"), ("off", "switch off"), *names]
 
 
-def _show_tool(chat: Chat, row: Status) -> None:
+def _show_tool(chat: Chat, row: ToolStatus) -> None:
     chat.say(row.name, "bold")
     chat.say(row.description)
     state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
@@ -81,12 +81,12 @@ def _show_tool(chat: Chat, row: Status) -> None:
             chat.say(line)
 
 
-def _verdict(row: Status) -> str:
+def _verdict(row: ToolStatus) -> str:
     """What happens to calls of a tool."""
-    return f"{row.ruling.verdict}: {row.ruling.why}" if row.ruling.why else row.ruling.verdict
+    return f"{row.decision.verdict}: {row.decision.why}" if row.decision.why else row.decision.verdict
 
 
-def _matching(box: Box, pattern: str) -> list[Status]:
+def _matching(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
     """The tool of this name, or those of a category, or those that match a glob. Raises: `InvalidRequest`."""
     rows, small = box.status(), pattern.casefold()
     found = [row for row in rows if fnmatchcase(row.name.casefold(), small) or row.category.casefold() == small]
@@ -95,12 +95,12 @@ def _matching(box: Box, pattern: str) -> list[Status]:
     return found
 
 
-def _box(chat: Chat) -> Box:
+def _box(chat: Chat) -> ConversationToolbox:
     """Raises: `InvalidRequest` without tools."""
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
     box = chat.session.toolbox
-    if not isinstance(box, Box):
+    if not isinstance(box, ConversationToolbox):
         raise InvalidRequest("this conversation has no tools (--notools)", field="tools")
     return box
 
@@ -278,7 +278,7 @@ def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tu
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
-def _servers(chat: Chat) -> Servers:
+def _servers(chat: Chat) -> McpServerPool:
     """Raises: `InvalidRequest` when none is configured."""
     if chat.app.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")

@@ -14,7 +14,7 @@ from shepherd.cli import configure, signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 EVERYTHING = ("*",)
 """The agent asks its own user."""
@@ -35,7 +35,7 @@ async def _serve(config: Config) -> None:
 
     app = App(config)
 
-    async def open_box(user: str | None) -> Box:
+    async def open_box(user: str | None) -> ConversationToolbox:
         # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await app.offer(user, everything=True, allow=EVERYTHING)

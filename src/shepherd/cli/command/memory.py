@@ -23,9 +23,9 @@ from shepherd.cli import configure, render
 from shepherd.cli.text import clean, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
 from shepherd.memory.transfer import as_json as encode
-from shepherd.memory.users import LOCAL, Shelf, shelf_of
+from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -59,15 +59,15 @@ class MemoryAccess:
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
         """The memory of the user, open during the block. Raises: `ConfigError`, `MemoryFailure`."""
-        with self.shelf(embedder) as shelf:
-            yield self.memory(shelf)
+        with self.stores(embedder) as stores:
+            yield self.memory(stores)
 
-    def shelf(self, embedder: Embedder | None = None) -> Shelf:
+    def stores(self, embedder: Embedder | None = None) -> UserStores:
         """The memories of all users."""
-        return shelf_of(self.config.memory, os.environ, embedder)
+        return configured_stores(self.config.memory, os.environ, embedder)
 
-    def memory(self, shelf: Shelf) -> MemoryStore:
-        store = shelf.of(LOCAL if self.user is None else self.user)
+    def memory(self, stores: UserStores) -> MemoryStore:
+        store = stores.find_store(LOCAL if self.user is None else self.user)
         if store is None:
             raise InvalidRequest("--user needs a name; leave it out for your own memory", field="user")
         return store
@@ -161,16 +161,16 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
     """A function that highlights the words of the query in a text; without colours it only cleans the text."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.search.excerpt import places
+    from shepherd.memory.search.excerpt import term_spans
     from shepherd.memory.search.query import terms_of
-    from shepherd.memory.search.tokenizer import places as locating
+    from shepherd.memory.search.tokenizer import span_tokenizer as locating
 
     terms = terms_of(query)
 
     def mark(text: str) -> Text:
         shown = clean(text)
         marked = Text(shown)
-        for place in store.read(lambda connection: places(shown, terms, locating(connection))):
+        for place in store.read(lambda connection: term_spans(shown, terms, locating(connection))):
             marked.stylize("bold reverse", place.start, place.stop)
         return marked
 
@@ -202,7 +202,9 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
         if not shown:
             render.show("No message is archived yet.")
             return
-        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        rows = [
+            (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
+        ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
             render.show(f"There are older conversations: shepherd memory show -n {4 * limit}, or -n 0 for all.")
@@ -210,9 +212,9 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
     access.show_result({"conversations": [encode.conversation(each) for each in shown]}, people)
 
 
-def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
+def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
     console = render.result_console()
-    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
     for message in messages:
@@ -227,7 +229,7 @@ def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> No
             console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
 
 
-def _message(store: MemoryStore, name: str) -> Stored | None:
+def _message(store: MemoryStore, name: str) -> StoredMessage | None:
     """The message with the number `name`; None when `name` is no number of a message."""
     digits = name.removeprefix("#")
     if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
@@ -372,6 +374,6 @@ def day(moment: datetime) -> str:
 
 
 def _shortened(text: str) -> str:
-    from shepherd.memory.search.excerpt import shortened
+    from shepherd.memory.search.excerpt import shorten
 
-    return shortened(text.strip(), SHOWN_CHARS)
+    return shorten(text.strip(), SHOWN_CHARS)

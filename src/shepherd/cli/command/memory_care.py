@@ -21,12 +21,12 @@ from shepherd.cli.text import clean, format_size, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
-from shepherd.memory.records import Fact, when
+from shepherd.memory.records import Fact, to_datetime
 from shepherd.memory.transfer import as_json
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.memory.transfer.merge import Imported
+    from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
 """Messages that are shown before the question whether to delete them."""
@@ -55,8 +55,8 @@ def forget(
         if access.user is None:
             raise click.UsageError("Give --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
-    with access.shelf() as shelf:
-        store = access.memory(shelf)
+    with access.stores() as stores:
+        store = access.memory(stores)
         wanted: dict[str, Any] = {
             "messages": tuple(messages),
             "conversation": conversation_called(store, conversation).uuid if conversation else None,
@@ -71,7 +71,7 @@ def forget(
         if not _agreed(yes):
             return 1
         if everything and access.user is not None:
-            shelf.forget_user(access.user)  # deletes the user's own file
+            stores.forget_user(access.user)  # deletes the user's own file
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
@@ -169,7 +169,7 @@ def stats(access: MemoryAccess) -> None:
                 "Size": f"{format_size(found.size_bytes)} of {format_size(found.limit_bytes)} ({part:.0%})",
             }
             if found.oldest_ms is not None and found.newest_ms is not None:
-                rows["From"], rows["Until"] = day(when(found.oldest_ms)), day(when(found.newest_ms))
+                rows["From"], rows["Until"] = day(to_datetime(found.oldest_ms)), day(to_datetime(found.newest_ms))
             render.show_fields(rows)
 
         access.show_result({"path": str(path), **as_json.stats(found)}, people)
@@ -181,7 +181,8 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
 
     with access.store() as store:
         if file == "-":
-            transfer.export(store, render.write, conversation)
+            for line in transfer.lines(store, conversation):
+                render.write(line)
             return
         n_lines = 0
         try:
@@ -201,7 +202,7 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
 
 def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
     """Import the exports of other programs; the exit status is 1 when one of them cannot be read."""
-    from shepherd.memory.transfer import export as transfer
+    from shepherd.memory.transfer import importer
 
     status = 0
     with access.store() as store:
@@ -210,9 +211,9 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
             try:
                 with _progress(f"Importing {file}", in_bytes=True) as on_progress:
                     if file == "-":
-                        done = transfer.import_stream(store, sys.stdin.buffer)
+                        done = importer.import_stream(store, sys.stdin.buffer)
                     else:
-                        done = store.import_file(file, on_progress=on_progress)
+                        done = importer.import_file(store, file, on_progress=on_progress)
             except InvalidRequest as error:
                 render.show_error(clean(error.message))
                 documents.append({"file": file, "error": error.message})
@@ -233,7 +234,7 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
     return status
 
 
-def _show_imported(file: str, done: Imported) -> None:
+def _show_imported(file: str, done: ImportResult) -> None:
     parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
     others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
     others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}

@@ -31,7 +31,8 @@ from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
-from shepherd.server.observe.recordings import SECRET, Recording, read
+from shepherd.server.observe.recordings import Recording, read
+from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import Observe
@@ -134,7 +135,8 @@ def from_debug_files(folder: Path) -> Recording:
     reply = ReplySummary()
     for event in events:
         reply.feed(event)
-    path = request.get("endpoint") if isinstance(request, dict) else None
+    sent = request if isinstance(request, dict) else {}
+    path, method = sent.get("endpoint"), sent.get("method")
     recorded: dict[str, Any] = {"text": reply.text}
     if reply.prompt is not None:
         recorded["usage"] = {"prompt": reply.prompt, "cache_read": reply.cached, "output": reply.output}
@@ -143,7 +145,7 @@ def from_debug_files(folder: Path) -> Recording:
     elif answer is not None:
         recorded["failed"] = reply.failed
     first = next((event for event in events if isinstance(event, dict)), {})
-    return Recording(str(path or path_of(body, first)), body, answer=recorded)
+    return Recording(str(path or path_of(body, first)), body, method=str(method or "POST"), answer=recorded)
 
 
 def in_file(path: Path) -> Any:
@@ -264,7 +266,7 @@ class Player:
         headers = {
             name: value
             for name, value in recording.headers.items()
-            if name.lower() not in OWN_HEADERS and not SECRET.search(name)
+            if name.lower() not in OWN_HEADERS and not is_secret_name(name)
         }
         begun = time.perf_counter()
         reply, first_ms = ReplySummary(), None

@@ -111,11 +111,11 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
         stack.push_async_callback(asyncio.to_thread, close)
 
     if settings.debug:
-        from shepherd.server.observe.debug_files import Folders
+        from shepherd.server.observe.debug_files import DebugFolder
 
         folder = Path(settings.debug_dir or DEBUG_FOLDER)
         render.show_warning(f"--debug writes every request and answer to {folder.absolute()}")
-        folders = Folders(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
+        folders = DebugFolder(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
         closed(folders.close)
         yield folders.observe
     if settings.record_dir:
@@ -197,10 +197,10 @@ def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
 
 def unknown_endpoints(config: Config) -> Iterator[str]:
     """A warning for every route whose endpoint does not exist."""
-    from shepherd.server.routes import QUERIES, SURFACES
+    from shepherd.server.routes import GENERATE_ENDPOINTS, QUERY_ENDPOINTS
     from shepherd.wire.names import endpoint_names, full_path
 
-    paths = [row.paths for row in SURFACES] + [row.paths for row in QUERIES]
+    paths = [row.paths for row in GENERATE_ENDPOINTS] + [row.paths for row in QUERY_ENDPOINTS]
     names = {name for aliases in paths for path in aliases for name in endpoint_names(path)}
     for index, rule in enumerate(config.routes):
         globs = (rule.endpoint, full_path(rule.endpoint)) if rule.endpoint else ()

@@ -17,14 +17,15 @@ from shepherd.cli.text import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.permission import EFFECTS
 from shepherd.tools.registry import find, no_such_tool
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: Box) -> tuple[list[ListedTool], Sequence[str]]:
-        return listed_tools(app, box), app.registry.failures
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
+        return listed_tools(app, box), app.tools.registry.failures
 
     rows, failures = with_tools(config, look)
     if as_json:
@@ -128,7 +129,7 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
     """
     text = arguments_of(arguments)
 
-    async def call(app: App, box: Box) -> int:
+    async def call(app: App, box: ConversationToolbox) -> int:
         row = chosen(name, listed_tools(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
@@ -186,7 +187,9 @@ def chosen(name: str, rows: Sequence[ListedTool]) -> ListedTool:
     return next(row for row in rows if row.tool is tool)
 
 
-def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allow: Sequence[str] = ()) -> T:
+def with_tools(
+    config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
+) -> T:
     """What `work` returns; it gets the configured tools with the MCP servers. No model is loaded."""
     from shepherd.app.app import App
 
@@ -210,14 +213,17 @@ def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allo
         raise SystemExit(signals.INTERRUPTED) from None
 
 
-async def list_tools(app: App, box: Box) -> list[ListedTool]:
+async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     return listed_tools(app, box)
 
 
-def listed_tools(app: App, box: Box) -> list[ListedTool]:
+def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     """All tools, the most useful first. A tool that a small context has no room for is on here."""
     off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
-    return [ListedTool(tool, app.registry.group_of(tool.name), off.get(tool.name, "")) for tool in app.registry.tools()]
+    return [
+        ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))
+        for tool in app.tools.registry.tools()
+    ]
 
 
 def _place(category: str) -> tuple[int, str]:
