@@ -101,7 +101,7 @@ def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
     path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
-    chat.note(f"SavedConversation {len(messages)} messages to {path}")
+    chat.note(f"Saved {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:
