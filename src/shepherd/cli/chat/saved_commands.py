@@ -1,4 +1,4 @@
-"""SavedConversation conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
+"""Saved conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ async def save(chat: Chat, argument: str) -> None:
     chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
     if before and before != chat.name:  # it has another name now, it is no other conversation
         await asyncio.to_thread(saves.remove, before)
-    chat.note(f"SavedConversation as {chat.name}; 'shepherd --resume {chat.name}' goes on with it.")
+    chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' goes on with it.")
 
 
 def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
     path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
-    chat.note(f"SavedConversation {len(messages)} messages to {path}")
+    chat.note(f"Saved {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:

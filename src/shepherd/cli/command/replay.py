@@ -29,6 +29,7 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.server_client import find_address, transport_error
+from shepherd.cli.loading import load
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
@@ -90,7 +91,6 @@ def run(
             async with Player(address.url, key=address.key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         from shepherd.app.app import App
-        from shepherd.cli.chat.run import load
 
         app = App(config)
         try:
