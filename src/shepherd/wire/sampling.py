@@ -121,7 +121,7 @@ def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
     return None if said == -1 else said
 
 
-def repeated(request: Request, n: int) -> tuple[Request, ...]:
+def repeat_request(request: Request, n: int) -> tuple[Request, ...]:
     """`n` requests for as many choices. Of one seed they get one each, or all of them would say the same."""
     seed = request.sampling.seed
     if seed is None:

@@ -59,7 +59,7 @@ async def answer_embeddings(service: Service, body: Json, path: str) -> Json:
     return ollama_embed.encode_embeddings(made.vectors)
 
 
-async def _ollama_made(service: Service, wanted: ollama_embed.Wanted, path: str) -> Embeddings:
+async def _ollama_made(service: Service, wanted: ollama_embed.EmbedRequest, path: str) -> Embeddings:
     """The vectors, and then the model stays as long as was asked for. A body without texts only loads it."""
     made = Embeddings(wanted.model, (), ())
     if wanted.texts:

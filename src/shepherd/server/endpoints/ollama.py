@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.server.http.body import send_json
-from shepherd.server.http.errors import refused, told
+from shepherd.server.http.errors import error_response, json_response
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.names import model_names
@@ -116,9 +116,9 @@ _HOW = (
 
 def _told(telling: Callable[[], Json]) -> Response:
     try:
-        return told(telling())
+        return json_response(telling())
     except ShepherdError as error:
-        return refused(error, encode_error(error), {})
+        return error_response(error, encode_error(error), {})
 
 
 # ---- what one is
@@ -213,8 +213,8 @@ _LEAST = {"chat": "completion", "embedding": "embedding"}
 
 def _digest(card: ModelCard) -> str:
     """Tells models apart, and a file from its successor. Not a sum over the file: that would have to be read whole."""
-    told = f"{card.id}\0{card.n_bytes}\0{card.created}\0{card.architecture}\0{card.quantization}"
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
+    json_response = f"{card.id}\0{card.n_bytes}\0{card.created}\0{card.architecture}\0{card.quantization}"
+    return hashlib.sha256(json_response.encode("utf-8", "replace")).hexdigest()
 
 
 def _moment(seconds: float) -> str:

@@ -24,14 +24,14 @@ class Stopping(EngineDown):
         super().__init__("the server is stopping; send the request again when it is back")
 
 
-def told(body: Any, status: int = 200) -> Response:
+def json_response(body: Any, status: int = 200) -> Response:
     return Response(json_bytes(body), status, media_type="application/json")
 
 
-def refused(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any]) -> Response:
+def error_response(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any]) -> Response:
     """`encoded`: the error's status and body as the protocol has them. `scope`: of the request, for its id."""
     status, body = encoded
-    response = told(with_id(body, scope.get(REQUEST_ID, "-")), status)
+    response = json_response(with_id(body, scope.get(REQUEST_ID, "-")), status)
     response.raw_headers.extend(retry_headers(error))
     return response
 

@@ -12,7 +12,7 @@ class ClientTooSlow(Exception):
     """The client reads too slowly, or has stopped reading."""
 
 
-class Outbox:
+class SendBuffer:
     """Byte fragments on their way out."""
 
     def __init__(self, max_bytes: int) -> None:
