@@ -31,7 +31,16 @@ from shepherd.cli.command.models import size
 from shepherd.cli.command.server_address import connect, find_address
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal.answer import bar, clean
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.core import (
+    BackendError,
+    BadReply,
+    EngineDown,
+    InvalidRequest,
+    NotAllowed,
+    ShepherdError,
+    TimedOut,
+    Unreachable,
+)
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
 
@@ -113,7 +122,7 @@ class Server:
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidRequest) as error:
             raise BadReply(
                 f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
                 "is it a Shepherd server?",
