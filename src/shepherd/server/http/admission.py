@@ -28,7 +28,7 @@ from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 
 logger = logging.getLogger("shepherd.server")
 
-ADMITTED = "shepherd.pass"
+ADMITTED = "shepherd.admitted"
 """Key in the ASGI scope."""
 
 CONCURRENT = 256
@@ -251,7 +251,7 @@ class AdmissionMiddleware:
         """`refused` is called with `rate`, `client` or `house` (all callers together) at each refusal."""
         self._app = app
         self._encode_error = encode_error
-        self._gates = admission
+        self._admission = admission
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -260,9 +260,9 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            headers = self._gates.spend(caller)
+            headers = self._admission.spend(caller)
         except RateLimited as error:
-            await self._refuse("rate", error, self._gates.left(caller), scope, send)
+            await self._refuse("rate", error, self._admission.left(caller), scope, send)
             return
         if headers:
             send = _with_headers(send, headers)
@@ -270,11 +270,11 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            self._gates.enter(caller)
+            self._admission.enter(caller)
         except RateLimited as error:
             await self._refuse("house" if isinstance(error, ServerOverloaded) else "client", error, [], scope, send)
             return
-        admitted = scope[ADMITTED] = _AdmittedRequest(self._gates, caller)
+        admitted = scope[ADMITTED] = _AdmittedRequest(self._admission, caller)
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
