@@ -23,8 +23,8 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import Call
-from shepherd.memory.transfer import export
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.transfer import export, importer
+from shepherd.memory.users import LOCAL, UserStores
 from shepherd.server.app import Limits, create_app
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.memory_request import MemoryEndpoint
@@ -58,8 +58,8 @@ SHOP = (
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a memory with two conversations in it; each test gets a copy."""
     file = tmp_path_factory.mktemp("written") / "memory.db"
-    shelf = Shelf(file)
-    store = shelf.of(LOCAL)
+    shelf = UserStores(file)
+    store = shelf.find_store(LOCAL)
     assert store is not None
     store.archive(CAT, session="s-cat", model="lamb")
     store.archive(SHOP)
@@ -68,17 +68,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    shelf = Shelf(tmp_path / "memory.db")
+def shelf(tmp_path: Path) -> Iterator[UserStores]:
+    shelf = UserStores(tmp_path / "memory.db")
     yield shelf
     shelf.close()
 
 
 @pytest.fixture
-def store(shelf: Shelf, tmp_path: Path, written: Path) -> MemoryStore:
+def store(shelf: UserStores, tmp_path: Path, written: Path) -> MemoryStore:
     """The owner's memory, with two conversations in it."""
     shutil.copy(written, tmp_path / "memory.db")
-    store = shelf.of(LOCAL)
+    store = shelf.find_store(LOCAL)
     assert store is not None
     return store
 
@@ -86,17 +86,17 @@ def store(shelf: Shelf, tmp_path: Path, written: Path) -> MemoryStore:
 class Lent(ScriptedService):
     """Remembers on the shelf of the test that runs: one application serves them all."""
 
-    shelf: Shelf
+    shelf: UserStores
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        return self.shelf.of(user)
+        return self.shelf.find_store(user)
 
 
 SERVICE = Lent(saying("Hi"))
 
 
 @pytest.fixture
-def service(shelf: Shelf) -> ScriptedService:
+def service(shelf: UserStores) -> ScriptedService:
     SERVICE.shelf = shelf
     SERVICE.cleared.clear()
     return SERVICE
@@ -435,7 +435,7 @@ async def test_only_what_is_all_that_was_asked_for_is_forgotten(client: httpx2.A
     assert await said(await client.post(f"{M}/forget", json=asked)) == {"messages": 2, "facts": 0}
 
 
-async def test_an_engine_that_is_down_is_told(shelf: Shelf, store: MemoryStore) -> None:
+async def test_an_engine_that_is_down_is_told(shelf: UserStores, store: MemoryStore) -> None:
     class Down(ScriptedService):
         async def clear(self, name: str) -> None:
             raise EngineDown("the engine is down")
@@ -469,7 +469,7 @@ async def test_the_export_is_lines_that_another_memory_takes(
     file = tmp_path / "export.jsonl"
     file.write_text(answer.text)
     with MemoryStore(tmp_path / "other.db") as other:
-        export.import_file(other, file)
+        importer.import_file(other, file)
         assert [each.uuid for each in other.conversations()] == [each.uuid for each in store.conversations()]
         assert "".join(export.lines(other)) == answer.text
 
@@ -512,7 +512,7 @@ async def test_an_export_that_breaks_off_has_no_end(
 # ---- whose memory
 
 
-async def test_users_have_memories_of_their_own(client: httpx2.AsyncClient, shelf: Shelf) -> None:
+async def test_users_have_memories_of_their_own(client: httpx2.AsyncClient, shelf: UserStores) -> None:
     ada = {"x-shepherd-user": "ada"}
     assert await said(await client.get(f"{M}/search?q=cat", headers=ada)) == {"results": []}
     await said(await client.put(f"{M}/facts/color", json={"value": "blue"}, headers=ada))
@@ -573,7 +573,7 @@ async def test_a_memory_that_is_switched_off_is_a_404(method: str, path: str) ->
 
 
 @pytest.mark.parametrize("path", ["facts", "export", "search?q=cat"])
-async def test_a_memory_that_fails_says_so(client: httpx2.AsyncClient, shelf: Shelf, path: str) -> None:
+async def test_a_memory_that_fails_says_so(client: httpx2.AsyncClient, shelf: UserStores, path: str) -> None:
     shelf.close()
     field, message = await refused(await client.get(f"{M}/{path}"), 500)
     assert field is None

@@ -27,9 +27,7 @@ _COMMON: Schema = {
         "description": "temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, num_predict (-1 = no limit), …; "
         "num_ctx is ignored: the configuration sets the length of a conversation.",
     },
-    "keep_alive": {
-        "description": 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = without a limit.'
-    },
+    "keep_alive": {"description": 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'},
     "truncate": {
         "type": "boolean",
         "description": "true = the oldest turns may leave a conversation that is too long; false = it is refused.",
@@ -91,7 +89,7 @@ OLLAMA_EMBED_BODY: Schema = {
         "dimensions": {
             "type": "integer",
             "minimum": 1,
-            "description": "How many numbers each vector has; the others are cut off.",
+            "description": "How many numbers of each vector to keep.",
         },
         "keep_alive": _COMMON["keep_alive"],
     },
@@ -124,12 +122,12 @@ EMBEDDINGS_BODY: Schema = {
         "dimensions": {
             "type": "integer",
             "minimum": 1,
-            "description": "How many numbers each vector has; the others are cut off.",
+            "description": "How many numbers of each vector to keep.",
         },
         "truncate": {
             "type": "boolean",
             "default": False,
-            "description": "Shorten a text that is too long; otherwise it is refused.",
+            "description": "Shorten a text that is too long.",
         },
     },
     "example": {"model": "default", "input": ["Hello!", "Good day!"]},

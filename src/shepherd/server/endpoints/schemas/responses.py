@@ -19,7 +19,7 @@ COUNT_BODY: Mapping[str, Any] = {
         "input": _INPUT,
         "instructions": {
             "type": "string",
-            "description": "A system message before all others; the next answer does not inherit it.",
+            "description": "A system message before all others, for this answer only.",
         },
         "previous_response_id": {"type": "string", "description": "Continue after a stored answer."},
         "tools": {
