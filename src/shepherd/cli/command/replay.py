@@ -37,7 +37,7 @@ from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
     from shepherd.server.service import Service
 
 BODY, REQUEST, OUTPUT, ANSWER = (
@@ -323,7 +323,7 @@ async def all_played(
 
 
 @asynccontextmanager
-async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> AsyncIterator[tuple[str, str]]:
+async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address of a server of a loaded `App`, on a free port of this machine, and the key to it."""
     from shepherd.server.app import create_app, serve
 
