@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.registry import Registry
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 __all__ = ["App", "Choice", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
 
@@ -313,11 +313,11 @@ class App:
         return self._outfit.registry
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None = there are none."""
         return self._outfit.servers
 
-    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> Box:
+    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
         """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
 
         `allow`: patterns of what nobody need be asked for, besides those of the configuration.
@@ -328,7 +328,9 @@ class App:
         n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
         return self._outfit.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
-    async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Box:
+    async def offer(
+        self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
+    ) -> ConversationToolbox:
         """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
         `chat` waits until `load` is done, or does it itself.

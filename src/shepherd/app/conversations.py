@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class Talks:
 
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
-    ) -> Box | None:
+    ) -> ConversationToolbox | None:
         """The tools of our conversation; None when there can be none: a call of such a model is nobody's to answer."""
         if not self._outfit.wants_tools:
             return None
@@ -211,7 +211,7 @@ class Talks:
             async for event in events:
                 yield event
 
-    async def _box_for(self, request: Request, endpoint: str) -> Box:
+    async def _box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
         route = self._desk.router.choose(request.model, endpoint)
         user = route.fill(request).user

@@ -23,7 +23,7 @@ from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from shepherd.core import EngineDown, EngineError, ShepherdError
-from shepherd.models.sizing import Holding, gib, to_unload
+from shepherd.models.sizing import IdleModel, gib, to_unload
 
 logger = logging.getLogger(__name__)
 
@@ -322,7 +322,7 @@ class Fleet(Generic[T]):
             room = self._budget_bytes - sum(each.terms.n_bytes for each in loaded)
             idle = [each for each in loaded if not (each.n_leases or each.terms.stays)]
             needed = member.terms.n_bytes
-            names = to_unload(needed, room, (Holding(each.name, each.terms.n_bytes, each.used_s) for each in idle))
+            names = to_unload(needed, room, (IdleModel(each.name, each.terms.n_bytes, each.used_s) for each in idle))
             if names is None:
                 kept = ", ".join(f"{each.name!r} {gib(each.terms.n_bytes)}" for each in loaded if each not in idle)
                 raise EngineDown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import zipfile
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from shepherd.cli.command import memory_options
 from shepherd.cli.main import cli
+from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import State
 from shepherd.memory.users import UserStores
@@ -407,16 +406,16 @@ def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> Non
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", memory_options.ROWS, ids=lambda row: row.name)
-def test_every_command_has_help_and_something_that_runs_it(shell: Shell, row: memory_options.Row) -> None:
-    module, _, function = row.runs.partition(".")
-    assert callable(getattr(importlib.import_module(f"shepherd.cli.command.{module}"), function))
-    shown = shell.run(*row.name.split(), "--help").stdout
+ROWS = [row for row in SUBCOMMANDS if row.name.startswith("memory ")]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_command_takes_json_and_a_user(shell: Shell, row: Subcommand) -> None:
+    shown = shell.run(*row.name.split()[1:], "--help").stdout
     assert "--json" in shown
     assert "--user" in shown
-    assert len(row.help.partition(".")[0]) < 50
 
 
 def test_the_help_of_a_group_names_its_commands(shell: Shell) -> None:
     shown = shell.run("--help").stdout
-    assert {row.name for row in memory_options.ROWS if " " not in row.name} <= set(shown.split())
+    assert {row.name.split()[1] for row in ROWS} <= set(shown.split())

@@ -268,19 +268,7 @@ class LocalBackend:
             return Evicted(0, 0)
         # What any next message will begin with, and nothing of one: no end of an answer that nobody wanted, either.
         asked = Asked(asked.prompt, Encoded(asked.encoded.tokens[: own[-1].stop], (), ""), own)
-        job = replace(
-            self._job(request, asked), max_tokens=1, reserve=1, n_leaving=n_turns, sampling=Sampling(ignore_eos=True)
-        )
-        ticket = self.engine.submit(job)
-        left: list[Evicted] = []
-        try:
-            async with aclosing(ticket.batches()) as batches:
-                async for batch in batches:
-                    left += [step for step in batch if isinstance(step, Evicted)]
-        finally:
-            self.engine.cancel(ticket)
-        gone = tuple(at for step in left for at in step.gone)
-        return Evicted(sum(step.messages for step in left), sum(step.tokens for step in left), gone)
+        return await self.engine.evict(self._job(request, asked), n_turns)
 
     def _to_be_gone_on_with(self, request: Request) -> Request:
         """The request as it will be with the next message: its last answer has an end then."""
