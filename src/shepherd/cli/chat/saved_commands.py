@@ -21,7 +21,7 @@ NEWEST = ""
 """In place of a name: the conversation that was saved last."""
 
 
-def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
+def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
     """A saved conversation by its name, or by a beginning that no other name has; and its whole name.
 
     Raises: `InvalidRequest` when there is none; `SaveError`.
@@ -129,7 +129,7 @@ def two_words(argument: str) -> tuple[str, str]:
     return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
 
-def _length(listed: Listed) -> str:
+def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shepherd.cli.terminal.reader import Reader
     from shepherd.core.status import Health, ModelCard
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
 
 _TICK_S = 1 / 15
 _PATIENCE_S = 2.0
@@ -45,7 +45,7 @@ class ChatApp(Protocol):
     """The parts of `App` that a conversation uses."""
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None without any."""
         ...
 

@@ -15,7 +15,7 @@ from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.mcp.values import Prompt
     from shepherd.tools.toolbox import ConversationToolbox, ToolStatus
 
@@ -70,7 +70,7 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
     return [("on", "switch on"), ("off", "switch off"), *names]
 
 
-def _show_tool(chat: Chat, row: Status) -> None:
+def _show_tool(chat: Chat, row: ToolStatus) -> None:
     chat.say(row.name, "bold")
     chat.say(row.description)
     state = f"off: {row.why_off}" if row.why_off else f"on; {_ruling(row)}".rstrip("; ")
@@ -95,12 +95,12 @@ def _meant(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
     return found
 
 
-def _box(chat: Chat) -> Box:
+def _box(chat: Chat) -> ConversationToolbox:
     """Raises: `InvalidRequest` without tools."""
     from shepherd.tools.toolbox import ConversationToolbox
 
     box = chat.session.toolbox
-    if not isinstance(box, Box):
+    if not isinstance(box, ConversationToolbox):
         raise InvalidRequest("this conversation has no tools (--notools)", field="tools")
     return box
 
@@ -272,7 +272,7 @@ def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tu
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
-def _servers(chat: Chat) -> Servers:
+def _servers(chat: Chat) -> McpServerPool:
     """Raises: `InvalidRequest` when none is configured."""
     if chat.app.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")

@@ -55,8 +55,8 @@ def forget(
         if access.user is None:
             raise click.UsageError("Say what: --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
-    with access.shelf() as shelf:
-        store = access.memory(shelf)
+    with access.stores() as stores:
+        store = access.memory(stores)
         wanted: dict[str, Any] = {
             "messages": tuple(messages),
             "conversation": conversation_called(store, conversation).uuid if conversation else None,
@@ -71,7 +71,7 @@ def forget(
         if not _agreed(yes):
             return 1
         if everything and access.user is not None:
-            shelf.forget_user(access.user)  # the file says whose it is
+            stores.forget_user(access.user)  # the file says whose it is
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
@@ -169,7 +169,7 @@ def stats(access: MemoryAccess) -> None:
                 "Size": f"{format_size(found.size_bytes)} of {format_size(found.limit_bytes)} ({part:.0%})",
             }
             if found.oldest_ms is not None and found.newest_ms is not None:
-                rows["From"], rows["Until"] = day(when(found.oldest_ms)), day(when(found.newest_ms))
+                rows["From"], rows["Until"] = day(to_datetime(found.oldest_ms)), day(to_datetime(found.newest_ms))
             render.show_fields(rows)
 
         access.show_result({"path": str(path), **as_json.stats(found)}, people)

@@ -32,7 +32,8 @@ from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
-from shepherd.server.observe.recordings import SECRET, Recording, read
+from shepherd.server.observe.recordings import Recording, read
+from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import Observe

@@ -72,7 +72,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that can be called, then the others and why."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: Box) -> tuple[list[ListedTool], Sequence[str]]:
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
         return listed_tools(app, box), app.registry.failures
 
     rows, failures = with_tools(config, look)
@@ -129,7 +129,7 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
     """
     text = arguments_of(arguments)
 
-    async def call(app: App, box: Box) -> int:
+    async def call(app: App, box: ConversationToolbox) -> int:
         row = chosen(name, listed_tools(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
@@ -213,11 +213,11 @@ def with_tools(
         raise SystemExit(signals.INTERRUPTED) from None
 
 
-async def list_tools(app: App, box: Box) -> list[ListedTool]:
+async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     return listed_tools(app, box)
 
 
-def listed_tools(app: App, box: Box) -> list[ListedTool]:
+def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     """All tools, the most useful first. One that a small context has no room for can be called all the same."""
     off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
     return [ListedTool(tool, app.registry.group_of(tool.name), off.get(tool.name, "")) for tool in app.registry.tools()]

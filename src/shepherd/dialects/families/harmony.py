@@ -24,9 +24,9 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
-    HeaderFields,
     Header,
     HeaderBody,
+    HeaderFields,
     HeaderFormat,
     prefixes,
     read_named,

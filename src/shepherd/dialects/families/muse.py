@@ -23,9 +23,9 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.header import (
-    HeaderFields,
     Header,
     HeaderBody,
+    HeaderFields,
     HeaderFormat,
     prefixes,
     read_named,
