@@ -112,9 +112,7 @@ def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[N
 def next_id(connection: apsw.Connection) -> int:
     """The id that the next message will have."""
     sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'message'), 0) + 1"
-    ((id,),) = connection.execute(sql)
-    assert isinstance(id, int)
-    return id
+    return int(connection.execute(sql).get)
 
 
 def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:

@@ -106,8 +106,7 @@ def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
 
 def newest_message(connection: apsw.Connection) -> int:
     """The id of the newest message; 0 = none."""
-    ((id,),) = connection.execute("SELECT coalesce(max(id), 0) FROM message")
-    return int(id)
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").get)
 
 
 def newest_turn(connection: apsw.Connection, session: str) -> list[int]:

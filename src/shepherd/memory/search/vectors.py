@@ -96,8 +96,8 @@ def register(connection: apsw.Connection, embedder: Embedder) -> int:
 def find_embedder(connection: apsw.Connection, embedder: Embedder) -> int | None:
     """The id of an embedder in this file, if it has one."""
     row = (embedder.name, embedder.dim)
-    found: list[Any] = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).fetchall()
-    return found[0][0] if found else None
+    found: int | None = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).get
+    return found
 
 
 def add(connection: apsw.Connection, embedder: int, ids: Sequence[int], vectors: Vectors) -> None:
@@ -132,8 +132,7 @@ def missing(
 def n_missing(connection: apsw.Connection, embedder: int, *, assistants: bool = False, above: int = 0) -> int:
     """How many messages `missing` would return without a limit. It scans all ids above `above`."""
     query = f"SELECT count(*) FROM message m {_WANTED} {_TIERS[assistants]}"
-    found: list[Any] = connection.execute(query, {**_between(above, None), "embedder": embedder}).fetchall()
-    return int(found[0][0])
+    return int(connection.execute(query, {**_between(above, None), "embedder": embedder}).get)
 
 
 def backfill(
