@@ -112,7 +112,7 @@ async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: User
 
 
 async def test_a_history_that_comes_again_is_stored_once(shelf: UserStores, store: MemoryStore) -> None:
-    memory = Remembering(Room(answering("Yes.")), shelf)
+    memory = MemoryBackend(Room(answering("Yes.")), shelf)
     await run(memory, request("One?"))
     await run(memory, request("One?", "Yes.", "Two?"))
     await run(memory, request("One?", "Yes.", "Two?", "Yes.", "Three?"))
@@ -263,7 +263,7 @@ class Cache(Room):
         self.requests.append(request)
 
 
-async def remembered(shelf: UserStores, store: MemoryStore) -> tuple[Cache, Remembering, Request]:
+async def remembered(shelf: UserStores, store: MemoryStore) -> tuple[Cache, MemoryBackend, Request]:
     """A conversation with a profile, which is message 0 of what the model reads, and with something recalled."""
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
@@ -311,7 +311,7 @@ async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: 
 
 
 async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: UserStores, store: MemoryStore) -> None:
-    memory = Remembering(Room(answering("Hi.")), shelf)
+    memory = MemoryBackend(Room(answering("Hi.")), shelf)
     await memory.recognise(request("Hello"))
     with pytest.raises(InvalidRequest, match="does not show its window"):
         await memory.window(request("Hello"))

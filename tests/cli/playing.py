@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Choice, Facts
-from shepherd.backends.local.window import Row, Window
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel, ModelChoice
+from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat

@@ -41,6 +41,7 @@ from shepherd.core import (
     ToolSpec,
     Usage,
 )
+from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
 
 __all__ = ["MAX_ROUNDS", "CallProgress", "CallReturned", "Session"]

@@ -274,9 +274,9 @@ async def _carry_out(
                 if not tasks[at].done() and isinstance(call, ToolCall):
                     yield CallProgress(call, line)
             while n < len(tasks) and tasks[n].done():
-                # One that was cancelled by something of its own is no reason to end the turn.
+                # A call that its own tool has cancelled does not end the turn.
                 ran = CallOutcome(_error(calls[n], BROKEN_OFF)) if tasks[n].cancelled() else tasks[n].result()
-                yield Returned(calls[n], ran.result, ran.summary, ran.diff)
+                yield CallReturned(calls[n], ran.result, ran.summary, ran.diff)
                 n += 1
     finally:
         for task in tasks:

@@ -25,6 +25,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
 
 

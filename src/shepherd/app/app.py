@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import McpServerPool
-    from shepherd.tools.registry import Registry
     from shepherd.tools.toolbox import ConversationToolbox
 
 __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
@@ -72,12 +71,12 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
-        self._shelf = configured_stores(config.memory, self._env)
+        self._stores = configured_stores(config.memory, self._env)
         self._meanings: VectorBackfill | None = None
-        self._outfit = Outfit(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
-        self._desk: Desk | None = None
-        self._talks: Talks | None = None
-        self._opener: Opener | None = None
+        self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
+        self._dispatcher: Dispatcher | None = None
+        self._conversations: Conversations | None = None
+        self._loader: ModelLoader | None = None
         self._is_ready = False
         self._is_loading = False
         """`load` was called."""
@@ -121,7 +120,7 @@ class App:
                         async with dispatcher.pool.use(entry.key):
                             pass
                 self._conversations = await asyncio.to_thread(
-                    Conversations, self.config, dispatcher, self.tools, self._shelf
+                    Conversations, self.config, dispatcher, self.tools, self._stores
                 )
                 await self.tools.ready(all_of_them=patient)
                 self._is_ready = True
@@ -162,7 +161,7 @@ class App:
 
         Raises: `ConfigError` when the file is not a memory.
         """
-        return self._shelf.of(user)
+        return self._stores.find_store(user)
 
     # requests (`server.Service`); all of them raise as `dispatcher`
 
@@ -225,7 +224,7 @@ class App:
 
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
-        return self._shelf.n_archived
+        return self._stores.n_archived
 
     def n_loads(self) -> dict[str, int]:
         """How often each model was loaded since the start."""
@@ -246,13 +245,6 @@ class App:
         # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
 
-    def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user; None for somebody unknown. May open a file: not on the event loop.
-
-        Raises: `ConfigError` when the file is not a memory.
-        """
-        return self._shelf.find_store(user)
-
     async def forget(
         self,
         user: str,
@@ -266,7 +258,7 @@ class App:
 
         Raises: `InvalidRequest` when nothing is selected.
         """
-        store = await asyncio.to_thread(self._shelf.find_store, user)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         if store is None:
             raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
         removed = await asyncio.to_thread(
@@ -312,33 +304,21 @@ class App:
 
         `allow`: patterns of calls that need no consent, besides those of the configuration.
         """
-        self._outfit.start()
-        await self._outfit.ready(all_of_them=True)
-        store = await asyncio.to_thread(self._shelf.find_store, user)
+        self.tools.start()
+        await self.tools.ready(all_of_them=True)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(
         self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
     ) -> ConversationToolbox:
-        """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
+        """The tools that other agents get (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
         `chat` waits until `load` is done, or loads by itself.
         """
-        store = await asyncio.to_thread(self._shelf.find_store, user)
-        return self._outfit.offer(user=user, store=store, everything=everything, allow=allow)
-
-    def _ready(self) -> Desk:
-        """Raises: `EngineDown`."""
-        if self._desk is None or not self._is_ready:
-            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
-        return self._desk
-
-    def _talking(self) -> Talks:
-        """Raises: `EngineDown`."""
-        self._ready()
-        assert self._talks is not None
-        return self._talks
+        store = await asyncio.to_thread(self._stores.find_store, user)
+        return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
     async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:
         """The answer of the model that has exactly this name, as soon as it is loaded."""
@@ -363,7 +343,7 @@ class App:
             use_extra_bufts = self._test_library(on_progress)
             self._loader = ModelLoader(
                 self.config,
-                shelf=self._shelf,
+                stores=self._stores,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
@@ -409,9 +389,9 @@ class App:
         async with dispatcher.pool.use(key):
             opened = dispatcher.pool.hold(key)
         assert self._loader is not None
-        await asyncio.to_thread(self._shelf.close)
-        self._shelf = self._opener.shelf = configured_stores(self.config.memory, self._env, opened.embedder)
-        self._meanings = VectorBackfill(self._shelf)
+        await asyncio.to_thread(self._stores.close)
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, opened.embedder)
+        self._meanings = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
@@ -446,7 +426,7 @@ class App:
             if dispatcher is not None:
                 dispatcher.pool.close()
                 self._dispatcher = None
-            self._shelf.close()
+            self._stores.close()
 
 
 @asynccontextmanager

@@ -68,11 +68,11 @@ class ModelChoice:
 class Conversations:
     """The conversations of one program, over loaded models. One event loop."""
 
-    def __init__(self, config: Config, desk: Desk, outfit: Outfit, shelf: UserStores) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, toolset: Toolset, stores: UserStores) -> None:
         self._config = config
         self._dispatcher = dispatcher
         self._toolset = toolset
-        self._shelf = shelf
+        self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
         self.active = self.describe(config.caches[0].name)
@@ -103,7 +103,7 @@ class Conversations:
             raise ConfigError(f"{active.path.name} makes vectors of texts and cannot chat; choose another model")
         store = None
         try:
-            store = self._shelf.find_store(user)
+            store = self._stores.find_store(user)
         except ConfigError as error:
             if config.memory.database_path is not None:
                 raise
@@ -178,12 +178,12 @@ class Conversations:
             if not pool.states()[old].n_leases:
                 await pool.unload(old)
             logger.info("Loading provider: %s", name)
-        async with self._desk.use(self._desk.entry_of(cache)) as opened:
-            if session not in self._seats:
-                fleet.hold(new)
-                self._seats[session] = new
-        self.facts = self.facts_of(cache)
-        store = await asyncio.to_thread(self._shelf.find_store, session.user)
+        async with self._dispatcher.lease(entry) as loaded:
+            if session not in self._held:
+                pool.hold(entry.key)
+                self._held[session] = entry.key
+        self.active = self.describe(cache)
+        store = await asyncio.to_thread(self._stores.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
@@ -196,8 +196,8 @@ class Conversations:
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
     ) -> ConversationToolbox | None:
-        """The tools of our conversation; None when there can be none: a call of such a model is nobody's to answer."""
-        if not self._outfit.wants_tools:
+        """The tools of our conversation; None when there can be none."""
+        if not self._toolset.wants_tools:
             return None
         box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)
         return box if box.specs or self._toolset.servers is not None else None
@@ -237,7 +237,7 @@ class Conversations:
             n_ctx=self._dispatcher.entry_of(route.target).card.n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
-            store=await asyncio.to_thread(self._shelf.find_store, user),
+            store=await asyncio.to_thread(self._stores.find_store, user),
         )
 
     def describe(self, cache: str) -> ActiveModel:

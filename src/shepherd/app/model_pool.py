@@ -321,10 +321,12 @@ class ModelPool(Generic[T]):
         """The models that must leave for `member`, oldest first. Raises: `EngineDown` with the numbers."""
         with self._turn:
             loaded = [each for each in self._members.values() if each.thing is not None]
-            room = self._budget_bytes - sum(each.terms.n_bytes for each in loaded)
-            idle = [each for each in loaded if not (each.n_leases or each.terms.stays)]
-            needed = member.terms.n_bytes
-            names = to_unload(needed, room, (IdleModel(each.name, each.terms.n_bytes, each.used_s) for each in idle))
+            room = self._budget_bytes - sum(each.residency.n_bytes for each in loaded)
+            idle = [each for each in loaded if not (each.n_leases or each.residency.stays)]
+            needed = member.residency.n_bytes
+            by_name = {str(each.key): each for each in idle}
+            held = (IdleModel(name, each.residency.n_bytes, each.used_s) for name, each in by_name.items())
+            names = to_unload(needed, room, held)
             if names is None:
                 kept = ", ".join(
                     f"{str(each.key)!r} {gib(each.residency.n_bytes)}" for each in loaded if each not in idle

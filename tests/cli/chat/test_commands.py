@@ -11,8 +11,8 @@ import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Facts
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -286,8 +286,8 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
-    assert [line for line in played.err.splitlines() if "Loading" in line] == [
-        "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
+    assert [line for line in played.err.splitlines() if "LoadProgress" in line] == [
+        "LoadProgress provider: Ram", "LoadProgress provider: ewe", "LoadProgress provider: ewe",
     ]  # fmt: skip
     assert "Ram answers already." in played.out
     assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.turn import Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import (
     EVENT_NAMES,
@@ -293,7 +293,7 @@ def metered(*events: Any) -> TurnStats:
 
 def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tools() -> None:
     call = ToolCall("1", "f", "{}")
-    back = Returned(call, ToolResult("1", ()))
+    back = CallReturned(call, ToolResult("1", ()))
     turn = metered(
         Started("m", usage=Usage(input=100)),
         CallStarted("1", "f"),

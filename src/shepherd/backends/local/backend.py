@@ -253,9 +253,8 @@ class LocalBackend:
         )
         if all(span.keep for span in own):
             return Evicted(0, 0)
-        # What any next message will begin with, and nothing of one: no end of an answer that nobody wanted, either.
-        asked = Asked(asked.prompt, Encoded(asked.encoded.tokens[: own[-1].stop], (), ""), own)
-        return await self.engine.evict(self._job(request, asked), n_turns)
+        # Cut behind the last message: every next message begins there, and no end of an answer is computed for nothing.
+        return await self.engine.evict(self._job(compiled.cut(own), Constraint()), n_turns)
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
         """Take the messages for a conversation that was held here: its prompts become what they were, and its saved

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.text import clean, cut, n_columns, output_line
 from shepherd.core import (
     BadCall,
@@ -306,7 +306,7 @@ class JsonAnswer:
     def feed(self, event: TurnEvent) -> None:
         fields: dict[str, Any]
         match event:
-            case Returned(call=call, result=result):
+            case CallReturned(call=call, result=result):
                 fields = {"call_id": result.call_id, "name": result.name or call.name, "text": result_text(result)}
                 fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
             case CallProgress(call=call, line=line):

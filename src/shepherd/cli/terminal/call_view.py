@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
 from shepherd.cli.text import output_line, readable
 
