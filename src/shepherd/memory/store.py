@@ -195,10 +195,6 @@ class MemoryStore:
         """The messages of a session's current turn: the question, and the answers so far."""
         return self.read(partial(queries.newest_turn, session=session))
 
-    def live(self, session: str) -> set[int]:
-        """The messages of a session that have not left its context."""
-        return self.read(partial(queries.live, session=session))
-
     def set_title(self, uuid: str, title: str) -> None:
         """Raises: `InvalidRequest` for an unknown conversation."""
         self.write(partial(archive.set_title, uuid=uuid, title=title))

@@ -126,16 +126,6 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
     return ids[::-1]
 
 
-def live(connection: apsw.Connection, session: str) -> set[int]:
-    """Ids of the messages of a session that have not left its context."""
-    rows = connection.execute(
-        "SELECT message.id FROM conversation JOIN message ON message.conversation = conversation.id "
-        "WHERE session = ? AND state = ?",
-        (clean(session), int(State.LIVE)),
-    )
-    return {id for (id,) in rows}
-
-
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
     """Counts and sizes of a file."""
     counts = [
