@@ -40,7 +40,7 @@ ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
 def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a recipient on a line of its own."""
+    """A `ReadHeader` of a recipient on a line of its own."""
     name = RECIPIENT.match(text, at)
     if name is None:
         if at == len(text):
@@ -66,7 +66,7 @@ def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[Tool
 
 
 def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a declared tool's name on a line of its own, with nothing before it."""
+    """A `ReadHeader` of a declared tool's name on a line of its own, with nothing before it."""
     if at == len(text) and not final:
         return None
     is_call = text.startswith("{", at)
@@ -89,7 +89,7 @@ def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
 
 
 def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a tag that names a tool."""
+    """A `ReadHeader` of a tag that names a tool."""
     tag = FUNCTION.match(text, at)
     if tag is None:
         begun = FUNCTION_BEGUN.fullmatch(text, at)

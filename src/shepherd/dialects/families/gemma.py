@@ -20,7 +20,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, everything, strays
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling, members, value
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
@@ -85,7 +85,7 @@ def member(tool: ToolSpec, quote: str, name: str) -> tuple[Part, ...]:
     key = f"{name}:"
     if choices := schema.get("enum"):
         spelt = (f"{quote}{item}{quote}" if isinstance(item, str) else json.dumps(item) for item in choices)
-        return (key, Pick(tuple((choice,) for choice in spelt)))
+        return (key, OneOf(tuple((choice,) for choice in spelt)))
     if schema.get("type") == "object" and schema.get("properties"):
         inner = ToolSpec(name, "", {**tool.parameters, **schema, "required": schema.get("required", [])})
         return (f"{key}{{", *sorted_members(inner, quote), "}")

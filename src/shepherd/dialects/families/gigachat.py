@@ -33,7 +33,7 @@ ROLE_BEGUN = re.compile(rf"\s{{0,64}}(?:(?:{'|'.join(ROLES)})\s{{0,8}}(?:{prefix
 
 
 def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of the end of a message and the head of the next one, if any."""
+    """A `ReadHeader` of the end of a message and the head of the next one, if any."""
     role = ROLE.match(text, at)
     if role is None:
         rest = text[at : at + 100]

@@ -24,9 +24,9 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
-    HeaderFields,
     Header,
     HeaderBody,
+    HeaderFields,
     HeaderFormat,
     prefixes,
     read_named,
@@ -110,7 +110,7 @@ def read_call(name: str, own: bool, text: str, tools: Sequence[ToolSpec], whole:
 def headless(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, mark: str, words: str
 ) -> Header | None:
-    """A `ReadHead` of a header that lacks what stands before `words`: read as if `mark` did."""
+    """A `ReadHeader` of a header that lacks what stands before `words`: read as if `mark` did."""
     rest = text[at : at + LONGEST]
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
@@ -119,7 +119,7 @@ def headless(
 
 
 def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a header whose beginning up to the recipient is forgotten."""
+    """A `ReadHeader` of a header whose beginning up to the recipient is forgotten."""
     name = RECIPIENT.match(text, at)
     end = name.end() if name else at
     if name and HEADERS.markers.standing(text, end) in (HEADERS.message, *HEADERS.marks):

@@ -17,7 +17,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Pick, Spelling, members
+from shepherd.dialects.grammar.spelling import Json, OneOf, Part, Pattern, Spelling, members
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
@@ -37,7 +37,7 @@ def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     """One `key=value`, in Python's notation where it has one of its own."""
     schema = tool.parameters["properties"][name]
     own = OWN.get(str(schema.get("type")), ()) if isinstance(schema, Mapping) and PLAIN.issuperset(schema) else ()
-    return (f"{name}=", Pick(((Json(schema),), *own)) if own else Json(schema))
+    return (f"{name}=", OneOf(((Json(schema),), *own)) if own else Json(schema))
 
 
 LFM = TagDialect(

@@ -23,9 +23,9 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.header import (
-    HeaderFields,
     Header,
     HeaderBody,
+    HeaderFields,
     HeaderFormat,
     prefixes,
     read_named,
@@ -69,7 +69,7 @@ def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
 
 
 def message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, tool: str) -> Header | None:
-    """A `ReadHead` of what a tool is sent: tags, or just the arguments, or nothing."""
+    """A `ReadHeader` of what a tool is sent: tags, or just the arguments, or nothing."""
     visible = VISIBLE.search(text, at, at + MAX_BLANKS)
     if visible is None and not final and len(text) - at < MAX_BLANKS:
         return None
@@ -120,7 +120,7 @@ def mended(tags: str, tools: Sequence[ToolSpec]) -> str:
 
 
 def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a header whose beginning is forgotten."""
+    """A `ReadHeader` of a header whose beginning is forgotten."""
     name = NAME.match(text, at)
     end = name.end() if name else at
     if MARKERS.standing(text, end) and end > at:

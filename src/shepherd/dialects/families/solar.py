@@ -38,7 +38,7 @@ HEAD_BEGUN = re.compile(
 
 
 def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of what stands before the arguments of a call."""
+    """A `ReadHeader` of what stands before the arguments of a call."""
     head = HEAD.match(text, at)
     if head is None:
         is_open = HEAD_BEGUN.fullmatch(text[at : at + 512]) is not None

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ToolChoice, ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pattern, Pick, Spelling, Until
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 
 Schema = Mapping[str, Any]
@@ -125,7 +125,7 @@ def written(parts: Iterable[Part]) -> Iterator[str]:
                 yield marker
             case Maybe(inner):
                 yield from written(inner)
-            case Pick(options):
+            case OneOf(options):
                 for option in options:
                     yield from written(option)
             case Json() | Pattern():
@@ -302,7 +302,7 @@ class Writer:
                 return self.rule(regex(expression))
             case Maybe(parts):
                 return f"({self._sequence(tool, parts)})?"
-            case Pick(options):
+            case OneOf(options):
                 return either(self._sequence(tool, option) for option in options)
 
     # Lark

@@ -25,14 +25,14 @@ from jinja2.utils import Namespace
 
 from shepherd.dialects.render.provenance import (
     Arguments,
-    Sourced,
-    as_sourced,
+    OriginStr,
+    as_origin_str,
     join,
     origins,
     plain,
-    sourced,
     text_of,
     whole,
+    with_origin,
 )
 
 
@@ -85,8 +85,8 @@ class PromptEnvironment(SandboxedEnvironment):
             from_json=from_json,
             string=text_of,
             safe=text_of,
-            trim=lambda value, chars=None: as_sourced(text_of(value)).strip(chars),
-            replace=lambda value, old, new, count=-1: as_sourced(text_of(value)).replace(old, text_of(new), count),
+            trim=lambda value, chars=None: as_origin_str(text_of(value)).strip(chars),
+            replace=lambda value, old, new, count=-1: as_origin_str(text_of(value)).replace(old, text_of(new), count),
             join=join_filter,
             indent=indent,
             format=lambda value, *args, **kwargs: percent(text_of(value), kwargs or args),
@@ -110,7 +110,7 @@ class PromptEnvironment(SandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(obj, BuiltinMethodType) and type(obj.__self__) is str:
-            obj = getattr(Sourced(obj.__self__), obj.__name__)
+            obj = getattr(OriginStr(obj.__self__), obj.__name__)
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -164,7 +164,7 @@ def guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(filter_)
     def guard(*args: Any, **kwargs: Any) -> Any:
         result = filter_(*args, **kwargs)
-        if not isinstance(result, str) or isinstance(result, Sourced):
+        if not isinstance(result, str) or isinstance(result, OriginStr):
             return result
         return whole(result, [arg for arg in args if not isinstance(arg, Context)], kwargs)
 
@@ -204,15 +204,15 @@ def join_filter(values: Any, d: str = "", attribute: str | int | None = None) ->
     """The values' texts with `d` between them."""
     if attribute is not None:
         values = [value[attribute] for value in values]
-    return as_sourced(text_of(d)).join(map(text_of, values))
+    return as_origin_str(text_of(d)).join(map(text_of, values))
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """The text with every line but the first moved to the right; blank lines only if asked."""
     margin = width if isinstance(width, str) else " " * width
-    lines = (as_sourced(value) + "\n").splitlines()
+    lines = (as_origin_str(value) + "\n").splitlines()
     moved = [line if number == 0 or not (line or blank) else join((margin, line)) for number, line in enumerate(lines)]
-    return join((margin if first else "", Sourced("\n").join(moved)))
+    return join((margin if first else "", OriginStr("\n").join(moved)))
 
 
 def to_json(
@@ -256,4 +256,4 @@ def from_json(text: str) -> Any:
     """The value that a JSON text spells, its strings of the text's origin."""
     found = origins(text)
     value = json.loads(text)
-    return sourced(value, found.pop()) if found else value
+    return with_origin(value, found.pop()) if found else value

@@ -26,7 +26,7 @@ from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blanks
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
-from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
+from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, PossibleEnd, Value, tags
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, markers_of
 from shepherd.dialects.parse.values import (
@@ -88,7 +88,7 @@ class TaggedBody(HandingOver):
         self._loose = ""  # what stands in the call outside of its parameters
         self._whole = False  # the call has been closed
         self._value = Value(None, {})
-        self._closer = Closer("parameter")
+        self._closer = PossibleEnd("parameter")
         self._pending: list[str] = []  # the closer and the blanks behind it, until it is known whether it is one
         self._prose = False  # it is no call, but text that speaks of one
         self._cut_off = False  # the output has ended inside of a call
@@ -272,7 +272,7 @@ class TaggedBody(HandingOver):
         stop, mark = markers_of(CDATA_END).find_settled(text, at, final)
         self._value.add(text[at:stop])
         if mark:
-            self._suspect(Closer("cdata"), mark)
+            self._suspect(PossibleEnd("cdata"), mark)
         elif final:
             self._cut()
         return stop + len(mark)
@@ -302,7 +302,7 @@ class TaggedBody(HandingOver):
             value.take_in(tag, written, text[at : at + 1])
         return at
 
-    def _suspect(self, closer: Closer, written: str) -> None:
+    def _suspect(self, closer: PossibleEnd, written: str) -> None:
         """What has come may end the value."""
         self._closer, self._pending, self._step = closer, [written], self._follow
 

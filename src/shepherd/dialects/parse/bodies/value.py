@@ -32,7 +32,7 @@ Following = Literal["unknown", "end", "text"] | tuple[Kind, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Closer:
+class PossibleEnd:
     """What may end a value."""
 
     kind: Kind | Literal["cdata"]
@@ -98,16 +98,16 @@ class Value:
         """Whether the value is amid a call of which it speaks."""
         return "call" in self.nested
 
-    def closer(self, tag: Tag | None, written: str) -> Closer | None:
+    def closer(self, tag: Tag | None, written: str) -> PossibleEnd | None:
         """What may end it here."""
         kind = self.kind(tag)
         if self.in_call:
             return None
         if tag is None or kind is None:
-            return Closer("parameter", exact=False) if self.tag and written == f"</{self.tag.name}>" else None
+            return PossibleEnd("parameter", exact=False) if self.tag and written == f"</{self.tag.name}>" else None
         if not tag.closing or kind in self.nested:
             return None
-        return Closer(kind, written == f"</{tag.label}>", self.last == "\n")
+        return PossibleEnd(kind, written == f"</{tag.label}>", self.last == "\n")
 
     def is_ended_by(self, tag: Tag, written: str) -> bool:
         """Whether this is the next parameter, and the value's own closer is missing."""
@@ -151,7 +151,7 @@ class Value:
         tag = read_tag(text[at : end.end() if end else len(text)])
         return (kind, closing) if tag and tag.name in self.known else "text"
 
-    def ends(self, closer: Closer, following: Following) -> bool:
+    def ends(self, closer: PossibleEnd, following: Following) -> bool:
         """Whether a closer ends it, by what follows."""
         match closer.kind, following:
             case _, "end":
@@ -177,7 +177,7 @@ class Value:
         self.n_asked += 1
         return self.n_asked <= MOST_ASKED and bool(json_value(self.so_far.strip()))
 
-    def resume(self, closer: Closer, written: str) -> None:
+    def resume(self, closer: PossibleEnd, written: str) -> None:
         """The closer was the value's own."""
         self.inner -= 1 if closer.kind == "parameter" and self.inner else 0
         self.add(written)
