@@ -35,7 +35,7 @@ BLANKS = re.compile(r"\s{0,64}")
 FUNCTION = re.compile(r"""\s{0,8}["']?([\w.:/-]{1,128})["']?\s{0,8}>\s{0,64}(?=\S)""")
 FUNCTION_BEGUN = re.compile(r"""\s{0,8}["']?([\w.:/-]{0,128})["']?\s{0,8}(?:>\s{0,64})?""")
 PROGRAMS = ("python", "code_interpreter")
-"""Tools that are sent a program."""
+"""Tools whose message is a program, not JSON."""
 ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
@@ -74,7 +74,7 @@ def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]
 
 
 def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Blocks for calls whose `>>>` is forgotten, as it is behind text that has none itself."""
+    """Blocks for calls without their `>>>`, which models leave out behind text that has none either."""
     body = partial(HeaderBody, read=bare)
     return tuple(Block(f"{tool.name}\n", (), body, "line", "never", starts=r"(?!)") for tool in tools)
 

@@ -49,7 +49,7 @@ def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[
 
 
 def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
-    """The dialect of the models that open a call so; what the others write is understood, too."""
+    """The dialect of the models that open a call so; the forms of the others are read, too."""
     after = partial(HeaderBody, read=after_message)
     return TagDialect(
         name=name,

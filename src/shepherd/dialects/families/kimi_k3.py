@@ -55,7 +55,7 @@ def type_of(tool: ToolSpec, name: str) -> Part:
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if choices and all(isinstance(choice, str) for choice in choices):
         known = "string"
-    # Not a string where the schema leaves it open: that would be written without quotes.
+    # Never a string where the schema leaves it open: a string stands without quotes.
     return known or Pattern("number|boolean|null|object|array")
 
 

@@ -26,7 +26,7 @@ TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""
 OWN: dict[str, tuple[tuple[Part, ...], ...]] = {"string": ((TEXT,),), "boolean": (("True",), ("False",))}
 PLAIN = frozenset({"type", "description", "title", "default", "examples"})
-"""What a schema may say besides, for a value in Python's own notation to satisfy it."""
+"""The other keywords of a schema that a value in Python's own notation satisfies."""
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

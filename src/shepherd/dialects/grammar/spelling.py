@@ -1,6 +1,6 @@
-"""How a family spells a call, as data: what a sampler must keep to so that no call is ever wrong (`grammar`).
+"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`call_grammar`).
 
-The mirror image of `bodies`, which read what models write with all their slips; this writes it once, and right.
+The counterpart of `bodies`: they read calls with all the slips of models, a spelling writes them correctly.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Strings that remember which characters came from a request, through everything that templates do to strings.
 
-Only the template's own text may become control tokens: a user who writes `<|im_start|>` must get those characters and
-nothing else. Templates trim, split, join and format freely, so the origin travels inside the string. A `OriginStr` is a
-`str` with spans; every operation on it gives spans again; what cannot be followed exactly counts as request text as a
-whole, which is the safe side.
+Only the template's own text may become control tokens: a message with `<|im_start|>` stands for those characters and
+nothing else. Templates trim, split, join and format freely, so the string itself carries its origin. An `OriginStr` is
+a `str` with spans, and every operation on it returns spans again. Where an operation cannot be followed exactly, the
+whole result counts as request text, which is the safe side.
 
     "<|im_start|>user\\n" + content + "<|im_end|>\\n"
      └── no span ────────┘ └ (17, 22, 3): message 3
 
-Not here: what jinja does outside of `str` (`environment`), and which strings are request text (`conversation`).
+Not here: what jinja does outside of `str` (`environment`), and the marking of request text (`conversation`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Span = tuple[int, int, int]
 
 
 class OriginStr(str):
-    """Text of which some characters came from a request. Compares, hashes and tests like the plain string."""
+    """Text with some characters from a request. Compares, hashes and tests like the plain string."""
 
     __slots__ = ("spans",)
     spans: tuple[Span, ...]
@@ -34,7 +34,7 @@ class OriginStr(str):
         return self
 
     def __str__(self) -> str:
-        # `str(x)` is how jinja makes text of a value; the plain copy that str gives would have lost the spans.
+        # Jinja makes text of a value with `str(x)`; the plain copy of `str` would lose the spans.
         return self
 
     def cut(self, start: int, stop: int) -> OriginStr:
@@ -211,7 +211,7 @@ def join(parts: Iterable[str]) -> OriginStr:
 
 
 def origins(value: Any) -> set[int]:
-    """Where the strings inside of a value came from, containers searched."""
+    """The origins of all strings inside of a value."""
     match value:
         case OriginStr():
             return {origin for _, _, origin in value.spans}
@@ -226,11 +226,11 @@ def origins(value: Any) -> set[int]:
 
 
 def whole(text: str, *sources: Any) -> OriginStr:
-    """The text as request text from end to end, if any of its sources holds request text: the safe side."""
+    """The whole text as request text if any of its sources holds request text."""
     found = origins(sources)
     if not found or not text:
         return OriginStr(text)
-    return OriginStr(text, ((0, len(text), min(found)),))  # request data of no message, if any, else the first of them
+    return OriginStr(text, ((0, len(text), min(found)),))  # `TOOLS` if it is one of them, else the first message
 
 
 def text_of(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Where a JSON value ends that streams in: at its last bracket or quote, whatever the strings in it look like.
+"""Finds the end of a JSON value that streams in: its last bracket or quote, with any text in its strings.
 
 Only the depth and the open quote are kept, so the cost is linear for any cutting (S5, S18), and braces, backticks or
-closers inside of strings belong to the strings (S3). Not here: what the value means (`call`).
+closers inside of strings belong to the strings (S3). Not here: how the value is read (`call`).
 """
 
 from __future__ import annotations
