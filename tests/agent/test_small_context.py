@@ -14,13 +14,13 @@ from tests.backends.local.test_backend import CHATML
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary
 
 from shepherd.agent.session import Session
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 N_CALLS = 12
 HEADER = "<|im_start|>assistant\n"
@@ -47,9 +47,11 @@ class Book:
     session: str | None = None
     specs = (ToolSpec("read_page"),)
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
         n = json.loads(call.arguments)["n"]
-        return Ran(ToolResult(call.id, (Text(f"page {n} {'.' * 100}"),), call.name))
+        return CallOutcome(ToolResult(call.id, (Text(f"page {n} {'.' * 100}"),), call.name))
 
 
 @pytest.fixture(params=[PLAIN, RECURRENT], ids=["attention", "recurrent"])
@@ -73,7 +75,7 @@ async def test_the_question_and_the_newest_pages_stay_and_the_transcript_keeps_e
                 case Evicted(messages=n):
                     left += n
                     assert n % 2 == 0, "a call and its result leave together"
-                case Returned():
+                case CallReturned():
                     n_returned += 1
                 case Finished(usage=usage):
                     widest = max(widest, usage.total)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.agent.with_tools import Acting
+from shepherd.agent.with_tools import ToolBackend
 from shepherd.core import (
     Completion,
     EngineError,
@@ -23,7 +23,7 @@ from shepherd.core import (
     fold,
     replay,
 )
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 
 class Scripted:
@@ -53,9 +53,9 @@ class Echo:
     def specs(self) -> Sequence[ToolSpec]:
         return (ToolSpec("echo"),)
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> Ran:
+    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> CallOutcome:
         self.called.append(call.arguments)
-        return Ran(ToolResult(call.id, (Text(call.arguments),), call.name))
+        return CallOutcome(ToolResult(call.id, (Text(call.arguments),), call.name))
 
 
 def calling(text: str, *arguments: str) -> Message:
@@ -68,7 +68,7 @@ ASKED = Request("m", (Message.user("Go."),))
 
 async def answer(backend: Scripted, request: Request = ASKED, *, max_rounds: int = 8) -> tuple[Reply, Echo]:
     tools = Echo()
-    async with aclosing(Acting(backend, tools, max_rounds=max_rounds).stream(request)) as events:
+    async with aclosing(ToolBackend(backend, tools, max_rounds=max_rounds).stream(request)) as events:
         return fold([event async for event in events]), tools
 
 

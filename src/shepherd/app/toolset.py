@@ -1,11 +1,11 @@
-"""What conversations are equipped with: tools, what those may touch, MCP servers, and a place to be saved.
+"""The tools of conversations: what they may touch, the MCP servers, and the folder where conversations are saved.
 
-    [tools] [[mcp_servers]] [chat] ─▶ Outfit ─ box(...) ─▶ Box, for one conversation
+    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ Box, for one conversation
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
-Made of the configuration, without any model; who talks with whom is `app/app.py`'s. Nothing is imported before somebody
-wants a tool: a script that asks one question should not wait for it.
+Made from the configuration, without any model. Modules of tools are imported when a tool is needed: a script that asks
+one question does not wait for them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Saves
+    from shepherd.agent.storage import ConversationStore
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.base import Person, Tool, ToolContext
-    from shepherd.tools.builtin.ask_model import Advisor
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.base import Person
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.tool import AskableModel, Tool, ToolContext
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -40,35 +40,35 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
 OTHERS_CTX = 32_768
-"""Tokens of context that an agent is taken to have whose model is not ours: results are brought to size for it."""
+"""Tokens of context that another agent is assumed to have: results are shortened to fit."""
 OPEN_ANYHOW = ("memory", "chat")
-"""What HTTP offers by other paths as well: these tools need no permission of their own."""
+"""HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
-"""Where there is no model that could count."""
+"""Where no model can count."""
 
 
-class Outfit:
+class Toolset:
     """One per program. One event loop."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], models: Advisors) -> None:
-        """Raises: `ConfigError` for names of tools that mean nothing, and folders that are none."""
+        """Raises: `ConfigError` for unknown names of tools, and for folders that do not exist."""
         self._config = config
         self._env = env
         self._models = models
-        self._servers: Servers | None = None
+        self._servers: McpServerPool | None = None
         tools = config.tools
         if tools.enabled or tools.disabled or tools.allow or tools.ask or tools.deny:
             self._check_names()
         for folder in tools.roots or ():
             if not Path(folder).is_dir():
                 raise ConfigError(
-                    f"{folder} is no folder; create it, or name the folders that file tools may touch",
+                    f"{folder} is not a folder; create it, or name the folders that file tools may touch",
                     key="tools.roots",
                 )
 
     @cached_property
     def registry(self) -> Registry:
-        """All the tools there are; those of MCP servers come and go."""
+        """All tools; those of MCP servers come and go."""
         from shepherd.tools.builtin import ask_model  # noqa: PLC0415
         from shepherd.tools.registry import Registry  # noqa: PLC0415
 
@@ -78,25 +78,25 @@ class Outfit:
         return found
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None = none are configured, or nothing has been started."""
         return self._servers
 
     @property
     def wants_tools(self) -> bool:
-        """Whether there can be any: `--notools` says there cannot."""
+        """Whether there can be any tools: not with `--notools`."""
         return self._config.tools.enabled != ()
 
     def start(self, person: Person | None = None) -> None:
-        """Begin to start the MCP servers; does not wait for them. `person`: whom they may ask; they are told so now."""
+        """Start the MCP servers without waiting for them. `person`: answers their questions; they learn so now."""
         wanted = [each for each in self._config.mcp_servers if each.enabled]
         if self._servers is not None or not wanted or not self.wants_tools:
             return
-        from shepherd.tools.mcp.servers import Servers  # noqa: PLC0415
+        from shepherd.tools.mcp.servers import McpServerPool  # noqa: PLC0415
         from shepherd.tools.mcp.values import ServerOptions  # noqa: PLC0415
 
         options = [ServerOptions.of(each) for each in self._config.mcp_servers]
-        servers = self._servers = Servers(
+        servers = self._servers = McpServerPool(
             options,
             env=self._env,
             roots=self.folders,
@@ -113,26 +113,28 @@ class Outfit:
             self._take_over()
 
     async def aclose(self) -> None:
-        """End the MCP servers and all they have started."""
+        """Stop the MCP servers and all processes that they have started."""
         if self._servers is not None:
             servers, self._servers = self._servers, None
             await servers.close()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Those that file tools may touch."""
+        """The folders that file tools may touch."""
         return self._config.tools.roots or (str(Path.cwd()),)
 
-    def saves(self) -> Saves | None:
-        """Where conversations are kept; None = they are not."""
+    def saves(self) -> ConversationStore | None:
+        """Where conversations are saved; None = they are not."""
         if not self._config.chat.save:
             return None
-        from shepherd.agent.storage import Saves  # noqa: PLC0415
+        from shepherd.agent.storage import ConversationStore  # noqa: PLC0415
 
         folder = self._config.chat.folder
-        return Saves(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
+        return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
 
-    def offer(self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()) -> Box:
+    def offer(
+        self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
+    ) -> ConversationToolbox:
         """What other agents are offered: the memory and `chat` with any of our models; or `everything` enabled."""
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
@@ -156,24 +158,24 @@ class Outfit:
         only: Sequence[str] | None = None,
         allow: Sequence[str] = (),
         extra: Sequence[Tool] = (),
-    ) -> Box:
+    ) -> ConversationToolbox:
         """The tools of one conversation.
 
-        `count`: tokens of a text, as its model counts them. `only`: patterns of what is offered at most. `allow`: what
-        is not asked for, besides what the configuration says. `extra`: tools of this conversation alone.
+        `count`: tokens of a text, as its model counts them. `only`: patterns of the tools that may be offered. `allow`:
+        patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
         """
         from shepherd.tools import selection  # noqa: PLC0415
-        from shepherd.tools.toolbox import Box  # noqa: PLC0415
+        from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
         tools, measure = self._config.tools, count or _rough
-        # What comes with this conversation is wanted, whatever else is.
+        # The extra tools are enabled, whatever the configuration enables.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
-        # What somebody has allowed he means to be used: it comes first where there is little room.
+        # Allowed tools come first where there is little room: the user has chosen them.
         allowed = [word.partition("(")[0] for word in tools.allow]
 
         def choose(known: Sequence[Tool]) -> Mapping[str, str]:
-            off = selection.why_off(
-                sorted(known, key=lambda tool: not selection.meets(tool, allowed)),
+            off = selection.reasons_off(
+                sorted(known, key=lambda tool: not selection.matches(tool, allowed)),
                 enabled=enabled,
                 disabled=tools.disabled,
                 n_ctx=n_ctx,
@@ -181,10 +183,10 @@ class Outfit:
                 lacking=self._lacking(store),
             )
             if only is not None:
-                off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.meets(tool, only)}
+                off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.matches(tool, only)}
             return off
 
-        return Box(
+        return ConversationToolbox(
             lambda: [*extra, *self.registry.tools()],
             context=self._context(user=user, store=store, count=measure),
             permission=self._permission(person, allow),
@@ -195,18 +197,17 @@ class Outfit:
         )
 
     def _context(self, *, user: str | None, store: MemoryStore | None, count: Callable[[str], int]) -> ToolContext:
-        from shepherd.tools.base import ToolContext  # noqa: PLC0415
-        from shepherd.tools.builtin.shell import Commands  # noqa: PLC0415
-        from shepherd.tools.sandbox.network import Reach  # noqa: PLC0415
+        from shepherd.tools.sandbox.network import NetworkPolicy  # noqa: PLC0415
         from shepherd.tools.sandbox.roots import Roots  # noqa: PLC0415
+        from shepherd.tools.tool import CommandOptions, ToolContext  # noqa: PLC0415
 
         tools = self._config.tools
         return ToolContext(
             user=user,
             count=count,
             roots=Roots.of(self.folders),
-            reach=Reach(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
-            commands=Commands(tools.command.max_bytes, tools.command.keep_env),
+            reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
+            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env),
             memory=store,
             servers=self._servers,
             models=self._models,
@@ -214,7 +215,7 @@ class Outfit:
         )
 
     def _permission(self, person: Person | None, allow: Sequence[str]) -> Permission:
-        from shepherd.tools.permission import Answers, Permission  # noqa: PLC0415
+        from shepherd.tools.permission import ConsentStore, Permission  # noqa: PLC0415
 
         tools = self._config.tools
         try:
@@ -226,29 +227,29 @@ class Outfit:
                 read_only=tools.read_only,
                 dry_run=tools.dry_run,
                 person=person,
-                answers=Answers(_data_folder() / "permissions.json"),
+                answers=ConsentStore(_data_folder() / "permissions.json"),
             )
         except InvalidRequest as error:
             raise ConfigError(error.message, key="tools") from error
 
     def _secrets(self) -> Iterable[str]:
-        """Names of variables that hold a key of ours."""
+        """Names of environment variables that hold a key."""
         yield from (name for name, key in ENVIRONMENT.items() if "api_key" in key)
         yield from (each.api_key_env for each in self._config.providers if each.api_key_env)
         yield from (each.key_env for each in self._config.server.keys or () if each.key_env)
 
     def _lacking(self, store: MemoryStore | None) -> dict[str, str]:
-        """What cannot be used here, and why."""
+        """Tools that cannot be used here, and why."""
         lacking = {} if self._servers is not None else dict.fromkeys(_OF_SERVERS, "no MCP server is configured")
         return lacking if store is not None else {**lacking, "memory": "there is no memory"}
 
     def _take_over(self) -> None:
-        """What the MCP servers offer has changed."""
+        """Take the tools that the MCP servers offer now."""
         if self._servers is not None:
             self.registry.replace(MCP, self._servers.tools())
 
     def _check_names(self) -> None:
-        """Raises: `ConfigError`: a typing error in `disabled` would leave a tool open (C21)."""
+        """Raises: `ConfigError` for an unknown name: a typing error in `disabled` would leave a tool enabled (C21)."""
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
@@ -268,16 +269,16 @@ class Outfit:
 
 
 class Advisors:
-    """The models of the configuration, one question at a time; satisfies `consult.Models`."""
+    """The models of the configuration, one question at a time; satisfies `ask_model.Models`."""
 
     def __init__(self, names: Sequence[str], stream: Stream) -> None:
         self._names = names
         self._stream = stream
 
-    def advisors(self) -> Sequence[Advisor]:
-        from shepherd.tools.builtin.ask_model import Advisor  # noqa: PLC0415
+    def advisors(self) -> Sequence[AskableModel]:
+        from shepherd.tools.tool import AskableModel  # noqa: PLC0415
 
-        return [Advisor(name, is_local=True) for name in self._names]
+        return [AskableModel(name, is_local=True) for name in self._names]
 
     async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""
@@ -291,9 +292,9 @@ class Advisors:
         return await self._say(self._names[0], tuple(messages), system, max_tokens)
 
     async def _say(self, name: str, messages: tuple[Message, ...], system: str | None, max_tokens: int | None) -> str:
-        told = (Message.system(system), *messages) if system else messages
+        prompt = (Message.system(system), *messages) if system else messages
         assembler = Assembler()
-        async with aclosing(self._stream(Request(name, told, max_tokens=max_tokens))) as events:
+        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens))) as events:
             async for event in events:
                 assembler.feed(event)
         return assembler.reply().message.text

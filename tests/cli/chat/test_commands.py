@@ -11,12 +11,13 @@ import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Facts
-from shepherd.cli import render
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
     Message,
@@ -100,7 +101,7 @@ async def test_a_message_that_fails_leaves_the_conversation_usable_and_the_statu
 
 async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play, tmp_path: Path) -> None:
     backend = Scripted(Message("assistant", (Text("..."),)), "Fine.")
-    stage = Stage(Saves(tmp_path / "saved"))
+    stage = Stage(ConversationStore(tmp_path / "saved"))
     repls: list[Repl] = []
 
     class Impatient(Script):
@@ -115,12 +116,12 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
         repls[0]._stop()
 
     class Watched(Stage):
-        def facts(self) -> Facts:
+        def facts(self) -> ActiveModel:
             return super().facts()
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(stage, session, render.PipeView(), reader))
+    repls.append(Repl(Chat(stage, session, PipeView(), reader)))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None
@@ -144,7 +145,7 @@ async def test_undo_retry_and_edit_change_the_last_exchange(play: Play) -> None:
         "There is nothing to change.",
     ):
         assert piece in played.out
-    assert played.repl.session.messages == ()
+    assert played.chat.session.messages == ()
 
 
 async def test_edit_needs_a_text_where_there_is_no_terminal(play: Play) -> None:
@@ -164,7 +165,7 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
 async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_newest(
     play: Play, tmp_path: Path
 ) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     first = await play("My name is Ann.", stage=Stage(saves))
     (listed,) = saves.list()
     assert (listed.title, listed.n_messages) == ("My name is Ann.", 2)
@@ -173,12 +174,12 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
     assert f"Going on with {listed.name}: 2 messages." in second.out
     assert "Last asked: My name is Ann." in second.out
     assert [message.text for message in backend.requests[0].messages] == ["My name is Ann.", "Yes.", "What is my name?"]
-    assert backend.requests[0].session == first.repl.session.id
+    assert backend.requests[0].session == first.chat.session.id
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
 
 
 async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     await play("I like soup.", "/save recipes", "/clear", "And trains.", "/save", stage=Stage(saves))
     assert len(saves.list()) == 2
     played = await play("/load", "/load reci", "/export out.md", "/load nope", "/load", stage=Stage(saves))
@@ -186,11 +187,11 @@ async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_p
     assert "2 messages  I like soup." in played.out
     assert "I like soup." in (tmp_path / "out.md").read_text()
     assert "no saved conversation is called 'nope'" in played.out
-    assert played.repl.name == "recipes"
+    assert played.chat.name == "recipes"
 
 
 async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     played = await play("Hello", "/save talk", "More", "/save other", "Even more", stage=Stage(saves))
     assert "'shepherd --resume talk' goes on with it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
@@ -205,18 +206,18 @@ async def test_without_saving_commands_say_so(play: Play) -> None:
 
 async def test_a_folder_that_cannot_be_written_to_is_told_once(play: Play, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    played = await play("One", "Two", stage=Stage(Saves(tmp_path / "file" / "saved")))
+    played = await play("One", "Two", stage=Stage(ConversationStore(tmp_path / "file" / "saved")))
     assert played.out.count("This conversation cannot be saved:") == 1
     assert played.status == 0
 
 
 async def test_what_is_damaged_is_refused_and_the_conversation_stays(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     saves.folder.mkdir()
     (saves.folder / "bad.json").write_text('{"format":')
     played = await play("Hello", "/load bad", "/load", stage=Stage(saves))
     assert "the file is damaged" in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes."]
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes."]
 
 
 @pytest.mark.parametrize(
@@ -285,11 +286,11 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
-    assert [line for line in played.err.splitlines() if "Loading" in line] == [
-        "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
+    assert [line for line in played.err.splitlines() if "LoadProgress" in line] == [
+        "LoadProgress provider: Ram", "LoadProgress provider: ewe", "LoadProgress provider: ewe",
     ]  # fmt: skip
     assert "Ram answers already." in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes.", "More", "Yes."]
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]
 
 
 async def test_there_is_nothing_after_the_only_model(play: Play) -> None:

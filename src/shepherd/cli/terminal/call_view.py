@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shepherd.agent.turn import Returned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, one_line, readable, result_line, said
+from shepherd.agent.turn import CallReturned
+from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
+from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURN_S = 0.1
@@ -31,7 +32,7 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
     """One line that says that a call is being carried out; `is_named`: its own line is not right above."""
-    return spinning(seconds, one_line(call.call.name) if is_named else "", one_line(call.line))
+    return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
 
 
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
@@ -45,15 +46,15 @@ def _duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
 
 
-def outcome(returned: Returned, width: int) -> list[Text]:
+def outcome(returned: CallReturned, width: int) -> list[Text]:
     """The lines of a result on a terminal of `width` columns."""
     is_error = returned.result.is_error
     head = result_line(returned, min(LINE_WIDTH, width))
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
         return lines + diff(returned.diff)
-    content = said(returned.result).strip("\r\n")
-    if "\n" not in content or (len(content) < _LOOKED_AT and one_line(content) in head):
+    content = result_text(returned.result).strip("\r\n")
+    if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
     shown = readable(content[:_LOOKED_AT]).split("\n")
     style = "red" if is_error else "dim"

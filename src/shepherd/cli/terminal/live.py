@@ -13,10 +13,11 @@ from typing import Literal
 
 from rich.text import Text
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import call_view, markdown
-from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, bar, call_line, clean, one_line
+from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar, clean, output_line
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -75,7 +76,7 @@ class MarkdownAnswer:
         self._is_stale = False
         self._next_frame = 0.0
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case TextDelta(text=text):
                 self._open("text")
@@ -87,7 +88,7 @@ class MarkdownAnswer:
                     self._flows["reasoning"].feed(clean(text))
             case CallStarted(name=name):
                 self._open("call")
-                self._written = one_line(name), 0
+                self._written = output_line(name), 0
             case CallDelta():
                 self._written = self._written[0], self._written[1] + 1
             case CallEnded(call=call):
@@ -96,9 +97,9 @@ class MarkdownAnswer:
             case Finished():
                 self._settle()
                 self._running_since = self._clock() if self._calls.calls else None
-            case Working():
+            case CallProgress():
                 self._calls.work(event)
-            case Returned():
+            case CallReturned():
                 self._settle()
                 self._calls.end(event)
                 self._add_results()
