@@ -308,7 +308,7 @@ class Runtime(Protocol):
         ...
 
     def save(self, seq: int, *, partial: bool = False) -> bytes:
-        """The state of a sequence, b"" on failure. `partial`: only the part that cannot be rolled back (checkpoints)."""
+        """The state of a sequence, b"" on failure. `partial`: only what cannot be rolled back (checkpoints)."""
         ...
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
