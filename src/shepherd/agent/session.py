@@ -44,7 +44,7 @@ from shepherd.core import (
     ToolSpec,
     Usage,
 )
-from shepherd.tools.base import Toolbox
+from shepherd.tools.tool import Toolbox
 
 __all__ = ["MOST_ROUNDS", "Returned", "Session", "Working"]
 

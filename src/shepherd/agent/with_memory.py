@@ -45,7 +45,7 @@ from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Told:
 class Remembering:
     """One cache with a memory beside it; satisfies `Backend`. Requests that name no user pass through untouched."""
 
-    def __init__(self, backend: Counting, shelf: Shelf) -> None:
+    def __init__(self, backend: Counting, shelf: UserStores) -> None:
         self._backend = backend
         self._shelf = shelf
         self._blocks = LruCache[Block](BLOCKS_BYTES)
@@ -224,7 +224,7 @@ class Remembering:
         if not (request.user and (request.archive or request.recall)):
             return None
         try:
-            return await asyncio.to_thread(self._shelf.of, request.user)
+            return await asyncio.to_thread(self._shelf.find_store, request.user)
         except ShepherdError as error:
             logger.warning("this turn goes without memory: %s", error)
             return None

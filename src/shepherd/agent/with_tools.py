@@ -25,7 +25,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
-from shepherd.tools.base import Toolbox
+from shepherd.tools.tool import Toolbox
 
 
 class Acting:

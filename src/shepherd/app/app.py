@@ -36,17 +36,17 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.search.backfill import Meanings
+from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import shelf_of
+from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import Saves
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.registry import Registry
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 __all__ = ["App", "Choice", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
 
@@ -70,8 +70,8 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
-        self._shelf = shelf_of(config.memory, self._env)
-        self._meanings: Meanings | None = None
+        self._shelf = configured_stores(config.memory, self._env)
+        self._meanings: VectorBackfill | None = None
         self._outfit = Outfit(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
         self._desk: Desk | None = None
         self._talks: Talks | None = None
@@ -236,7 +236,7 @@ class App:
 
         Raises: `ConfigError` when the file is not a memory.
         """
-        return self._shelf.of(user)
+        return self._shelf.find_store(user)
 
     async def forget(
         self,
@@ -251,7 +251,7 @@ class App:
 
         Raises: `InvalidRequest` when nothing is meant.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._shelf.find_store, user)
         if store is None:
             raise InvalidRequest("whose memory is not said", field="user")
         removed = await asyncio.to_thread(
@@ -313,27 +313,29 @@ class App:
         return self._outfit.registry
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None = there are none."""
         return self._outfit.servers
 
-    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> Box:
+    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
         """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
 
         `allow`: patterns of what nobody need be asked for, besides those of the configuration.
         """
         self._outfit.start()
         await self._outfit.ready(all_of_them=True)
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._shelf.find_store, user)
         n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
         return self._outfit.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
-    async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Box:
+    async def offer(
+        self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
+    ) -> ConversationToolbox:
         """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
         `chat` waits until `load` is done, or does it itself.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._shelf.find_store, user)
         return self._outfit.offer(user=user, store=store, everything=everything, allow=allow)
 
     def _ready(self) -> Desk:
@@ -417,8 +419,8 @@ class App:
             opened = desk.fleet.hold(name)
         assert self._opener is not None
         await asyncio.to_thread(self._shelf.close)
-        self._shelf = self._opener.shelf = shelf_of(self.config.memory, self._env, opened.embedder)
-        self._meanings = Meanings(self._shelf)
+        self._shelf = self._opener.shelf = configured_stores(self.config.memory, self._env, opened.embedder)
+        self._meanings = VectorBackfill(self._shelf)
 
     def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library

@@ -24,13 +24,13 @@ from shepherd.app.dispatch import Desk
 from shepherd.app.toolset import Outfit
 from shepherd.config import Config
 from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Choice:
 class Talks:
     """The conversations of one program, over loaded models. One event loop."""
 
-    def __init__(self, config: Config, desk: Desk, outfit: Outfit, shelf: Shelf) -> None:
+    def __init__(self, config: Config, desk: Desk, outfit: Outfit, shelf: UserStores) -> None:
         self._config = config
         self._desk = desk
         self._outfit = outfit
@@ -94,7 +94,7 @@ class Talks:
             raise ConfigError(f"{facts.path.name} makes vectors of texts and cannot chat; choose another model")
         store = None
         try:
-            store = self._shelf.of(user)
+            store = self._shelf.find_store(user)
         except ConfigError as error:
             if config.memory.database_path is not None:
                 raise
@@ -170,7 +170,7 @@ class Talks:
                 fleet.hold(new)
                 self._seats[session] = new
         self.facts = self.facts_of(cache)
-        store = await asyncio.to_thread(self._shelf.of, session.user)
+        store = await asyncio.to_thread(self._shelf.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
@@ -182,7 +182,7 @@ class Talks:
 
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
-    ) -> Box | None:
+    ) -> ConversationToolbox | None:
         """The tools of our conversation; None when there can be none: a call of such a model is nobody's to answer."""
         if not self._outfit.wants_tools:
             return None
@@ -211,7 +211,7 @@ class Talks:
             async for event in events:
                 yield event
 
-    async def _box_for(self, request: Request, endpoint: str) -> Box:
+    async def _box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
         route = self._desk.router.choose(request.model, endpoint)
         user = route.fill(request).user
@@ -220,7 +220,7 @@ class Talks:
             n_ctx=self._desk.entry_of(route.target).card.n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
-            store=await asyncio.to_thread(self._shelf.of, user),
+            store=await asyncio.to_thread(self._shelf.find_store, user),
         )
 
     # told

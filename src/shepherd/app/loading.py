@@ -30,7 +30,7 @@ from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
 from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Opener:
     """Loads models of one configuration."""
 
     def __init__(
-        self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
+        self, config: Config, *, shelf: UserStores, folder: Path, cache_folder: Path, use_extra_bufts: bool
     ) -> None:
         """`folder`: where conversations are kept on disk, if they are. `cache_folder`: where verdicts are."""
         self.config = config
