@@ -18,7 +18,7 @@ from shepherd.core import ShepherdError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shepherd.app.app import Facts
+    from shepherd.app.conversations import ActiveModel
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
 
@@ -114,7 +114,7 @@ def terminal_console(stream: TextIO) -> Console:
     return Console(file=stream, force_terminal=True, highlight=False)
 
 
-def banner(facts: Facts, version: str, n_tools: int = 0) -> list[str]:
+def banner(facts: ActiveModel, version: str, n_tools: int = 0) -> list[str]:
     """The first lines of a chat or a server; `n_tools` counts the tools offered to the model."""
     lines = [
         f"Shepherd LLM System v{version}",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.app.conversations import Facts
+from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import attach
 from shepherd.core import Image, InvalidRequest, Text
 from shepherd.core.status import ModelCard
@@ -33,8 +33,8 @@ class Lamb:
     def __init__(self, *capabilities: str) -> None:
         self.capabilities = capabilities
 
-    def facts(self) -> Facts:
-        return Facts("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
+    def facts(self) -> ActiveModel:
+        return ActiveModel("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
 
     def models(self) -> list[ModelCard]:
         return [

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Facts
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -101,7 +101,7 @@ async def test_a_message_that_fails_leaves_the_conversation_usable_and_the_statu
 
 async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play, tmp_path: Path) -> None:
     backend = Scripted(Message("assistant", (Text("..."),)), "Fine.")
-    stage = Stage(Saves(tmp_path / "saved"))
+    stage = Stage(ConversationStore(tmp_path / "saved"))
     repls: list[Repl] = []
 
     class Impatient(Script):
@@ -116,7 +116,7 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
         repls[0]._stop()
 
     class Watched(Stage):
-        def facts(self) -> Facts:
+        def facts(self) -> ActiveModel:
             return super().facts()
 
     reader = Impatient("Hello", "/continue")
@@ -165,7 +165,7 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
 async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_newest(
     play: Play, tmp_path: Path
 ) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     first = await play("My name is Ann.", stage=Stage(saves))
     (listed,) = saves.list()
     assert (listed.title, listed.n_messages) == ("My name is Ann.", 2)
@@ -179,7 +179,7 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
 
 
 async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     await play("I like soup.", "/save recipes", "/clear", "And trains.", "/save", stage=Stage(saves))
     assert len(saves.list()) == 2
     played = await play("/load", "/load reci", "/export out.md", "/load nope", "/load", stage=Stage(saves))
@@ -191,7 +191,7 @@ async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_p
 
 
 async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     played = await play("Hello", "/save talk", "More", "/save other", "Even more", stage=Stage(saves))
     assert "'shepherd --resume talk' goes on with it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
@@ -206,13 +206,13 @@ async def test_without_saving_commands_say_so(play: Play) -> None:
 
 async def test_a_folder_that_cannot_be_written_to_is_told_once(play: Play, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    played = await play("One", "Two", stage=Stage(Saves(tmp_path / "file" / "saved")))
+    played = await play("One", "Two", stage=Stage(ConversationStore(tmp_path / "file" / "saved")))
     assert played.out.count("This conversation cannot be saved:") == 1
     assert played.status == 0
 
 
 async def test_what_is_damaged_is_refused_and_the_conversation_stays(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     saves.folder.mkdir()
     (saves.folder / "bad.json").write_text('{"format":')
     played = await play("Hello", "/load bad", "/load", stage=Stage(saves))
@@ -286,8 +286,8 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
-    assert [line for line in played.err.splitlines() if "Loading" in line] == [
-        "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
+    assert [line for line in played.err.splitlines() if "LoadProgress" in line] == [
+        "LoadProgress provider: Ram", "LoadProgress provider: ewe", "LoadProgress provider: ewe",
     ]  # fmt: skip
     assert "Ram answers already." in played.out
     assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.backends.local.window import Row, RowState, Window
+from shepherd.backends.local.window import RowState, Window, WindowRow
 from shepherd.cli.chat import context_view
 
 
 def row(
     state: RowState = "cached", n: int = 100, *, index: int = 1, kept: bool = False, held: int | None = None
-) -> Row:
+) -> WindowRow:
     n_held = {"cached": n, "partly": n // 2}.get(state, 0) if held is None else held
-    return Row("turn", index, ("user", "assistant"), f"question {index}", n, n_held, state, kept)
+    return WindowRow("turn", index, ("user", "assistant"), f"question {index}", n, n_held, state, kept)
 
 
-def system(n: int = 50) -> Row:
-    return Row("system", 0, ("system",), "Be kind.", n, n, "cached", True)
+def system(n: int = 50) -> WindowRow:
+    return WindowRow("system", 0, ("system",), "Be kind.", n, n, "cached", True)
 
 
 def drawn(of: Window, *, width: int = 80, plain: bool = False) -> list[str]:
@@ -92,9 +92,9 @@ rows = st.builds(
 
 @given(st.integers(0, 10**6), st.lists(rows, max_size=60), st.integers(1, 200), st.booleans(), st.text(max_size=200))
 def test_no_line_is_wider_than_the_terminal_and_the_bar_has_always_one_width(
-    n_ctx: int, turns: list[Row], width: int, plain: bool, words: str
+    n_ctx: int, turns: list[WindowRow], width: int, plain: bool, words: str
 ) -> None:
-    turns += [Row("turn", 7, ("user",), words, 5, 5, "cached", False)]
+    turns += [WindowRow("turn", 7, ("user",), words, 5, 5, "cached", False)]
     of = Window(n_ctx, sum(each.n_held for each in turns), tuple(turns))
     lines = drawn(of, width=width, plain=plain)
     room = max(24, width)

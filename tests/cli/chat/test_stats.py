@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.cli.chat.stats import ChatStats, TurnStats, sparkline
 from shepherd.core import Evicted, Finished, Started, Text, TextDelta, ToolCall, ToolResult, Usage
 
@@ -27,7 +27,7 @@ def test_a_turn_with_a_call_is_two_rounds() -> None:
     turn.feed(TextDelta("a"))
     clock.now += 2
     turn.feed(Finished("tool_calls", Usage(input=10, output=5)))
-    turn.feed(Returned(ToolCall("1", "f", "{}"), ToolResult("1", (Text("no"),), is_error=True)))
+    turn.feed(CallReturned(ToolCall("1", "f", "{}"), ToolResult("1", (Text("no"),), is_error=True)))
     clock.now += 100  # the tool's time is not the model's
     turn.feed(Started("m", usage=Usage(cache_read=15, input=5)))
     turn.feed(Evicted(2, 40))

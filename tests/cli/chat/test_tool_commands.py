@@ -10,7 +10,7 @@ import pytest
 from tests.cli.playing import Play, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.app.conversations import Facts
+from shepherd.app.conversations import ActiveModel
 from shepherd.core import (
     EngineError,
     Message,
@@ -80,7 +80,7 @@ async def test_what_was_switched_off_stays_off_with_another_model(play: Play) ->
     backend = Scripted()
 
     class Moving(Stage):
-        async def switch(self, session: Session, name: str) -> Facts:
+        async def switch(self, session: Session, name: str) -> ActiveModel:
             session.move(backend, model=name, n_ctx=100, toolbox=box())
             return await super().switch(session, name)
 

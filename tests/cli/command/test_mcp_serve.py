@@ -22,7 +22,7 @@ def serve(
         (("--enable-tools", "filesytem"), "tools.enabled: there is no tool or category 'filesytem'"),
         (("--disable-tools", "chatt"), "tools.disabled: there is no tool or category 'chatt'"),
         (("--allow-tools", "write_file("), "the rule 'write_file(' cannot be read"),
-        (("--root", "gone"), "is no folder"),
+        (("--root", "gone"), "is not a folder"),
         (("--config", "gone.toml"), "gone.toml"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.turn import Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import (
     EVENT_NAMES,
@@ -142,13 +142,13 @@ JSON = st.recursive(
 def test_a_call_and_a_result_are_never_more_than_one_safe_line(name: str, given: Any, width: int) -> None:
     call = ToolCall("1", name[:20], json.dumps(given))
     result = ToolResult("1", (Text(json.dumps(given, ensure_ascii=False)),))
-    for line in (call_line(call, width), result_line(Returned(call, result, name), width)):
+    for line in (call_line(call, width), result_line(CallReturned(call, result, name), width)):
         assert "\n" not in line
         assert clean(line) == line
         assert line.startswith("[Tool ")
         assert line.endswith("]")
     assert n_columns(call_line(call, 120)) <= 120
-    assert n_columns(result_line(Returned(call, result, name), 80)) <= 80
+    assert n_columns(result_line(CallReturned(call, result, name), 80)) <= 80
 
 
 def test_json_is_one_object_per_event() -> None:
@@ -164,8 +164,8 @@ def test_json_is_one_object_per_event() -> None:
         CallStarted("1", "f"),
         CallDelta("{}"),
         CallEnded(call),
-        Working(call, "half"),
-        Returned(call, ToolResult("1", (Text("a\nb\udc80é"),), "f"), "two lines", "+b"),
+        CallProgress(call, "half"),
+        CallReturned(call, ToolResult("1", (Text("a\nb\udc80é"),), "f"), "two lines", "+b"),
         Finished("tool_calls", Usage(input=3, output=2)),
     ):
         answer.feed(event)
@@ -187,9 +187,9 @@ def test_json_is_one_object_per_event() -> None:
     assert told[10]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
 
 
-def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> Returned:
+def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> CallReturned:
     parts = (Text(text), image) if image else (Text(text),)
-    return Returned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
+    return CallReturned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Im
         (result_of("\u202egnirts\x07"), "\ufffdgnirts␇"),
     ],
 )
-def test_a_result_is_one_line_and_not_too_long(returned: Returned, inside: str) -> None:
+def test_a_result_is_one_line_and_not_too_long(returned: CallReturned, inside: str) -> None:
     line = result_line(returned)
     assert line == f"[Tool Result: {inside}]"
     assert n_columns(line) <= LINE_WIDTH
@@ -255,8 +255,8 @@ def test_calls_and_results_are_lines_among_the_text() -> None:
     shown = played(
         TextDelta("I look."),
         CallEnded(call),
-        Working(call, "half"),
-        Returned(call, ToolResult("1", (Text("2"),))),
+        CallProgress(call, "half"),
+        CallReturned(call, ToolResult("1", (Text("2"),))),
         TextDelta("Two."),
     )
     assert shown == "I look.\n[Tool Call: f(a=1)]\n[Tool Result: 2]\nTwo.\n"
@@ -265,7 +265,7 @@ def test_calls_and_results_are_lines_among_the_text() -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_of_several_calls_each_has_its_result_behind_it_whichever_comes_first(order: tuple[int, ...]) -> None:
     calls = [ToolCall(str(n), "f", f'{{"n": {n}}}') for n in range(3)]
-    returns = [Returned(call, ToolResult(call.id, (Text(f"r{call.id}"),))) for call in calls]
+    returns = [CallReturned(call, ToolResult(call.id, (Text(f"r{call.id}"),))) for call in calls]
     shown = played(*map(CallEnded, calls), Finished("tool_calls"), *(returns[n] for n in order), TextDelta("So."))
     pairs = "".join(f"[Tool Call: f(n={n})]\n[Tool Result: r{n}]\n" for n in range(3))
     assert shown == f"{pairs}So.\n"
@@ -293,7 +293,7 @@ def metered(*events: Any) -> TurnStats:
 
 def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tools() -> None:
     call = ToolCall("1", "f", "{}")
-    back = Returned(call, ToolResult("1", ()))
+    back = CallReturned(call, ToolResult("1", ()))
     turn = metered(
         Started("m", usage=Usage(input=100)),
         CallStarted("1", "f"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.conversations import Facts
+    from shepherd.app.conversations import ActiveModel
     from shepherd.core.status import ModelCard
 
 MOST_BYTES = 2**20
@@ -48,7 +48,7 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 class Models(Protocol):
     """Who answers, and what it can do."""
 
-    def facts(self) -> Facts: ...
+    def facts(self) -> ActiveModel: ...
 
     def models(self) -> Sequence[ModelCard]: ...
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
-    from shepherd.backends.local.window import Row, Window
+    from shepherd.backends.local.window import Window, WindowRow
 
 Line = Sequence[tuple[str, str]]
 """Pieces of one line with their styles."""
@@ -63,7 +63,7 @@ def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
     return [_clipped(line, width) for line in lines]
 
 
-def state_of(row: Row) -> str:
+def state_of(row: WindowRow) -> str:
     """The look of a row: what is pinned is always held, so that this is the more telling word."""
     return "pinned" if row.kept and row.state == "cached" else row.state
 
@@ -154,5 +154,5 @@ def _rows(window: Window) -> Iterator[tuple[str, str, str, str]]:
             yield _name(row), f"{row.n_tokens:,}", state, row.excerpt
 
 
-def _name(row: Row) -> str:
+def _name(row: WindowRow) -> str:
     return f"{row.index}" if row.kind == "turn" else row.kind

@@ -101,7 +101,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         # A script's prompt gets the same answer whatever was said before, unless it asks for more.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
-        session = app.session(user=LOCAL, recall=recall, tools=not is_new)
+        session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
             session.restore(found[1])
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
@@ -144,7 +144,7 @@ async def _converse(config: Config, resume: str | None) -> int:
             # Servers of tools are told at their start whether there is somebody whom they may ask.
             await load(app, view, person=person, patient=person is None)
         facts = app.facts()
-        session = app.session(user=LOCAL, person=person)
+        session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         lines = _reader(on_terminal)

@@ -1,4 +1,4 @@
-"""Saved conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
+"""SavedConversation conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shepherd.cli.text import excerpt, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Listed, Saved, Saves
+    from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
     from shepherd.cli.chat.state import Chat
 
 NEWEST = ""
 """In place of a name: the conversation that was saved last."""
 
 
-def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
+def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
     """A saved conversation by its name, or by a beginning that no other name has; and its whole name.
 
     Raises: `InvalidRequest` when there is none; `SaveError`.
@@ -62,7 +62,7 @@ async def resume(chat: Chat, name: str) -> None:
     take_up(chat, *await asyncio.to_thread(find, chat.saves, name))
 
 
-def take_up(chat: Chat, name: str, saved: Saved) -> None:
+def take_up(chat: Chat, name: str, saved: SavedConversation) -> None:
     """Make the conversation go on with what was saved under `name`."""
     chat.session.restore(saved)
     chat.reset()
@@ -94,14 +94,14 @@ async def save(chat: Chat, argument: str) -> None:
     chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
     if before and before != chat.name:  # it has another name now, it is no other conversation
         await asyncio.to_thread(saves.remove, before)
-    chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' goes on with it.")
+    chat.note(f"SavedConversation as {chat.name}; 'shepherd --resume {chat.name}' goes on with it.")
 
 
 def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
     path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
-    chat.note(f"Saved {len(messages)} messages to {path}")
+    chat.note(f"SavedConversation {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:
@@ -129,11 +129,11 @@ def two_words(argument: str) -> tuple[str, str]:
     return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
 
-def _length(listed: Listed) -> str:
+def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _saves(chat: Chat) -> Saves:
+def _saves(chat: Chat) -> ConversationStore:
     """Raises: `InvalidRequest` when nothing is saved."""
     if chat.saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")

@@ -25,9 +25,9 @@ from shepherd.core import Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import Saves
-    from shepherd.agent.turn import Happening
-    from shepherd.app.conversations import Choice, Facts
+    from shepherd.agent.storage import ConversationStore
+    from shepherd.agent.turn import TurnEvent
+    from shepherd.app.conversations import ActiveModel, ModelChoice
     from shepherd.cli.terminal.answer import Answer
     from shepherd.cli.terminal.reader import Reader
     from shepherd.core.status import Health, ModelCard
@@ -49,24 +49,24 @@ class ChatApp(Protocol):
         """The MCP servers; None without any."""
         ...
 
-    def facts(self) -> Facts: ...
+    def facts(self) -> ActiveModel: ...
 
     def health(self) -> Health: ...
 
     def models(self) -> Sequence[ModelCard]: ...
 
-    def choices(self) -> Sequence[Choice]:
+    def choices(self) -> Sequence[ModelChoice]:
         """What `switch` accepts."""
         ...
 
-    async def switch(self, session: Session, name: str) -> Facts:
+    async def switch(self, session: Session, name: str) -> ActiveModel:
         """Unload the current model and continue the session with the one called `name`.
 
         Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
         """
         ...
 
-    def saves(self) -> Saves | None:
+    def saves(self) -> ConversationStore | None:
         """Where conversations are saved; None = nowhere."""
         ...
 
@@ -112,7 +112,7 @@ class Chat:
         """
         return attach.parts(text, self.app, self.session.n_ctx)
 
-    async def play(self, happenings: AsyncGenerator[Happening, None]) -> bool:
+    async def play(self, happenings: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
         turn = TurnStats()
         try:
@@ -130,7 +130,7 @@ class Chat:
             self.note(line)
         return True
 
-    async def _show(self, happenings: AsyncGenerator[Happening, None], turn: TurnStats) -> None:
+    async def _show(self, happenings: AsyncGenerator[TurnEvent, None], turn: TurnStats) -> None:
         answer = self.view.answer()
         try:
             async with aclosing(happenings), _ticking(answer):
@@ -204,7 +204,7 @@ class Chat:
     def loading(self, name: str) -> Iterator[None]:
         """Within the block, log records appear above the progress of loading the model `name`."""
         if name and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-            sys.stderr.write(f"Loading provider: {name}\n")
+            sys.stderr.write(f"LoadProgress provider: {name}\n")
             sys.stderr.flush()
         with logs.above(self.view.screen):
             try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.agent.turn import Happening, Returned
+from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.cli.text import bar, format_count, format_rate
 from shepherd.core import (
     CallDelta,
@@ -76,7 +76,7 @@ class TurnStats:
         self._n_evicted_now = 0
         """Tokens evicted during this answer; the count of its prompt excludes earlier ones."""
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case Started(usage=usage):
                 self._open = usage
@@ -93,7 +93,7 @@ class TurnStats:
                 self.n_calls += 1
                 self.n_rounds += not self._has_calls
                 self._has_calls = True
-            case Returned(result=result):
+            case CallReturned(result=result):
                 self.n_results += 1
                 self.n_failed += result.is_error
             case Evicted(tokens=n_tokens):

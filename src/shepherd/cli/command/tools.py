@@ -73,7 +73,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     config = configure.load_config(options)
 
     async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
-        return listed_tools(app, box), app.registry.failures
+        return listed_tools(app, box), app.tools.registry.failures
 
     rows, failures = with_tools(config, look)
     if as_json:
@@ -220,7 +220,10 @@ async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
 def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     """All tools, the most useful first. One that a small context has no room for can be called all the same."""
     off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
-    return [ListedTool(tool, app.registry.group_of(tool.name), off.get(tool.name, "")) for tool in app.registry.tools()]
+    return [
+        ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))
+        for tool in app.tools.registry.tools()
+    ]
 
 
 def _place(category: str) -> tuple[int, str]:

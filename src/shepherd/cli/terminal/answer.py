@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.text import clean, cut, n_columns, output_line
 from shepherd.core import (
     BadCall,
@@ -36,7 +36,7 @@ from shepherd.core import (
     ToolResult,
 )
 
-EVENT_NAMES: dict[type[Happening], str] = {
+EVENT_NAMES: dict[type[TurnEvent], str] = {
     Started: "started",
     Progress: "progress",
     Evicted: "evicted",
@@ -45,8 +45,8 @@ EVENT_NAMES: dict[type[Happening], str] = {
     CallStarted: "call_started",
     CallDelta: "call_delta",
     CallEnded: "call_ended",
-    Working: "tool_working",
-    Returned: "tool_result",
+    CallProgress: "tool_working",
+    CallReturned: "tool_result",
     Finished: "finished",
 }
 """What `--json` calls the events (docs/chat.md)."""
@@ -57,7 +57,7 @@ Write = Callable[[str], None]
 class Answer(Protocol):
     """Shows one turn."""
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         """Take the next event."""
         ...
 
@@ -132,7 +132,7 @@ def _named(image: Image) -> str:
     return f"image {image.media_type or image.url or ''}".strip() + size
 
 
-def result_line(returned: Returned, width: int = LINE_WIDTH) -> str:
+def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
     """A tool's result as one line, such as `[Tool Result: {"value": "blue"}]`: all of it where that is short and has
     changed no file, else what the tool wants a person to read, else its beginning."""
     head, tail = "[Tool Result: ", "]"
@@ -156,7 +156,7 @@ class OpenCall:
     """Its own line has been shown."""
     line: str = ""
     """What it said last."""
-    returned: Returned | None = None
+    returned: CallReturned | None = None
 
 
 class OpenCalls:
@@ -168,18 +168,18 @@ class OpenCalls:
     def add(self, call: ToolCall | BadCall) -> None:
         self.calls.append(OpenCall(call))
 
-    def work(self, event: Working) -> None:
+    def work(self, event: CallProgress) -> None:
         if found := self._find(event.call):
             found.line = event.line
 
-    def end(self, event: Returned) -> None:
+    def end(self, event: CallReturned) -> None:
         found = self._find(event.call)
         if found is None:
             found = OpenCall(event.call)
             self.calls.append(found)
         found.returned = event
 
-    def take(self) -> list[tuple[OpenCall, Returned]]:
+    def take(self) -> list[tuple[OpenCall, CallReturned]]:
         """Those that can be shown for good with their results; they are open no more."""
         taken = []
         while self.calls and (returned := self.calls[0].returned) is not None:
@@ -240,7 +240,7 @@ class PlainAnswer:
         self._evictions = Evictions()
         self._calls = OpenCalls()
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case TextDelta(text=text):
                 self._tell_calls()
@@ -249,7 +249,7 @@ class PlainAnswer:
                 self._calls.add(call)
                 if len(self._calls.calls) == 1:  # the next one's line comes behind this one's result
                     self._tell_calls()
-            case Returned():
+            case CallReturned():
                 self._calls.end(event)
                 self._tell_results()
             case Started():
@@ -303,13 +303,13 @@ class JsonAnswer:
     def __init__(self, out: Write) -> None:
         self._out = out
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         fields: dict[str, Any]
         match event:
-            case Returned(call=call, result=result):
+            case CallReturned(call=call, result=result):
                 fields = {"call_id": result.call_id, "name": result.name or call.name, "text": result_text(result)}
                 fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
-            case Working(call=call, line=line):
+            case CallProgress(call=call, line=line):
                 fields = {"call_id": call.id, "name": call.name, "line": line}
             case _:
                 fields = asdict(event)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
 from shepherd.cli.text import output_line, readable
 
@@ -46,7 +46,7 @@ def _duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
 
 
-def outcome(returned: Returned, width: int) -> list[Text]:
+def outcome(returned: CallReturned, width: int) -> list[Text]:
     """The lines of a result on a terminal of `width` columns."""
     is_error = returned.result.is_error
     head = result_line(returned, min(LINE_WIDTH, width))

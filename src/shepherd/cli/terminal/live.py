@@ -13,7 +13,7 @@ from typing import Literal
 
 from rich.text import Text
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import call_view, markdown
 from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line
 from shepherd.cli.terminal.screen import Screen
@@ -76,7 +76,7 @@ class MarkdownAnswer:
         self._is_stale = False
         self._next_frame = 0.0
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case TextDelta(text=text):
                 self._open("text")
@@ -97,9 +97,9 @@ class MarkdownAnswer:
             case Finished():
                 self._settle()
                 self._running_since = self._clock() if self._calls.calls else None
-            case Working():
+            case CallProgress():
                 self._calls.work(event)
-            case Returned():
+            case CallReturned():
                 self._settle()
                 self._calls.end(event)
                 self._add_results()

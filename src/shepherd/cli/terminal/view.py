@@ -22,13 +22,13 @@ from shepherd.cli.text import bar, clean
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
-    from shepherd.app.app import Loading
+    from shepherd.app.loading import LoadProgress
     from shepherd.tools.base import Form, Person, Question, Verdict
 
 _STAGES = {
     "selftest": "Testing the native library",
     "trial": "Checking {}",
-    "weights": "Loading {}",
+    "weights": "LoadProgress {}",
     "context": "Making room for {}",
 }
 
@@ -39,7 +39,7 @@ class View(Protocol):
     screen: Screen | None
     """The terminal that can show live lines; None without one."""
 
-    def show_loading(self, loading: Loading) -> None:
+    def show_loading(self, loading: LoadProgress) -> None:
         """Show the progress of loading a model; from any thread."""
         ...
 
@@ -72,7 +72,7 @@ class TerminalView:
         self.screen: Screen | None = Screen(self.console)
         self._show_thinking = show_thinking
 
-    def show_loading(self, loading: Loading) -> None:
+    def show_loading(self, loading: LoadProgress) -> None:
         _show_loading(self.screen, loading)
 
     def hide_loading(self) -> None:
@@ -127,7 +127,7 @@ class PipeView:
             Screen(render.terminal_console(sys.stderr)) if render.is_terminal(sys.stderr) else None
         )
 
-    def show_loading(self, loading: Loading) -> None:
+    def show_loading(self, loading: LoadProgress) -> None:
         _show_loading(self.screen, loading)
 
     def hide_loading(self) -> None:
@@ -149,7 +149,7 @@ class PipeView:
         return None
 
 
-def _show_loading(screen: Screen | None, loading: Loading) -> None:
+def _show_loading(screen: Screen | None, loading: LoadProgress) -> None:
     if screen is None:
         return
     what = _STAGES[loading.stage].format(loading.name)
