@@ -1,4 +1,4 @@
-"""A thread that gets nothing done while work waits is noticed, described and outlived; one that is slow is not."""
+"""A thread that gets no progress while work waits is noticed, described and outlived; one that is slow is not."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
 
 async def test_who_was_given_up_gets_the_error_although_the_engine_goes_on_before_he_is_woken() -> None:
     ticket = Ticket(job(), asyncio.get_running_loop())
-    ticket.abandon(EngineDown("nothing done"))
+    ticket.abandon(EngineDown("no progress"))
     assert ticket.cancelled
     ticket.post(Done("cancelled"))  # of the engine thread, which finds it cancelled
     with pytest.raises(EngineDown, match="no progress"):

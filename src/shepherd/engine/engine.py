@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
-from shepherd.engine.base import Held, Job, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
@@ -140,7 +140,7 @@ class Engine:
         if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.grammar is not None and self.constrainer is None:
-            raise InvalidRequest(f"cache {self.name!r} cannot constrain what its model says")
+            raise InvalidRequest(f"cache {self.name!r} cannot constrain answers to a grammar")
         if job.on_full == "evict":
             needed = kept_tokens(job) + job.reserve
             if needed > self.n_ctx:
@@ -219,7 +219,7 @@ class Engine:
             tuple(at for step in evicted for at in step.gone),
         )
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
+    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
         """The cached part of a prompt; see `lookup.held`. Raises: `EngineDown`."""
         return await self._call(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.engine.base import Job, Read, Runtime, Scored, TokenSampler
+from shepherd.engine.base import Job, PromptScores, Runtime, Scored, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
@@ -86,7 +86,7 @@ class Task:
         for at in range(len(self.prompt_scores), min(stop + 1, len(tokens))):
             self.prompt_scores.append(runtime.scorer(chunk, self.job.scores or 0, stop - at)(tokens[at]))
         if not self.todo:
-            self.ticket.post(Read(tuple(self.prompt_scores)))
+            self.ticket.post(PromptScores(tuple(self.prompt_scores)))
 
     @property
     def n_todo(self) -> int:

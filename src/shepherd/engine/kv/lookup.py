@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal
 
-from shepherd.engine.base import Held, Span
+from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.kv.ledger import Match
 from shepherd.engine.kv.pool import Pool
 from shepherd.engine.kv.tiers import SnapshotMatch
 
 
-def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
+def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
     """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
 
     holes: whether the job may continue a conversation that has lost turns. The last token is never included: a job
@@ -24,8 +24,10 @@ def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) 
     if found is not None and spared(found, holes=holes) > spared(match, holes=holes):
         match, tier = found.match, "memory" if found.in_ram else "disk"
     if match is None:
-        return Held()
-    return Held(match.length, tuple((run.start, run.stop) for run in match.resident.runs), tier).until(match.length)
+        return CachedPrefix()
+    return CachedPrefix(match.length, tuple((run.start, run.stop) for run in match.resident.runs), tier).until(
+        match.length
+    )
 
 
 def spared(what: Match | SnapshotMatch | None, *, holes: bool) -> int:

@@ -78,7 +78,7 @@ def prove(
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})
         return
-    logger.info("%s does not load: status %d. The library said: %s", path.name, ended.status, ended.words or "nothing")
+    logger.info("%s does not load: status %d. The library wrote: %s", path.name, ended.status, ended.words or "nothing")
     raise EngineError(_refusal(header, ended, timeout_s))
 
 
