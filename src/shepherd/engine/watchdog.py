@@ -46,7 +46,6 @@ class Heartbeat:
         self.doing, self.expected_s = doing, expected_s
 
     def beat(self) -> None:
-        """Note progress."""
         self.n_beats += 1
 
     def allowed_s(self, stall_s: float) -> float:

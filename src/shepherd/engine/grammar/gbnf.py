@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar.lark import refuse_length
+from shepherd.engine.grammar.lark import refuse_length, sort_by_use
 
 MAX_NESTED = 100
 """Nesting of brackets."""
@@ -276,7 +276,7 @@ class LarkWriter:
     def __init__(self, rules: dict[str, Part], root: str) -> None:
         self._rules = rules
         self._root = root
-        self._is_regular = "root" not in _recursive(rules)
+        self._is_regular = "root" not in sort_by_use({name: {*_names(rule)} for name, rule in rules.items()})[1]
         self._taken = {root}
         self._names = {"root": root}
         for name in rules:
@@ -309,30 +309,11 @@ class LarkWriter:
         return wanted
 
 
-def _recursive(rules: dict[str, Part]) -> set[str]:
-    """The rules that use themselves, directly or through others, and the rules that use those."""
-    users: dict[str, list[str]] = {}
-    missing: dict[str, int] = {}
-    for name, rule in rules.items():
-        used = set(_names(rule))
-        missing[name] = len(used)
-        for other in used:
-            users.setdefault(other, []).append(name)
-    ready = [name for name, n in missing.items() if not n]
-    while ready:
-        for user in users.get(ready.pop(), ()):
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    return {name for name, n in missing.items() if n}
-
-
 def _literal(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def _single(text: str) -> str:
-    """The text as terminals of one character each."""
     return "(" + " ".join(map(_literal, text)) + ")" if text else '""'
 
 

@@ -176,7 +176,7 @@ def check(lark: str) -> None:
             depth += (text in "([") - (text in ")]")
             rule.weight = max(rule.weight, depth + 1)
             rule.options += _n_options(text)
-    order, circling = _from_below(rules)
+    order, circling = sort_by_use({name: rule.uses for name, rule in rules.items()})
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise UnsupportedGrammar("is nested too deeply: too many rules build on each other")
     _check_ends(bodies, circling)
@@ -325,7 +325,8 @@ def check_document(schema: Any) -> int:
             # A reference that cannot be followed may lead anywhere, so it counts as the whole schema.
             targets[pointer] = _weighed(found[0]) if found else anywhere
             waiting += targets[pointer].uses
-    deepest = _heaviest(targets, *_from_below(targets))
+    order, circling = sort_by_use({pointer: target.uses for pointer, target in targets.items()})
+    deepest = _heaviest(targets, order, circling)
     if deepest > MAX_DEPTH:
         raise UnsupportedGrammar(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
     return deepest
@@ -472,12 +473,13 @@ def _weighed(node: Any, *, whole: bool = False) -> Nesting:
     return result
 
 
-def _from_below(graph: Mapping[str, Nesting]) -> tuple[list[str], list[str]]:
-    """All names in an order where each follows those it uses; and those that use themselves, directly or not."""
+def sort_by_use(uses: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
+    """All names in an order where each follows those it uses; and the names that use themselves, directly or not, with
+    all names that use those. Unknown names are ignored."""
     users: dict[str, list[str]] = {}
     missing: dict[str, int] = {}
-    for name, node in graph.items():
-        used = [other for other in node.uses if other in graph]
+    for name in uses:
+        used = [other for other in uses[name] if other in uses]
         missing[name] = len(used)
         for other in used:
             users.setdefault(other, []).append(name)

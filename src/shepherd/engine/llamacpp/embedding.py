@@ -270,15 +270,8 @@ class EmbeddingModel:
 
     def _tokens(self, text: str) -> array[int]:
         """The tokens of a text with the model's special tokens around it; none is recognised inside the text."""
-        raw = text.encode("utf-8", "replace")
-        room = len(raw) + 8
-        buffer = (ctypes.c_int32 * room)()
-        n: int = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, room, True, False)
-        if n < 0:
-            buffer = (ctypes.c_int32 * -n)()
-            n = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, -n, True, False)
-        tokens = array("i", buffer[:n])
-        if self._adds_end and (not n or tokens[-1] != self._eos):
+        tokens = array("i", self._weights.tokenize(text, add_special=True))
+        if self._adds_end and (not tokens or tokens[-1] != self._eos):
             tokens.append(self._eos)
         return tokens
 

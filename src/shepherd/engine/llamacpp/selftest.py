@@ -89,22 +89,19 @@ def _test(run: Run) -> Verdict:
     status = run(True)
     if status == 0:
         return Verdict(True, "quantised models decode properly")
-    logger.warning("quantised models %s with this build; trying without extra buffer types", _died(status))
+    failure = child.died(status, TIMEOUT_S)
+    logger.warning("quantised models %s with this build; trying without extra buffer types", failure)
     fallback = run(False)
     if fallback == 0:
         return Verdict(
             False,
-            f"quantised models {_died(status)} with this build; they run without AMX, which is slower. "
+            f"quantised models {failure} with this build; they run without AMX, which is slower. "
             "Reinstall with the build flags of docs/troubleshooting.md to cure it",
         )
     raise EngineError(
-        f"the native llama.cpp library does not work on this machine: a quantised model {_died(status)}, and "
-        f"{_died(fallback)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
+        f"the native llama.cpp library does not work on this machine: a quantised model {failure}, and "
+        f"{child.died(fallback, TIMEOUT_S)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
     )
-
-
-def _died(status: int) -> str:
-    return child.died(status, TIMEOUT_S)
 
 
 def _read(file: Path) -> Verdict | None:

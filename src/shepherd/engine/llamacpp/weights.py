@@ -155,16 +155,17 @@ class Weights:
                     sha.update(stream.read(_SAMPLE))
         return sha.hexdigest()[:32]
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
+        """As `Vocabulary.tokenize`. add_special: put the special tokens around it that the file requests."""
         if not self.has_text:
             raise EngineError(_NO_TEXT.format(self.path.name))
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 8
         buffer = (ctypes.c_int32 * room)()
-        n: int = C.llama_tokenize(self.vocab, raw, len(raw), buffer, room, False, False)
+        n: int = C.llama_tokenize(self.vocab, raw, len(raw), buffer, room, add_special, False)
         if n < 0:
             buffer = (ctypes.c_int32 * -n)()
-            n = C.llama_tokenize(self.vocab, raw, len(raw), buffer, -n, False, False)
+            n = C.llama_tokenize(self.vocab, raw, len(raw), buffer, -n, add_special, False)
         return buffer[:n]
 
     def piece(self, token: int) -> bytes:

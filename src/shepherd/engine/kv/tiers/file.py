@@ -262,7 +262,6 @@ def _write(target: FileIO, chunk: memoryview) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Sync a rename to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
