@@ -171,7 +171,7 @@ def test_config_path_says_where_files_are_looked_for(home: Path) -> None:
     lines = shepherd("config", "path").stdout.splitlines()
     assert f"{home / 'shepherd.toml'}" in lines[0]
     assert lines[0].endswith("found")
-    assert all(line.endswith("not there") for line in lines[1:])
+    assert all(line.endswith("not found") for line in lines[1:])
 
 
 @pytest.mark.model
