@@ -286,8 +286,8 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
-    assert [line for line in played.err.splitlines() if "LoadProgress" in line] == [
-        "LoadProgress provider: Ram", "LoadProgress provider: ewe", "LoadProgress provider: ewe",
+    assert [line for line in played.err.splitlines() if "Loading" in line] == [
+        "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
     ]  # fmt: skip
     assert "Ram is the current model already." in played.out
     assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]

@@ -36,7 +36,7 @@ from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
     from shepherd.server.service import Service
 
 BODY, REQUEST, OUTPUT, ANSWER = (
@@ -326,7 +326,7 @@ async def all_played(
 
 
 @asynccontextmanager
-async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> AsyncIterator[tuple[str, str]]:
+async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address and the key of a server for a loaded `App`, on a free port of this machine."""
     from shepherd.server.app import create_app, serve
 
