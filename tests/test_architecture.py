@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,21 @@ def page() -> str:
 
 def test_the_page_of_modules_is_what_they_say_of_themselves() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: uv run python tests/test_architecture.py"
+
+
+def missing(text: str) -> list[str]:
+    """The Python files that a page names and that are nowhere, by their path in the package or its end."""
+    known = [f"/{name(path)}" for path in MODULES] + [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.glob("tests/**/*.py")
+    ]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    return [file for file in named if not any(path.endswith(f"/{file}") for path in known)]
+
+
+def test_the_files_that_the_page_of_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert missing(text) == []
+    assert missing(text + "`engine/nowhere.py`") == ["engine/nowhere.py"]
 
 
 def test_every_module_says_what_it_is() -> None:
