@@ -94,6 +94,8 @@ async def main():
         while True:  # busy, as the engine that was stopped was
             pass
 
+    sys.setswitchinterval(0.0001)  # the other threads wait for this one less often
+
     def on_ready(port):
         asking = asyncio.ensure_future(engine._call(stall))
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
