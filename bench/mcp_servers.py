@@ -4,7 +4,8 @@
 
 *Served*: the official client over stdio, to `shepherd mcp serve` and to the official filesystem server from npm: the
 time until its tools are listed, a call that reads a small file, a call that reads 100 kB, and the memory of the
-server's processes. *Used*: a call of the official `everything` server through our `Servers`, and through the bare SDK.
+server's processes. *Used*: a call of the official `everything` server through our `McpServerPool`, and through the bare
+SDK.
 
 Milliseconds, one number per round; programs are looked for in SHEPHERD_CLIENTS_DIR (`make clients` fills it).
 """
@@ -30,9 +31,9 @@ from mcp.client.stdio import stdio_client
 from rich.console import Console
 from rich.table import Table
 
-from shepherd.tools.base import ToolContext
-from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.servers import McpServerPool
 from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.tool import ToolContext
 
 CLIENTS = Path(os.environ.get("SHEPHERD_CLIENTS_DIR", Path.home() / ".cache" / "shepherd-clients"))
 Rounds = dict[str, list[float]]
@@ -87,7 +88,7 @@ async def used(rounds: Rounds, n_calls: int) -> None:
 
         await p50_ms(bare, 20)
         rounds.setdefault("bare SDK: call", []).append(await p50_ms(bare, n_calls))
-    servers = Servers([ServerOptions("everything", command)], env=os.environ)
+    servers = McpServerPool([ServerOptions("everything", command)], env=os.environ)
     async with servers:
         await servers.ready(None)
 

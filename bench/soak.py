@@ -222,9 +222,9 @@ async def _progress(plan: Plan, stage: Stage, watch: Watch, console: Console | N
 
 def memory_file(folder: Path, user: str) -> Path:
     """Where the server keeps what a user says."""
-    from shepherd.memory.users import Shelf
+    from shepherd.memory.users import UserStores
 
-    return Shelf(folder / "memory.db").path_of(user)
+    return UserStores(folder / "memory.db").path_of(user)
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:

@@ -31,14 +31,15 @@ from rich.table import Table
 
 from shepherd.core import ToolCall
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import Result, Tool, ToolContext
+from shepherd.tools.base import Result
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.permission import Permission, about
 from shepherd.tools.registry import find
 from shepherd.tools.results import shorten
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
-from shepherd.tools.toolbox import Box
+from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.toolbox import ConversationToolbox
 
 BUDGET = 2_000
 PROSE = "Sheep are kept for wool, milk and meat; a flock of 40 knows its shepherd by voice, 12 do not.\n"
@@ -94,8 +95,8 @@ async def calls(rounds: Rounds, folder: Path, n: int) -> None:
     context = ToolContext(count=lambda text: len(text) // 4, roots=Roots.of([str(folder)], str(folder)))
     rules = [f"write_file(folder_{n}/*)" for n in range(50)]
     permission = Permission(allow=rules, deny=["*(*.env)"], folder=folder)
-    box = Box(lambda: tools, context=context, permission=permission, n_ctx=32_768)
-    plain = Box(lambda: tools, context=context, permission=Permission(folder=folder), n_ctx=32_768)
+    box = ConversationToolbox(lambda: tools, context=context, permission=permission, n_ctx=32_768)
+    plain = ConversationToolbox(lambda: tools, context=context, permission=Permission(folder=folder), n_ctx=32_768)
     file = folder / "small.txt"
     file.write_text(PROSE * 20)
 
@@ -170,7 +171,9 @@ async def whole_results(rounds: Rounds, sizes: Mapping[str, int]) -> None:
 
     giant = Tool("giant", "Much.", {"type": "object"}, run, effect="read")
     context = ToolContext(count=lambda text: len(vocabulary.tokenize(text)))
-    box = Box(lambda: [giant, read_file], context=context, permission=Permission(), n_ctx=32_768, result_tokens=BUDGET)
+    box = ConversationToolbox(
+        lambda: [giant, read_file], context=context, permission=Permission(), n_ctx=32_768, result_tokens=BUDGET
+    )
     for name, size in sizes.items():
         held["text"] = PROSE * (size // len(PROSE))
         begun = time.perf_counter()

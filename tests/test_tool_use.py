@@ -24,7 +24,7 @@ from shepherd.agent.with_tools import ToolBackend
 from shepherd.app.toolset import Advisors, Toolset
 from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
 from shepherd.server.app import create_app, serve
-from shepherd.server.endpoints.generate import Limits
+from shepherd.server.endpoints.handler import Limits
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 THEIRS: list[Any] = [

@@ -18,7 +18,7 @@ from shepherd.core import (
     ToolSpec,
     replay,
 )
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 Answers = Callable[[Request], Message | Exception | tuple[Message, StopReason]]
 
@@ -60,7 +60,9 @@ class Doubling:
         """The numbers that were doubled to the end."""
         self.shares: list[int] = []
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         self.shares.append(share)
@@ -72,7 +74,7 @@ class Doubling:
                 await asyncio.sleep(0)
             await self.gate.wait()
             self.ran.append(n)
-            return Ran(ToolResult(call.id, (Text(str(2 * n)),), call.name), f"{n} doubled")
+            return CallOutcome(ToolResult(call.id, (Text(str(2 * n)),), call.name), f"{n} doubled")
         finally:
             self.running -= 1
 

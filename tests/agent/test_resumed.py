@@ -23,7 +23,7 @@ from shepherd.agent.storage import ConversationStore
 from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import Evicted, Finished, Sampling, Started, Text, ToolCall, ToolResult, ToolSpec, Usage
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 pytestmark = pytest.mark.model
 
@@ -50,8 +50,10 @@ class Weather:
         ),
     )
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
-        return Ran(ToolResult(call.id, (Text('{"temperature": 21}'),), call.name))
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
+        return CallOutcome(ToolResult(call.id, (Text('{"temperature": 21}'),), call.name))
 
 
 @asynccontextmanager

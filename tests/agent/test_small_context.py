@@ -20,7 +20,7 @@ from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpe
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 N_CALLS = 12
 HEADER = "<|im_start|>assistant\n"
@@ -47,9 +47,11 @@ class Book:
     session: str | None = None
     specs = (ToolSpec("read_page"),)
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
         n = json.loads(call.arguments)["n"]
-        return Ran(ToolResult(call.id, (Text(f"page {n} {'.' * 100}"),), call.name))
+        return CallOutcome(ToolResult(call.id, (Text(f"page {n} {'.' * 100}"),), call.name))
 
 
 @pytest.fixture(params=[PLAIN, RECURRENT], ids=["attention", "recurrent"])

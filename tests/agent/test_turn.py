@@ -38,7 +38,7 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 ASKED = Request("m", (Message.user("Count."),))
 
@@ -140,8 +140,8 @@ async def test_a_call_that_must_come_must_come_only_once() -> None:
 
 async def test_images_in_results_go_back_to_the_model() -> None:
     class Camera(Doubling):
-        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> Ran:
-            return Ran(ToolResult(call.id, (Text("seen"), Image("image/png", b"png")), call.name))
+        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> CallOutcome:
+            return CallOutcome(ToolResult(call.id, (Text("seen"), Image("image/png", b"png")), call.name))
 
     backend = Scripted(once(1))
     await take(backend, tools=Camera())
@@ -329,7 +329,7 @@ async def test_a_context_that_is_full_even_so_is_the_callers_to_deal_with() -> N
 
 async def test_a_call_that_cancels_itself_is_a_failed_call_and_not_the_end_of_the_turn() -> None:
     class Leaving(Doubling):
-        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> Ran:
+        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> CallOutcome:
             raise asyncio.CancelledError
 
     backend = Scripted(once(1))
@@ -340,7 +340,7 @@ async def test_a_call_that_cancels_itself_is_a_failed_call_and_not_the_end_of_th
 
 async def test_a_toolbox_that_breaks_leaves_a_valid_transcript() -> None:
     class Broken(Doubling):
-        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> Ran:
+        async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> CallOutcome:
             if call.id == "c1":
                 raise RuntimeError("a bug")
             return await super().run(call, share=share, tell=tell)

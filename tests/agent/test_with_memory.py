@@ -32,7 +32,7 @@ from shepherd.core import (
 )
 from shepherd.memory.records import State
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.users import LOCAL, UserStores
 
 Script = Callable[[Request], list[Event]]
 
@@ -66,15 +66,15 @@ def answering(text: str) -> Script:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf(tmp_path / "memory.db")
+def shelf(tmp_path: Path) -> Iterator[UserStores]:
+    made = UserStores(tmp_path / "memory.db")
     yield made
     made.close()
 
 
 @pytest.fixture
-def store(shelf: Shelf) -> MemoryStore:
-    found = shelf.of(LOCAL)
+def store(shelf: UserStores) -> MemoryStore:
+    found = shelf.find_store(LOCAL)
     assert found is not None
     return found
 
@@ -102,7 +102,7 @@ def bodies(store: MemoryStore) -> list[str]:
     return [message.body for message in store.stored(ids)]
 
 
-async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: UserStores, store: MemoryStore) -> None:
     room = Room(answering("Four."))
     known: list[list[str]] = []
     room.seen = lambda: known.append(bodies(store))
@@ -111,7 +111,7 @@ async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: Shel
     assert bodies(store) == ["What is two and two?", "Four."]
 
 
-async def test_a_history_that_comes_again_is_stored_once(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_history_that_comes_again_is_stored_once(shelf: UserStores, store: MemoryStore) -> None:
     memory = MemoryBackend(Room(answering("Yes.")), shelf)
     await run(memory, request("One?"))
     await run(memory, request("One?", "Yes.", "Two?"))
@@ -119,7 +119,7 @@ async def test_a_history_that_comes_again_is_stored_once(shelf: Shelf, store: Me
     assert bodies(store) == ["One?", "Yes.", "Two?", "Yes.", "Three?", "Yes."]
 
 
-async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: UserStores, store: MemoryStore) -> None:
     script: list[Event] = [
         Started("m"),
         TextDelta("The first "),
@@ -137,7 +137,7 @@ async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, stor
     [{"user": None}, {"user": " "}, {"archive": None, "recall": None}, {"archive": False, "recall": False}],
 )
 async def test_who_is_unknown_or_does_not_want_it_has_no_memory(
-    shelf: Shelf, store: MemoryStore, fields: dict[str, object]
+    shelf: UserStores, store: MemoryStore, fields: dict[str, object]
 ) -> None:
     store.remember("What is the code?", "The code is 4711.")
     room = Room(answering("I do not know."))
@@ -148,7 +148,7 @@ async def test_who_is_unknown_or_does_not_want_it_has_no_memory(
 
 
 async def test_what_was_said_in_another_conversation_stands_before_the_question(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     room = Room(answering("Got it."))
     memory = MemoryBackend(room, shelf)
@@ -164,7 +164,7 @@ async def test_what_was_said_in_another_conversation_stands_before_the_question(
 
 
 async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_like_the_one_before(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     room = Room(answering("It is Ziggurat."))
     memory = MemoryBackend(room, shelf)
@@ -182,7 +182,7 @@ async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_li
 
 
 async def test_what_is_still_in_the_context_is_not_recalled_and_comes_back_once_it_has_left(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     evicting: list[Event] = [Started("m"), Evicted(2, 9, gone=(0, 1)), TextDelta("Got it."), Finished("end")]
     room = Room(answering("Got it."))
@@ -203,7 +203,7 @@ async def test_what_is_still_in_the_context_is_not_recalled_and_comes_back_once_
     assert "Ziggurat" in room.requests[-1].messages[-1].text
 
 
-async def test_one_user_never_sees_what_another_one_said(shelf: Shelf) -> None:
+async def test_one_user_never_sees_what_another_one_said(shelf: UserStores) -> None:
     room = Room(answering("Got it."))
     memory = MemoryBackend(room, shelf)
     await run(memory, request("My hamster is called Ziggurat.", user="ada"))
@@ -213,7 +213,7 @@ async def test_one_user_never_sees_what_another_one_said(shelf: Shelf) -> None:
     assert "Ziggurat" in room.requests[-1].messages[0].text
 
 
-async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: Shelf, store: MemoryStore) -> None:
+async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: UserStores, store: MemoryStore) -> None:
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
     room = Room(answering("Oui."))
@@ -231,7 +231,9 @@ async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: Shelf, 
     assert not any("French" in body for body in bodies(store))
 
 
-async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(shelf: Shelf, store: MemoryStore) -> None:
+async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(
+    shelf: UserStores, store: MemoryStore
+) -> None:
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
     store.confirm(fact.id)
@@ -261,7 +263,7 @@ class Cache(Room):
         self.requests.append(request)
 
 
-async def remembered(shelf: Shelf, store: MemoryStore) -> tuple[Cache, MemoryBackend, Request]:
+async def remembered(shelf: UserStores, store: MemoryStore) -> tuple[Cache, MemoryBackend, Request]:
     """A conversation with a profile, which is message 0 of what the model reads, and with something recalled."""
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
@@ -274,7 +276,7 @@ async def remembered(shelf: Shelf, store: MemoryStore) -> tuple[Cache, MemoryBac
     return cache, memory, replace(asked, messages=(*asked.messages, Message.assistant("Ziggurat.")))
 
 
-async def test_what_is_looked_at_is_what_the_model_reads(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_is_looked_at_is_what_the_model_reads(shelf: UserStores, store: MemoryStore) -> None:
     cache, memory, told = await remembered(shelf, store)
     n_archived = len(bodies(store))
     await memory.window(told)
@@ -285,7 +287,7 @@ async def test_what_is_looked_at_is_what_the_model_reads(shelf: Shelf, store: Me
     assert len(bodies(store)) == n_archived, "to look at it stores nothing"
 
 
-async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: UserStores, store: MemoryStore) -> None:
     _, memory, told = await remembered(shelf, store)
     assert (await memory.evict(told, 1)).messages == 2
     store.write(lambda connection: None)
@@ -293,7 +295,7 @@ async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: Sh
     assert list(store.states(ids).values()) == [State.EVICTED, State.EVICTED]
 
 
-async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: UserStores, store: MemoryStore) -> None:
     _, memory, told = await remembered(shelf, store)
     quotes = memory.quotes(told)
     assert "Ziggurat" in quotes[0].text
@@ -308,7 +310,7 @@ async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: 
     assert ["[MEMORY" in prompt for prompt in prompts] == [True, False]
 
 
-async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: UserStores, store: MemoryStore) -> None:
     memory = MemoryBackend(Room(answering("Hi.")), shelf)
     await memory.recognise(request("Hello"))
     with pytest.raises(InvalidRequest, match="does not show its window"):

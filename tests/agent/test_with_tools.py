@@ -23,7 +23,7 @@ from shepherd.core import (
     fold,
     replay,
 )
-from shepherd.tools.base import Ran
+from shepherd.tools.base import CallOutcome
 
 
 class Scripted:
@@ -53,9 +53,9 @@ class Echo:
     def specs(self) -> Sequence[ToolSpec]:
         return (ToolSpec("echo"),)
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> Ran:
+    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = print) -> CallOutcome:
         self.called.append(call.arguments)
-        return Ran(ToolResult(call.id, (Text(call.arguments),), call.name))
+        return CallOutcome(ToolResult(call.id, (Text(call.arguments),), call.name))
 
 
 def calling(text: str, *arguments: str) -> Message:

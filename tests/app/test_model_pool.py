@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shepherd.app.model_pool import LoadCancelled, ModelPool, Residency
 from shepherd.core import EngineDown, EngineError
-from shepherd.models.sizing import Holding, to_unload
+from shepherd.models.sizing import IdleModel, to_unload
 
 
 @dataclass(eq=False)
@@ -395,7 +395,7 @@ async def test_a_use_that_ends_in_an_error_ends_the_use() -> None:
 
 
 holdings = st.lists(
-    st.builds(Holding, st.uuids().map(str), st.integers(0, 50), st.floats(0, 100)),
+    st.builds(IdleModel, st.uuids().map(str), st.integers(0, 50), st.floats(0, 100)),
     max_size=8,
     unique_by=lambda h: h.name,
 )
@@ -403,7 +403,7 @@ holdings = st.lists(
 
 @given(holdings, st.integers(0, 200), st.integers(-20, 100))
 @settings(deadline=None)
-def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[Holding], needed: int, room: int) -> None:
+def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[IdleModel], needed: int, room: int) -> None:
     names = to_unload(needed, room, idle)
     ages = {holding.name: holding.used_s for holding in idle}
     sizes = {holding.name: holding.n_bytes for holding in idle}

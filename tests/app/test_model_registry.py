@@ -176,17 +176,17 @@ def test_the_budget_is_what_is_said_or_what_is_free_but_for_a_reserve(said: int 
 
 @pytest.mark.model
 def test_the_budget_is_of_the_memory_where_the_models_will_be() -> None:
-    from shepherd.engine.llamacpp.memory import card_memory
+    from shepherd.engine.llamacpp.memory import gpu_memory
 
     machine = psutil.virtual_memory()
     cpu_only = config.Config(models=(config.ModelConfig("m", gpu_layers=0),), memory_budget=1.0)
     assert budget_of(cpu_only) == machine.total
-    cards = card_memory()
+    cards = gpu_memory()
     anywhere = replace(cpu_only, models=(config.ModelConfig("m"),))
     assert budget_of(anywhere) == (cards.total if cards else machine.total)
     split = replace(cpu_only, models=(config.ModelConfig("m", gpu_layers=3),))
     assert budget_of(split) == machine.total + (cards.total if cards else 0)
-    itself = card_memory(kind=0)  # the CPU, which is told of in the same way
+    itself = gpu_memory(kind=0)  # the CPU, which is told of in the same way
     assert itself is not None
     assert 0 < itself.free <= itself.total == machine.total
 

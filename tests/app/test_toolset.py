@@ -9,7 +9,7 @@ import pytest
 from shepherd import config as configuration
 from shepherd.app.toolset import Advisors, Toolset
 from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
-from shepherd.tools.toolbox import Box
+from shepherd.tools.toolbox import ConversationToolbox
 
 
 async def silent(request: Request) -> AsyncGenerator[Event, None]:
@@ -24,7 +24,7 @@ def toolset(folder: Path, text: str = "", *, models: tuple[str, ...] = ("lamb",)
     return Toolset(config, env={}, models=Advisors(models, silent))
 
 
-def names(box: Box) -> set[str]:
+def names(box: ConversationToolbox) -> set[str]:
     return {tool.name for tool in box.tools}
 
 

@@ -14,8 +14,10 @@ from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.conversations import ActiveModel, ModelChoice
 from shepherd.backends.local.window import Window, WindowRow
-from shepherd.cli import logs, render
+from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
     Event,
@@ -31,7 +33,7 @@ from shepherd.core import (
 )
 from shepherd.core.status import CacheUsage, Health, ModelCard
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.toolbox import Box
+from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Scripted:
@@ -139,7 +141,7 @@ class Played:
     out: str
     err: str
     status: int
-    repl: Repl
+    chat: Chat
 
 
 Play = Callable[..., Awaitable[Played]]
@@ -151,13 +153,13 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     logs.set_up({})
 
     async def run(
-        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: Box | None = None
+        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: ConversationToolbox | None = None
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        repl = Repl(stage, session, render.PipeView(), Script(*lines))
-        status = await repl.run()
+        chat = Chat(stage, session, PipeView(), Script(*lines))
+        status = await Repl(chat).run()
         said = capsys.readouterr()
-        return Played(said.out, said.err, status, repl)
+        return Played(said.out, said.err, status, chat)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
+from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
 
 HEAVY = (
     "asyncio", "rich", "prompt_toolkit", "fastapi", "starlette", "uvicorn", "llama_cpp", "jinja2", "markdown_it",
@@ -62,13 +64,21 @@ def test_help_has_colours_on_a_terminal_only() -> None:
     assert "\x1b" not in shepherd("--help").output
 
 
-@pytest.mark.parametrize(
-    "command", ["chat", "serve", "top", "doctor", "models", "models list", "models info", "config show"]
-)
-def test_every_command_has_a_help_page(command: str) -> None:
-    result = shepherd(*command.split(), "--help")
+@pytest.mark.parametrize("row", SUBCOMMANDS, ids=lambda row: row.name)
+def test_every_command_has_a_help_page_and_a_function_that_runs_it(row: Subcommand) -> None:
+    result = shepherd(*row.name.split(), "--help")
     assert result.exit_code == 0
-    assert f"shepherd {command}" in result.output
+    assert f"shepherd {row.name}" in result.output
+    if row.runs:
+        module, _, function = row.runs.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"shepherd.cli.{module}"), function))
+
+
+def test_the_list_of_a_group_shows_whole_sentences() -> None:
+    for group in ("", "memory", "memory facts", "memory profile", "models", "tools", "mcp", "config"):
+        listed = shepherd(*group.split(), "--help").output.partition("Commands:\n")[2].partition("\n\n")[0]
+        assert listed
+        assert "..." not in listed
 
 
 def test_version() -> None:
@@ -249,7 +259,7 @@ def test_models_list_has_the_embedded_model_and_what_is_here(home: Path, lamb: P
 
 def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> None:
     text = shepherd("models", "info", str(lamb)).stdout
-    for word in ("llama", "5.3 million", "F16", "4096 tokens", "hermes", "Tools:            yes", "MiB"):
+    for word in ("llama", "5.3 million", "F16", "4096 tokens", "hermes", "Tools:           yes", "MiB"):
         assert word in text
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"
@@ -275,7 +285,7 @@ def test_models_alone_shows_those_of_the_configuration_with_their_memory(home: P
     assert rows[1][:4] == ["a", "chat", "a", "4096"]
     assert rows[2][:3] == ["b", "embedding", "4096"]
     assert rows[3][:3] == ["late", "not", "usable"]
-    assert "Models may take" in result.stdout
+    assert "All models together may take" in result.stdout
     told = json.loads(shepherd("models", "--json").stdout)
     assert [(row["name"], row["kind"], row["load"]) for row in told["models"]] == [
         ("a", "chat", "start"), ("b", "embedding", "demand"), ("late", "chat", "demand"),

@@ -181,7 +181,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
         "System prompt: Be brief.",
         "Taken back: My name is Bob.",
         "Again: What is my name?",
-        "Dialect:  hermes",
+        "Dialect: hermes",
         "4 messages",
         "Saved 4 messages to talk.md",
         "talk.md cannot be written: File exists",

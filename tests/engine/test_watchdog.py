@@ -20,7 +20,7 @@ from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
+from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Heartbeat, Watchdog, call_stack
 
 END = BYTES + 1
 STALL_S = 0.2
@@ -163,7 +163,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     engine = Engine(runtime)  # which has not stalled yet by its own measure
     ticket = engine.submit(job())
     assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
-    engine._work.pulse.begin("decoding", 0.0)  # not the first time, which is allowed to take long
+    engine._scheduler.heartbeat.begin("decoding", 0.0)  # not the first time, which is allowed to take long
     has_ended = await asyncio.wait_for(asyncio.to_thread(engine.close, 3600.0), PATIENCE_S)
     assert not has_ended
     assert not runtime.closed, "the thread may still use it"
@@ -177,7 +177,7 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
 
     class Saving(FakeRuntime):
         def save(self, seq: int, *, partial: bool = False) -> bytes:
-            allowed.append(engine._work.pulse.allowed_s(CLOSE_S))
+            allowed.append(engine._scheduler.heartbeat.allowed_s(CLOSE_S))
             return super().save(seq, partial=partial)
 
     tiers = Tiers(folder=tmp_path, disk_bytes=1 << 20)
@@ -199,13 +199,13 @@ async def test_an_engine_that_broke_says_that_it_is_down() -> None:
 
 
 def test_what_a_decode_may_take_follows_what_its_tokens_took() -> None:
-    pulse = Pulse()
-    pulse.begin("decoding the first batch", None)
-    assert pulse.allowed_s(60) == 60 * FIRST_DECODE
-    pulse.begin("decoding 512 tokens", 10.0)
-    assert pulse.allowed_s(60) == 10 * SLACK
-    pulse.begin("decoding 1 token", 0.1)
-    assert pulse.allowed_s(60) == 60
+    heartbeat = Heartbeat()
+    heartbeat.begin("decoding the first batch", None)
+    assert heartbeat.allowed_s(60) == 60 * FIRST_DECODE
+    heartbeat.begin("decoding 512 tokens", 10.0)
+    assert heartbeat.allowed_s(60) == 10 * SLACK
+    heartbeat.begin("decoding 1 token", 0.1)
+    assert heartbeat.allowed_s(60) == 60
 
 
 def test_where_a_thread_is_says_functions_and_no_values() -> None:
@@ -218,13 +218,13 @@ def test_where_a_thread_is_says_functions_and_no_values() -> None:
     thread = threading.Thread(target=waits_here, args=("secret",))
     thread.start()
     assert inside.wait(PATIENCE_S)
-    told = where(thread)
+    told = call_stack(thread)
     free.set()
     thread.join()
     assert "test_watchdog.py" in told
     assert " waits_here" in told
     assert "secret" not in told
-    assert where(thread) == "nowhere"
+    assert call_stack(thread) == "nowhere"
 
 
 class Looks:
@@ -234,9 +234,9 @@ class Looks:
         self.n, self.n_most, self.beats = 0, n_most, beats
         self.done = threading.Event()
         self.events: list[str] = []
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.watchdog = Watchdog(
-            self.pulse,
+            self.heartbeat,
             name="test",
             stall_s=0.02,
             has_work=self.has_work,
@@ -247,7 +247,7 @@ class Looks:
     def has_work(self) -> bool:
         self.n += 1
         if self.beats:
-            self.pulse.beat()
+            self.heartbeat.beat()
         if self.n == self.n_most:
             self.done.set()
         return self.n < self.n_most

@@ -3,9 +3,10 @@
     uv run --no-sync pytest tests/fuzz/test_hostile_calls.py                              10,000 calls, always the same
     SHEPHERD_THOROUGH=2 uv run --no-sync pytest tests/fuzz/test_hostile_calls.py          many more, of several seeds
 
-The real `Box` with the real tools, in a world of its own: a folder that they may touch, full of traps (links out, links
-in circles, FIFOs, devices, sockets, a file of a gigabyte), where another process swaps a folder for a link out all the
-while; beside it a folder that must stay as it is, and whose texts must not be seen; and a server that nobody may call.
+The real `ConversationToolbox` with the real tools, in a world of its own: a folder that they may touch, full of traps
+(links out, links in circles, FIFOs, devices, sockets, a file of a gigabyte), where another process swaps a folder for a
+link out all the while; beside it a folder that must stay as it is, and whose texts must not be seen; and a server that
+no tool may call.
 
 The judge is judged, too: tools with holes in them must be found out.
 """
@@ -32,13 +33,14 @@ from tests.sampling import LEVEL, amount
 
 from shepherd.core import Text, ToolCall
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.base import Tool, ToolContext, ToolError
+from shepherd.tools.base import ToolError
 from shepherd.tools.permission import Permission
 from shepherd.tools.registry import Registry
-from shepherd.tools.sandbox.network import Reach
+from shepherd.tools.sandbox.network import NetworkPolicy
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.signature import tool
-from shepherd.tools.toolbox import Box
+from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.toolbox import ConversationToolbox
 
 N_CALLS = amount(1_000, 10_000)
 SEEDS = range(1, 9) if LEVEL > 1 else (7,)
@@ -406,7 +408,7 @@ async def throw(
     chance = random.Random(seed)
     hostile = Hostile(world, chance)
     permission = Permission(allow=["*"], folder=world.inside)
-    box = Box(lambda: tools, context=context, permission=permission, n_ctx=N_CTX, timeout_s=HANGS_S)
+    box = ConversationToolbox(lambda: tools, context=context, permission=permission, n_ctx=N_CTX, timeout_s=HANGS_S)
     planned = plan(tools, chance, n_calls)
     before = world.guarded()
     faults: dict[str, str] = {}
@@ -487,7 +489,7 @@ async def test_no_hostile_call_touches_what_is_outside_hangs_or_is_left_without_
             user="ann",
             session="s",
             roots=Roots.of([str(world.inside)], str(world.inside)),
-            reach=Reach(lookup=look_up),
+            reach=NetworkPolicy(lookup=look_up),
             memory=memory,
             secrets=("FUZZ_API_KEY",),
         )

@@ -19,6 +19,7 @@ from gguf import GGUFReader, GGUFWriter, LlamaFileType
 
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf
+from shepherd.models.gguf_file import Array
 from shepherd.models.sizing import context_size
 
 LAMB = catalog.embedded()
@@ -37,7 +38,7 @@ def write(path: Path, fill: Callable[[GGUFWriter], None] = lambda writer: None, 
 
 
 def plain(value: Any) -> Any:
-    return list(value.values()) if isinstance(value, gguf.Array) else value
+    return list(value.values()) if isinstance(value, Array) else value
 
 
 def pair(key: str, number: int, value: bytes) -> bytes:

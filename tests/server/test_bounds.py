@@ -18,8 +18,8 @@ from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.server.endpoints.generate import Limits
-from shepherd.tools.toolbox import Box
+from shepherd.server.endpoints.handler import Limits
+from shepherd.tools.toolbox import ConversationToolbox
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -150,7 +150,7 @@ async def test_what_real_clients_send_is_accepted(listening: Listening, path: st
 async def test_what_an_mcp_client_sends_is_bounded_before_the_sdk_reads_it(
     listening: Listening, body: bytes, status: int, told: str
 ) -> None:
-    async def no_tools(user: str | None) -> Box:
+    async def no_tools(user: str | None) -> ConversationToolbox:
         raise AssertionError("it is asked for no tool")
 
     limits = Limits(max_body_bytes=4_000_000)

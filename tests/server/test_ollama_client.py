@@ -40,7 +40,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.status import Health, ModelCard
-from shepherd.server.endpoints.generate import Limits
+from shepherd.server.endpoints.handler import Limits
 from shepherd.server.endpoints.ollama import VERSION
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]

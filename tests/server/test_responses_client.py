@@ -35,7 +35,7 @@ from shepherd.core import (
     ToolResult,
     Usage,
 )
-from shepherd.server.endpoints.generate import Limits
+from shepherd.server.endpoints.handler import Limits
 from shepherd.server.response_store import KeptResponses
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools.arguments import fit, read_arguments
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.arguments import coerce_arguments, read_arguments
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import Tool, ToolContext
 
 
 class Edit(TypedDict):
@@ -186,7 +187,7 @@ def test_one_sentence_names_all_that_is_missing_once() -> None:
 def test_a_schema_of_somebody_else_is_taken_as_it_is(
     schema: dict[str, Any], sent: dict[str, Any], taken: dict[str, Any]
 ) -> None:
-    assert fit(sent, made(schema)) == taken
+    assert coerce_arguments(sent, made(schema)) == taken
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_schema_that_makes_no_sense_refuses_nothing_and_breaks_nothing(schema:
     values: tuple[Any, ...] = ("1", {"a": [{}]}, [[["x"]]], None, 2**2000)
     for value in values:
         try:
-            assert isinstance(fit({"a": value}, made(schema)), dict)
+            assert isinstance(coerce_arguments({"a": value}, made(schema)), dict)
         except ToolError as refused:
             assert "nested too deeply" in refused.message  # noqa: PT017 - it may or may not be raised
 
@@ -222,14 +223,16 @@ def test_alternatives_that_contain_themselves_do_not_take_for_ever() -> None:
     for _ in range(30):
         value = [value]
     schema = {"$defs": {"V": anything}, "properties": {"a": {"$ref": "#/$defs/V"}}}
-    assert fit({"a": value}, made(schema)) == {"a": value}  # it is left to its server to see that
+    assert coerce_arguments({"a": value}, made(schema)) == {"a": value}  # it is left to its server to see that
     with pytest.raises(ToolError, match="'a' must be a list or an object"):
-        fit({"a": 7}, made(schema))
+        coerce_arguments({"a": 7}, made(schema))
 
 
 def test_null_is_asked_of_alternatives_that_contain_themselves_only_once() -> None:
     twice = {"anyOf": [{"$ref": "#/$defs/V"}, {"$ref": "#/$defs/V"}, {"type": "string"}]}
-    assert fit({"a": None}, made({"$defs": {"V": twice}, "properties": {"a": {"$ref": "#/$defs/V"}}})) == {}
+    assert (
+        coerce_arguments({"a": None}, made({"$defs": {"V": twice}, "properties": {"a": {"$ref": "#/$defs/V"}}})) == {}
+    )
 
 
 any_text = st.text(st.characters(exclude_categories=[]))  # halves of characters, too
@@ -250,7 +253,7 @@ def test_arguments_are_such_as_the_schema_allows_or_refused_in_a_sentence(sent: 
         refused.message.encode()
     else:
         assert set(taken) <= set(everything.parameters["properties"])
-        assert fit(taken, everything) == taken  # what fits stays as it is
+        assert coerce_arguments(taken, everything) == taken  # what fits stays as it is
         json.dumps(taken, ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.tools.base import Effect, Form, Question, Result, Tool, ToolContext, ToolError, Verdict
-from shepherd.tools.permission import Answers, Nobody, Permission, Rule, about
+from shepherd.tools.base import Effect, Form, Question, Result, ToolError, Verdict
+from shepherd.tools.permission import ConsentStore, Permission, Rule, about
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
@@ -107,7 +108,7 @@ async def test_with_nobody_there_rules_and_what_the_operator_enabled_decide(
     arguments = {"path": "a.txt", "url": "http://a.example/", "command": "ls", "key": "k"}
     let = [tool.name for tool in ALL if await verdict(permission, tool, **arguments) == "yes"]
     assert let == free
-    assert [ruling.tool for ruling in permission.explain(ALL) if ruling.verdict == "free"] == free
+    assert [decision.tool for decision in permission.explain(ALL) if decision.verdict == "free"] == free
 
 
 @pytest.mark.parametrize(
@@ -346,7 +347,7 @@ async def test_an_answer_is_about_the_same_tool_on_the_same_file(
     answer: Verdict, same: str, other: str, folder: Path, tmp_path: Path
 ) -> None:
     someone = Someone(answer)
-    permission = Permission(person=someone, folder=folder, answers=Answers(tmp_path / "data" / "allowed.json"))
+    permission = Permission(person=someone, folder=folder, answers=ConsentStore(tmp_path / "data" / "allowed.json"))
     said = await verdict(permission, WRITE, path="notes/a.txt")
     assert said == ("yes" if answer in {"once", "session", "always"} else said)
     assert ("the user said no" in said) == (answer in {"no", "never"})
@@ -363,31 +364,31 @@ async def test_an_answer_is_about_the_same_tool_on_the_same_file(
 
 async def test_always_outlives_the_conversation_in_its_folder_only(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "data" / "allowed.json"
-    first = Permission(person=Someone("always", "always"), folder=folder, answers=Answers(file))
+    first = Permission(person=Someone("always", "always"), folder=folder, answers=ConsentStore(file))
     assert await verdict(first, COMMAND, command="git status") == "yes"
     assert await verdict(first, GET, url="https://a.example/1") == "yes"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert os.listdir(file.parent) == ["allowed.json"]
 
-    later = Permission(folder=folder, answers=Answers(file))
+    later = Permission(folder=folder, answers=ConsentStore(file))
     assert await verdict(later, COMMAND, command="git status") == "yes"
     assert await verdict(later, GET, url="https://a.example/2") == "yes"
     assert "nobody" in await verdict(later, COMMAND, command="git status --short")
     assert "nobody" in await verdict(later, COMMAND, command="git statu*")
-    elsewhere = Permission(folder=tmp_path, answers=Answers(file))
+    elsewhere = Permission(folder=tmp_path, answers=ConsentStore(file))
     assert "nobody" in await verdict(elsewhere, COMMAND, command="git status")
     assert "read-only" in await verdict(
-        Permission(folder=folder, answers=Answers(file), read_only=True), COMMAND, command="git status"
+        Permission(folder=folder, answers=ConsentStore(file), read_only=True), COMMAND, command="git status"
     )
     assert "deny" in await verdict(
-        Permission(folder=folder, answers=Answers(file), deny=["command"]), COMMAND, command="git status"
+        Permission(folder=folder, answers=ConsentStore(file), deny=["command"]), COMMAND, command="git status"
     )
 
 
 async def test_an_ask_rule_asks_each_time_whatever_was_answered(folder: Path, tmp_path: Path) -> None:
     someone = Someone("always", "session", "never")
-    permission = Permission(person=someone, folder=folder, answers=Answers(tmp_path / "a.json"), ask=["write_file"],
-                            allow=["write_file"])  # fmt: skip
+    store = ConsentStore(tmp_path / "a.json")
+    permission = Permission(person=someone, folder=folder, answers=store, ask=["write_file"], allow=["write_file"])
     assert [await verdict(permission, WRITE, path="a") for _ in range(2)] == ["yes", "yes"]
     assert someone.questions[0].why == "the rule ask: write_file"
     assert "said no" in await verdict(permission, WRITE, path="a")
@@ -397,7 +398,7 @@ async def test_an_ask_rule_asks_each_time_whatever_was_answered(folder: Path, tm
 
 async def test_what_was_answered_can_be_seen_and_forgotten(folder: Path, tmp_path: Path) -> None:
     someone = Someone("always", "session", "never")
-    permission = Permission(person=someone, folder=folder, answers=Answers(tmp_path / "a.json"))
+    permission = Permission(person=someone, folder=folder, answers=ConsentStore(tmp_path / "a.json"))
     for path in ("a", "b", "c"):
         await verdict(permission, WRITE, path=path)
     assert permission.remembered() == [
@@ -425,15 +426,15 @@ async def test_a_damaged_file_of_answers_only_means_being_asked(content: bytes, 
     file = tmp_path / "a.json"
     file.write_bytes(content.replace(b"%s", str(folder).encode()))
     someone = Someone("always")
-    permission = Permission(person=someone, folder=folder, answers=Answers(file))
+    permission = Permission(person=someone, folder=folder, answers=ConsentStore(file))
     assert permission.remembered() == []
     assert await verdict(permission, WRITE, path="a") == "yes"
-    assert Answers(file).of(folder) == [("write_file", "a")]
+    assert ConsentStore(file).of(folder) == [("write_file", "a")]
 
 
 async def test_where_answers_cannot_be_kept_they_hold_for_the_conversation(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    permission = Permission(person=Someone("always"), folder=folder, answers=Answers(tmp_path / "file" / "a.json"))
+    permission = Permission(person=Someone("always"), folder=folder, answers=ConsentStore(tmp_path / "file" / "a.json"))
     assert [await verdict(permission, WRITE, path="a") for _ in range(2)] == ["yes", "yes"]
 
 
@@ -475,11 +476,6 @@ async def test_a_dry_run_asks_nobody_and_still_refuses(folder: Path) -> None:
     assert someone.questions == []
 
 
-async def test_nobody_says_no_and_fills_in_nothing() -> None:
-    assert await Nobody().allow(Question("x", {}, "read")) == "no"
-    assert await Nobody().fill(Form("x", "y")) is None
-
-
 async def test_an_effect_that_depends_on_the_arguments_is_of_this_call(folder: Path) -> None:
     def effect(arguments: Mapping[str, Any]) -> Effect:
         return "read" if arguments["method"] == "GET" else "net"
@@ -488,13 +484,13 @@ async def test_an_effect_that_depends_on_the_arguments_is_of_this_call(folder: P
     permission = Permission(folder=folder)
     assert await verdict(permission, tool, method="GET") == "yes"
     assert "nobody" in await verdict(permission, tool, method="POST")
-    (ruling,) = permission.explain([tool])  # it cannot be told without arguments
-    assert ruling.verdict == "refused"
+    (decision,) = permission.explain([tool])  # it cannot be told without arguments
+    assert decision.verdict == "refused"
 
 
 def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
     permission = Permission(person=Someone(), folder=folder, allow=["http_get"], deny=["weather"], ask=["read_file"])
-    told = {ruling.tool: (ruling.verdict, ruling.why) for ruling in permission.explain(ALL)}
+    told = {decision.tool: (decision.verdict, decision.why) for decision in permission.explain(ALL)}
     assert told == {
         "read_file": ("asked", "ask: read_file"),
         "write_file": ("asked", "changes things here"),
@@ -505,6 +501,6 @@ def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
         "weather": ("refused", "deny: weather"),
     }
     permission.dry_run = True
-    assert {ruling.tool for ruling in permission.explain(ALL) if ruling.verdict == "refused"} == {
+    assert {decision.tool for decision in permission.explain(ALL) if decision.verdict == "refused"} == {
         "write_file", "execute_command", "http_get", "http_post", "set_fact", "weather"
     }  # fmt: skip

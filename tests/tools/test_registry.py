@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shepherd.tools import Result, ToolContext, ToolError, ToolRegistry, ToolResult
 from shepherd.tools import Tool as CustomTool
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.registry import (
     BY_HAND,
     MOST_CHARS,
@@ -28,7 +28,8 @@ from shepherd.tools.registry import (
     free_name,
     sanitised,
 )
-from shepherd.tools.user_tools import made_of, things_in
+from shepherd.tools.tool import Tool
+from shepherd.tools.user_tools import as_tool, find_tools
 
 CONTEXT = ToolContext()
 
@@ -235,7 +236,7 @@ async def test_a_class_of_the_seeds_form_is_a_tool(by_hand: Registry) -> None:
 
 
 async def test_its_parts_may_be_attributes_and_it_may_be_asynchronous() -> None:
-    made = made_of(Attributes)
+    made = as_tool(Attributes)
     assert (made.category, made.effect, made.aliases, made.timeout_s) == ("voice", "read", ("Yell",), 2.0)
     assert await said_by(made, input="hi") == Result("HI", summary="shouted")
 
@@ -247,7 +248,7 @@ async def test_a_class_may_inherit_from_the_public_tool_and_have_a_state(by_hand
 
 
 async def test_what_is_not_said_is_the_safe_thing() -> None:
-    made = made_of(Bare())
+    made = as_tool(Bare())
     assert (made.parameters, made.category, made.effect, made.description) == (
         {"type": "object", "properties": {}}, "other", "write", "",
     )  # fmt: skip
@@ -270,7 +271,7 @@ async def test_what_is_not_said_is_the_safe_thing() -> None:
 def test_a_class_that_leaves_out_something_is_refused_with_what(attributes: dict[str, Any], says: str) -> None:
     made = type("Theirs", (), {**attributes, "execute": lambda self, args: "x"})
     with pytest.raises(TypeError, match=says):
-        made_of(made())
+        as_tool(made())
 
 
 def test_a_plain_function_can_be_registered_too(by_hand: Registry) -> None:
@@ -442,15 +443,15 @@ def test_what_a_package_names_may_be_a_module_a_tool_some_tools_or_a_function_th
     one, two = named("one"), named("two")
     module = ModuleType("m")
     vars(module).update(two=two, one=one, again=one, n=1, Imported=Seed)
-    assert things_in(module) == [two, one]
+    assert find_tools(module) == [two, one]
     vars(module)["tools"] = lambda: [one]
-    assert things_in(module) == [one]
-    assert things_in(one) == [one]
-    assert things_in([one, two]) == [one, two]
-    assert things_in(lambda: [two]) == [two]
-    assert things_in(Seed) == [Seed]
+    assert find_tools(module) == [one]
+    assert find_tools(one) == [one]
+    assert find_tools([one, two]) == [one, two]
+    assert find_tools(lambda: [two]) == [two]
+    assert find_tools(Seed) == [Seed]
     with pytest.raises(TypeError, match="int is neither a module nor a tool"):
-        things_in(7)
+        find_tools(7)
 
 
 def test_the_most_useful_tool_comes_first() -> None:

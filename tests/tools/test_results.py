@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools.results import MOST_CHARS_PER_TOKEN, boundary, fits, shorten
+from shepherd.tools.results import MOST_CHARS_PER_TOKEN, char_boundary, fits, shorten
 
 NOTICE = re.compile(r"\[Cut here: ([\d,]+) of ([\d,]+) characters are left out\.\]")
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -126,7 +126,7 @@ def test_no_cut_goes_through_a_character_as_people_see_it(cluster: str) -> None:
     first = text.index(cluster)
     for at in range(len(text) + 1):
         inside = [start for start in (first, text.rindex(cluster)) if start < at < start + len(cluster)]
-        assert boundary(text, at) == (inside[0] if inside else at)
+        assert char_boundary(text, at) == (inside[0] if inside else at)
 
 
 @pytest.mark.parametrize("cluster", [FAMILY, "e\u0301", "\U0001f44d\U0001f3fd", "\u1100\u1161\u11a8"])
@@ -139,11 +139,11 @@ def test_head_and_tail_hold_whole_characters(cluster: str, budget: int) -> None:
 
 def test_flags_are_cut_between_and_not_within() -> None:
     text = "x" + FLAGS * 5
-    assert [boundary(text, at) for at in range(1, 7)] == [1, 1, 3, 3, 5, 5]
+    assert [char_boundary(text, at) for at in range(1, 7)] == [1, 1, 3, 3, 5, 5]
 
 
 def test_marks_without_end_are_cut_after_a_while() -> None:
     text = "a" + "\u0301" * 10_000
     assert unicodedata.combining("\u0301")
-    assert boundary(text, 5_000) == 5_000
+    assert char_boundary(text, 5_000) == 5_000
     assert words(shorten(text, 100, words)) <= 100

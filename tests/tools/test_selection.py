@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from shepherd.tools.base import Result, Tool, ToolContext
-from shepherd.tools.selection import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, meets, rank, unknown, why_off
+from shepherd.tools.base import Result
+from shepherd.tools.selection import DISABLED, FIRST, NO_ROOM, NOT_ENABLED, matches, rank, reasons_off, unknown
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def nothing(context: ToolContext, arguments: Mapping[str, object]) -> Result:
@@ -53,12 +54,12 @@ ALL = ["search", "get", "read", "execute", "github_search"]
 def test_what_is_asked_for_is_offered_else_what_fits_and_disabled_wins(
     enabled: tuple[str, ...] | None, disabled: tuple[str, ...], n_ctx: int | None, offered: list[str]
 ) -> None:
-    off = why_off(TOOLS, enabled=enabled, disabled=disabled, n_ctx=n_ctx, cost=lambda spec: 100)
+    off = reasons_off(TOOLS, enabled=enabled, disabled=disabled, n_ctx=n_ctx, cost=lambda spec: 100)
     assert [tool.name for tool in TOOLS if tool.name not in off] == offered
 
 
 def test_why_a_tool_is_not_offered_is_said() -> None:
-    off = why_off(
+    off = reasons_off(
         TOOLS,
         disabled=("get",),
         lacking={"memory": "there is no memory", "nothing": "-"},
@@ -75,7 +76,7 @@ def test_why_a_tool_is_not_offered_is_said() -> None:
 
 def test_a_tool_that_is_too_long_to_be_described_does_not_keep_out_those_behind_it() -> None:
     tools = [made("long"), made("a"), made("b"), made("c")]
-    off = why_off(tools, n_ctx=160, cost=lambda spec: 1000 if spec.name == "long" else 10)
+    off = reasons_off(tools, n_ctx=160, cost=lambda spec: 1000 if spec.name == "long" else 10)
     assert off == {"long": NO_ROOM, "c": NO_ROOM}
 
 
@@ -98,4 +99,4 @@ def test_what_somebody_has_added_comes_before_the_rest_of_ours() -> None:
 
 @pytest.mark.parametrize("pattern", ["[", "", "(", "\\", "***", "\udcff"])
 def test_any_text_is_a_pattern(pattern: str) -> None:
-    assert meets(TOOLS[0], [pattern]) == (pattern == "***")
+    assert matches(TOOLS[0], [pattern]) == (pattern == "***")

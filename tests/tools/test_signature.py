@@ -13,8 +13,8 @@ import pytest
 
 from shepherd.core import Image, Text
 from shepherd.tools import Result, ToolContext, ToolError, tool
-from shepherd.tools.base import Tool
 from shepherd.tools.signature import as_result, describe
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from decimal import Decimal

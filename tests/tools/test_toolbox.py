@@ -15,21 +15,25 @@ import pytest
 from tests.in_time import in_time
 
 from shepherd.core import Image, InvalidRequest, MemoryFailure, Text, ToolCall
-from shepherd.tools.base import Question, Ran, Result, Tool, ToolContext, ToolError, Verdict
+from shepherd.tools.base import CallOutcome, Form, Question, Result, ToolError, Verdict
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.builtin.shell import execute_command
-from shepherd.tools.permission import Nobody, Permission
+from shepherd.tools.permission import Permission
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED
 from shepherd.tools.signature import tool
-from shepherd.tools.toolbox import Box, room_for_results
+from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.toolbox import ConversationToolbox, room_for_results
 
 
-class Agreeing(Nobody):
-    """A person who says yes to everything."""
+class Agreeing:
+    """A person who says yes to every call, and fills in nothing."""
 
     async def allow(self, question: Question) -> Verdict:
         return "once"
+
+    async def fill(self, form: Form) -> None:
+        return None
 
 
 @tool(effect="read", aliases=("Double",), argument_aliases={"number": "n"})
@@ -52,9 +56,9 @@ def boxed(
     permission: Permission | None = None,
     n_ctx: int = 8_000,
     **more: Any,
-) -> Box:
+) -> ConversationToolbox:
     context = more.pop("context", ToolContext(count=words))
-    return Box(
+    return ConversationToolbox(
         lambda: tools,
         context=context,
         permission=permission or Permission(person=Agreeing()),
@@ -68,7 +72,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall("c1", name, json.dumps(arguments))
 
 
-def text_of(ran: Ran) -> str:
+def text_of(ran: CallOutcome) -> str:
     (part,) = ran.result.parts
     assert isinstance(part, Text)
     part.text.encode()  # what cannot be encoded ends the request
@@ -156,7 +160,7 @@ async def test_tools_that_come_and_go_are_there_and_gone_at_once() -> None:
         asked.append(tools)
         return {}
 
-    box = Box(lambda: tools, context=ToolContext(), permission=Permission(), n_ctx=100, choose=choose)
+    box = ConversationToolbox(lambda: tools, context=ToolContext(), permission=Permission(), n_ctx=100, choose=choose)
     assert [spec.name for spec in box.specs] == ["double"]
     tools.append(returning("new"))
     assert [spec.name for spec in box.specs] == ["double", "give"]
@@ -170,7 +174,7 @@ async def test_what_the_box_is_made_of_may_fail_too() -> None:
     def broken(*_: object) -> Any:
         raise RuntimeError("the model has gone")
 
-    box = Box(broken, context=ToolContext(), permission=Permission(), n_ctx=100)
+    box = ConversationToolbox(broken, context=ToolContext(), permission=Permission(), n_ctx=100)
     assert text_of(await box.run(call("double", n=1))) == "Error: the tool failed: RuntimeError: the model has gone"
     box = boxed(returning("x" * 1_000), context=ToolContext(count=broken))
     assert text_of(await box.run(call("give"))) == "Error: the tool failed: RuntimeError: the model has gone"
@@ -189,7 +193,7 @@ async def test_a_person_turns_tools_on_and_off_but_opens_nothing_that_is_closed(
     assert box.turn("*e*", on=True) == ["double", "give"]
     with pytest.raises(ToolError, match="no tool or category is called 'fly'; there are: double, give, read_file"):
         box.turn("fly", on=True)
-    assert [(each.name, each.why_off, each.ruling.verdict) for each in box.status()] == [
+    assert [(each.name, each.why_off, each.decision.verdict) for each in box.status()] == [
         ("double", "", "free"),
         ("give", "", "free"),
         ("read_file", "disabled", "free"),
@@ -202,7 +206,7 @@ class Servers:
     def __init__(self, tool: Tool) -> None:
         self.tool = tool
 
-    def meant(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+    def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         if arguments["tool"] != "double":
             raise ToolError("the server calc has no such tool; it has: double")
         return self.tool, arguments["arguments"]
@@ -545,7 +549,7 @@ async def test_calls_run_side_by_side() -> None:
 
 async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
     async def attempt(timeout_s: float) -> None:
-        class Thinking(Nobody):
+        class Thinking(Agreeing):
             async def allow(self, question: Question) -> Verdict:
                 await asyncio.sleep(2 * timeout_s)
                 return "once"
@@ -595,7 +599,7 @@ async def test_a_call_that_is_refused_is_not_carried_out(tmp_path: Path) -> None
 async def test_the_person_is_shown_the_diff_and_so_is_who_watches(tmp_path: Path) -> None:
     questions: list[Question] = []
 
-    class Watching(Nobody):
+    class Watching(Agreeing):
         async def allow(self, question: Question) -> Verdict:
             questions.append(question)
             return "once"
@@ -638,7 +642,7 @@ async def test_a_preview_that_fails_is_the_answer(error: Exception, tmp_path: Pa
 
 
 async def test_a_person_who_vanishes_allows_nothing(tmp_path: Path) -> None:
-    class Gone(Nobody):
+    class Gone(Agreeing):
         async def allow(self, question: Question) -> Verdict:
             raise EOFError("the terminal is closed")
 

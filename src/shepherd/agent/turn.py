@@ -33,7 +33,8 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
-from shepherd.tools.base import Ran, Toolbox
+from shepherd.tools.base import CallOutcome
+from shepherd.tools.tool import Toolbox
 
 MAX_ROUNDS = 32
 """Answers with calls in one turn; the one after them must do without tools."""
@@ -253,9 +254,9 @@ async def _carry_out(
         news[at] = line
         changed.set()
 
-    async def run(at: int, call: ToolCall | BadCall, why: str) -> Ran:
+    async def run(at: int, call: ToolCall | BadCall, why: str) -> CallOutcome:
         if why or isinstance(call, BadCall):
-            return Ran(_error(call, why))
+            return CallOutcome(_error(call, why))
         async with free:
             begun.add(at)
             return await toolbox.run(call, share=share, tell=lambda line: tell(at, line))
@@ -274,7 +275,7 @@ async def _carry_out(
                     yield CallProgress(call, line)
             while n < len(tasks) and tasks[n].done():
                 # A call that its own tool has cancelled does not end the turn.
-                ran = Ran(_error(calls[n], BROKEN_OFF)) if tasks[n].cancelled() else tasks[n].result()
+                ran = CallOutcome(_error(calls[n], BROKEN_OFF)) if tasks[n].cancelled() else tasks[n].result()
                 yield CallReturned(calls[n], ran.result, ran.summary, ran.diff)
                 n += 1
     finally:

@@ -45,7 +45,7 @@ from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 logger = logging.getLogger(__name__)
 
@@ -122,9 +122,9 @@ class EnrichedRequest:
 class MemoryBackend:
     """One cache with a memory; satisfies `Backend`. Requests that name no user pass through unchanged."""
 
-    def __init__(self, backend: CountingBackend, shelf: Shelf) -> None:
+    def __init__(self, backend: CountingBackend, stores: UserStores) -> None:
         self._backend = backend
-        self._shelf = shelf
+        self._stores = stores
         self._blocks = LruCache[Recalled](BLOCKS_BYTES)
         """What was recalled, by the hash of the history it was recalled for."""
         self._histories = EntryCache()
@@ -226,7 +226,7 @@ class MemoryBackend:
         if not _wants_memory(request):
             return None
         try:
-            return await asyncio.to_thread(self._shelf.of, request.user)
+            return await asyncio.to_thread(self._stores.find_store, request.user)
         except ShepherdError as error:
             logger.warning("this turn goes without memory: %s", error)
             return None

@@ -26,7 +26,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.measured import Measured
-from shepherd.tools.base import Toolbox
+from shepherd.tools.tool import Toolbox
 
 
 class ToolBackend:

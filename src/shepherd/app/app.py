@@ -38,16 +38,16 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.search.backfill import Meanings
+from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import shelf_of
+from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.mcp.servers import Servers
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.mcp.servers import McpServerPool
+    from shepherd.tools.toolbox import ConversationToolbox
 
 __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
 
@@ -71,8 +71,8 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
-        self._shelf = shelf_of(config.memory, self._env)
-        self._meanings: Meanings | None = None
+        self._stores = configured_stores(config.memory, self._env)
+        self._backfill: VectorBackfill | None = None
         self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
@@ -113,14 +113,14 @@ class App:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:
                 if dispatcher.registry.memory is not None:  # before anything opens the memory
-                    await self._load_meanings(dispatcher, dispatcher.registry.memory)
+                    await self._load_embedder(dispatcher, dispatcher.registry.memory)
                 default = self.config.models[0].name
                 for name, entry in list(dispatcher.registry.entries.items()):
                     if entry.model.load == "start" or (name == default and not lazy):
                         async with dispatcher.pool.use(entry.key):
                             pass
                 self._conversations = await asyncio.to_thread(
-                    Conversations, self.config, dispatcher, self.tools, self._shelf
+                    Conversations, self.config, dispatcher, self.tools, self._stores
                 )
                 await self.tools.ready(all_of_them=patient)
                 self._is_ready = True
@@ -161,7 +161,7 @@ class App:
 
         Raises: `ConfigError` when the file is not a memory.
         """
-        return self._shelf.of(user)
+        return self._stores.find_store(user)
 
     # requests (`server.Service`); all of them raise as `dispatcher`
 
@@ -224,7 +224,7 @@ class App:
 
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
-        return self._shelf.n_archived
+        return self._stores.n_archived
 
     def n_loads(self) -> dict[str, int]:
         """How often each model was loaded since the start."""
@@ -258,7 +258,7 @@ class App:
 
         Raises: `InvalidRequest` when nothing is selected.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         if store is None:
             raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
         removed = await asyncio.to_thread(
@@ -293,29 +293,31 @@ class App:
         return self.tools.saves()
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None = there are none."""
         return self.tools.servers
 
     # tools
 
-    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> Box:
+    async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
         """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
 
         `allow`: patterns of calls that need no consent, besides those of the configuration.
         """
         self.tools.start()
         await self.tools.ready(all_of_them=True)
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
-    async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Box:
+    async def offer(
+        self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
+    ) -> ConversationToolbox:
         """The tools that other agents get (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
         `chat` waits until `load` is done, or loads by itself.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
     async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:
@@ -341,7 +343,7 @@ class App:
             use_extra_bufts = self._test_library(on_progress)
             self._loader = ModelLoader(
                 self.config,
-                shelf=self._shelf,
+                stores=self._stores,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
@@ -381,15 +383,15 @@ class App:
         logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
         return opened
 
-    async def _load_meanings(self, dispatcher: Dispatcher, name: str) -> None:
+    async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
         """Open the model that makes vectors for the memory; it stays loaded to the end."""
         key = dispatcher.registry.entries[name].key
         async with dispatcher.pool.use(key):
             opened = dispatcher.pool.hold(key)
         assert self._loader is not None
-        await asyncio.to_thread(self._shelf.close)
-        self._shelf = self._loader.shelf = shelf_of(self.config.memory, self._env, opened.embedder)
-        self._meanings = Meanings(self._shelf)
+        await asyncio.to_thread(self._stores.close)
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, opened.embedder)
+        self._backfill = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
@@ -419,12 +421,12 @@ class App:
         self._closed = True
         with self._preparing:
             dispatcher, self._is_ready = self._dispatcher, False
-            if self._meanings is not None:  # it uses one of the models
-                self._meanings.close()
+            if self._backfill is not None:  # it uses one of the models
+                self._backfill.close()
             if dispatcher is not None:
                 dispatcher.pool.close()
                 self._dispatcher = None
-            self._shelf.close()
+            self._stores.close()
 
 
 @asynccontextmanager

@@ -25,13 +25,13 @@ from shepherd.app.model_registry import ModelKey
 from shepherd.app.toolset import Toolset
 from shepherd.config import Config
 from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,11 @@ class ModelChoice:
 class Conversations:
     """The conversations of one program, over loaded models. One event loop."""
 
-    def __init__(self, config: Config, dispatcher: Dispatcher, toolset: Toolset, shelf: Shelf) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, toolset: Toolset, stores: UserStores) -> None:
         self._config = config
         self._dispatcher = dispatcher
         self._toolset = toolset
-        self._shelf = shelf
+        self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
         self.active = self.describe(config.caches[0].name)
@@ -103,7 +103,7 @@ class Conversations:
             raise ConfigError(f"{active.path.name} makes vectors of texts and cannot chat; choose another model")
         store = None
         try:
-            store = self._shelf.of(user)
+            store = self._stores.find_store(user)
         except ConfigError as error:
             if config.memory.database_path is not None:
                 raise
@@ -183,7 +183,7 @@ class Conversations:
                 pool.hold(entry.key)
                 self._held[session] = entry.key
         self.active = self.describe(cache)
-        store = await asyncio.to_thread(self._shelf.of, session.user)
+        store = await asyncio.to_thread(self._stores.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
@@ -195,7 +195,7 @@ class Conversations:
 
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
-    ) -> Box | None:
+    ) -> ConversationToolbox | None:
         """The tools of our conversation; None when there can be none."""
         if not self._toolset.wants_tools:
             return None
@@ -228,7 +228,7 @@ class Conversations:
             async for event in events:
                 yield event
 
-    async def _box_for(self, request: Request, endpoint: str) -> Box:
+    async def _box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
         route = self._dispatcher.router.choose(request.model, endpoint)
         user = route.fill(request).user
@@ -237,7 +237,7 @@ class Conversations:
             n_ctx=self._dispatcher.entry_of(route.target).card.n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
-            store=await asyncio.to_thread(self._shelf.of, user),
+            store=await asyncio.to_thread(self._stores.find_store, user),
         )
 
     def describe(self, cache: str) -> ActiveModel:

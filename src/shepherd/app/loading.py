@@ -30,7 +30,7 @@ from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
 from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ class ModelLoader:
     """Loads models of one configuration."""
 
     def __init__(
-        self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
+        self, config: Config, *, stores: UserStores, folder: Path, cache_folder: Path, use_extra_bufts: bool
     ) -> None:
         """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials."""
         self.config = config
-        self.shelf = shelf
+        self.stores = stores
         self._folder = folder
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
@@ -226,7 +226,7 @@ class ModelLoader:
             ),
         )
         opened.backends[cache.name] = backend
-        opened.answering[cache.name] = MemoryBackend(backend, self.shelf)
+        opened.answering[cache.name] = MemoryBackend(backend, self.stores)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation

@@ -23,7 +23,7 @@ from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from shepherd.core import EngineDown, EngineError, ShepherdError
-from shepherd.models.sizing import Holding, gib, to_unload
+from shepherd.models.sizing import IdleModel, gib, to_unload
 
 logger = logging.getLogger(__name__)
 
@@ -325,7 +325,7 @@ class ModelPool(Generic[T]):
             idle = [each for each in loaded if not (each.n_leases or each.residency.stays)]
             needed = member.residency.n_bytes
             by_name = {str(each.key): each for each in idle}
-            held = (Holding(name, each.residency.n_bytes, each.used_s) for name, each in by_name.items())
+            held = (IdleModel(name, each.residency.n_bytes, each.used_s) for name, each in by_name.items())
             names = to_unload(needed, room, held)
             if names is None:
                 kept = ", ".join(

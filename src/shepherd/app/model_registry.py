@@ -25,7 +25,7 @@ from shepherd.config import CacheConfig, Config, ModelConfig, model_name
 from shepherd.core import ConfigError
 from shepherd.core.status import ModelCard
 from shepherd.dialects import detect, get, names
-from shepherd.models import catalog, gguf, soundness
+from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.sizing import budget_bytes, cache_bytes, context_size
 
 logger = logging.getLogger(__name__)
@@ -228,10 +228,10 @@ def _header(path: Path) -> gguf.Header:
 def budget_of(config: Config) -> int:
     """The bytes that all models may take together, in the memory that they use: of the cards, of the machine, or of
     both where some layers stay with the CPU."""
-    from shepherd.engine.llamacpp.memory import card_memory  # noqa: PLC0415 - loads the native library
+    from shepherd.engine.llamacpp.memory import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
-    cards = card_memory() if layers != {0} else None
+    cards = gpu_memory() if layers != {0} else None
     machine = psutil.virtual_memory()
     free, total = (cards.free, cards.total) if cards else (0, 0)
     if cards is None or any(count is not None and count >= 0 for count in layers):
@@ -301,7 +301,7 @@ def _fills_in(header: gguf.Header) -> bool:
     if all(any(key in header.metadata for key in keys) for keys in _FIM):
         return True
     tokens = header.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, gguf.Array):
+    if not isinstance(tokens, gguf_file.Array):
         return False
     with tokens.path.open("rb") as file:
         file.seek(tokens.offset)

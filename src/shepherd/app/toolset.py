@@ -1,6 +1,6 @@
 """The tools of conversations: what they may touch, the MCP servers, and the folder where conversations are saved.
 
-    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ Box, for one conversation
+    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ ConversationToolbox, for one conversation
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
@@ -26,12 +26,12 @@ from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.base import Person, Tool, ToolContext
-    from shepherd.tools.builtin.ask_model import Advisor
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.tools.base import Person
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.tool import AskableModel, Tool, ToolContext
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Toolset:
         self._config = config
         self._env = env
         self._models = models
-        self._servers: Servers | None = None
+        self._servers: McpServerPool | None = None
         tools = config.tools
         if tools.enabled or tools.disabled or tools.allow or tools.ask or tools.deny:
             self._check_names()
@@ -78,7 +78,7 @@ class Toolset:
         return found
 
     @property
-    def servers(self) -> Servers | None:
+    def servers(self) -> McpServerPool | None:
         """The MCP servers; None = none are configured, or nothing has been started."""
         return self._servers
 
@@ -92,11 +92,11 @@ class Toolset:
         wanted = [each for each in self._config.mcp_servers if each.enabled]
         if self._servers is not None or not wanted or not self.wants_tools:
             return
-        from shepherd.tools.mcp.servers import Servers  # noqa: PLC0415
+        from shepherd.tools.mcp.servers import McpServerPool  # noqa: PLC0415
         from shepherd.tools.mcp.values import ServerOptions  # noqa: PLC0415
 
         options = [ServerOptions.of(each) for each in self._config.mcp_servers]
-        servers = self._servers = Servers(
+        servers = self._servers = McpServerPool(
             options,
             env=self._env,
             roots=self.folders,
@@ -132,7 +132,9 @@ class Toolset:
         folder = self._config.chat.folder
         return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
 
-    def offer(self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()) -> Box:
+    def offer(
+        self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
+    ) -> ConversationToolbox:
         """The tools that other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
@@ -156,14 +158,14 @@ class Toolset:
         only: Sequence[str] | None = None,
         allow: Sequence[str] = (),
         extra: Sequence[Tool] = (),
-    ) -> Box:
+    ) -> ConversationToolbox:
         """The tools of one conversation.
 
         `count`: tokens of a text, as its model counts them. `only`: patterns of the tools that may be offered. `allow`:
         patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
         """
         from shepherd.tools import selection  # noqa: PLC0415
-        from shepherd.tools.toolbox import Box  # noqa: PLC0415
+        from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
         tools, measure = self._config.tools, count or _rough
         # The extra tools are enabled, whatever the configuration enables.
@@ -172,8 +174,8 @@ class Toolset:
         allowed = [word.partition("(")[0] for word in tools.allow]
 
         def choose(known: Sequence[Tool]) -> Mapping[str, str]:
-            off = selection.why_off(
-                sorted(known, key=lambda tool: not selection.meets(tool, allowed)),
+            off = selection.reasons_off(
+                sorted(known, key=lambda tool: not selection.matches(tool, allowed)),
                 enabled=enabled,
                 disabled=tools.disabled,
                 n_ctx=n_ctx,
@@ -181,10 +183,10 @@ class Toolset:
                 lacking=self._lacking(store),
             )
             if only is not None:
-                off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.meets(tool, only)}
+                off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.matches(tool, only)}
             return off
 
-        return Box(
+        return ConversationToolbox(
             lambda: [*extra, *self.registry.tools()],
             context=self._context(user=user, store=store, count=measure),
             permission=self._permission(person, allow),
@@ -195,18 +197,17 @@ class Toolset:
         )
 
     def _context(self, *, user: str | None, store: MemoryStore | None, count: Callable[[str], int]) -> ToolContext:
-        from shepherd.tools.base import ToolContext  # noqa: PLC0415
-        from shepherd.tools.builtin.shell import Commands  # noqa: PLC0415
-        from shepherd.tools.sandbox.network import Reach  # noqa: PLC0415
+        from shepherd.tools.sandbox.network import NetworkPolicy  # noqa: PLC0415
         from shepherd.tools.sandbox.roots import Roots  # noqa: PLC0415
+        from shepherd.tools.tool import CommandOptions, ToolContext  # noqa: PLC0415
 
         tools = self._config.tools
         return ToolContext(
             user=user,
             count=count,
             roots=Roots.of(self.folders),
-            reach=Reach(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
-            commands=Commands(tools.command.max_bytes, tools.command.keep_env),
+            reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
+            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env),
             memory=store,
             servers=self._servers,
             models=self._models,
@@ -214,7 +215,7 @@ class Toolset:
         )
 
     def _permission(self, person: Person | None, allow: Sequence[str]) -> Permission:
-        from shepherd.tools.permission import Answers, Permission  # noqa: PLC0415
+        from shepherd.tools.permission import ConsentStore, Permission  # noqa: PLC0415
 
         tools = self._config.tools
         try:
@@ -226,7 +227,7 @@ class Toolset:
                 read_only=tools.read_only,
                 dry_run=tools.dry_run,
                 person=person,
-                answers=Answers(_data_folder() / "permissions.json"),
+                answers=ConsentStore(_data_folder() / "permissions.json"),
             )
         except InvalidRequest as error:
             raise ConfigError(error.message, key="tools") from error
@@ -274,10 +275,10 @@ class Advisors:
         self._names = names
         self._stream = stream
 
-    def advisors(self) -> Sequence[Advisor]:
-        from shepherd.tools.builtin.ask_model import Advisor  # noqa: PLC0415
+    def advisors(self) -> Sequence[AskableModel]:
+        from shepherd.tools.tool import AskableModel  # noqa: PLC0415
 
-        return [Advisor(name, is_local=True) for name in self._names]
+        return [AskableModel(name, is_local=True) for name in self._names]
 
     async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""

@@ -7,7 +7,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ def set_up(options: Mapping[str, Any]) -> Handler:
     return handler
 
 
-def current() -> Handler:
-    """The installed handler."""
-    return next(handler for handler in logging.getLogger().handlers if isinstance(handler, Handler))
+@contextmanager
+def above(screen: Screen | None) -> Iterator[None]:
+    """Within the block, records are written above the live lines of `screen`, where there is one."""
+    handler = next(handler for handler in logging.getLogger().handlers if isinstance(handler, Handler))
+    handler.screen = screen
+    try:
+        yield
+    finally:
+        handler.screen = None

@@ -12,7 +12,7 @@ from shepherd.engine.stats import CacheStats, SequenceStats, eviction_histogram
 from shepherd.engine.task import Task
 
 
-class Tally:
+class Counters:
     """Counts what happens; the fields are those of `CacheStats`."""
 
     def __init__(self) -> None:
@@ -23,15 +23,14 @@ class Tally:
         self._last: dict[int, tuple[SequenceStats, int, float]] = {}
         """Sequence -> how its last job ended, its rank of use then, and when that was."""
 
-    def evicted(self, messages: int, tokens: int, seconds: float) -> None:
-        """One eviction took so long."""
+    def record_eviction(self, messages: int, tokens: int, seconds: float) -> None:
         self.evictions += 1
         self.evicted_messages += messages
         self.evicted_tokens += tokens
         self.eviction_s.observe(seconds)
 
-    def retired(self, task: Task, resident: Resident) -> None:
-        """A job is over, and its sequence idles."""
+    def record_end(self, task: Task, resident: Resident) -> None:
+        """Keep the figures of a job that is over, and whose sequence idles."""
         self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
 
     def stats(self, pool: Pool, running: Sequence[Task], *, n_waiting: int) -> CacheStats:

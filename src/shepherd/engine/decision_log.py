@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from shepherd.engine.base import Job
-from shepherd.engine.kv.ledger import Leaving, Match, Resident
+from shepherd.engine.kv.ledger import Match, Resident, TurnEviction
 from shepherd.engine.kv.plan import Plan
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ TRAILER = 2
 Show = Callable[[int], bytes]
 
 
-def tell_match(cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, show: Show) -> None:
+def log_match(cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, show: Show) -> None:
     """How a prompt meets the cache."""
     source = match.resident if match else None
     matched = [span for span in job.spans if span.stop - TRAILER <= plan.length and span.start < plan.length]
@@ -56,10 +56,10 @@ def tell_match(cache: str, tokens: array[int], job: Job, match: Match | None, pl
         _dump(source, show)
 
 
-def tell_eviction(leaving: Sequence[Leaving], n_kept: int) -> None:
+def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
     """What left, in the seeds' words. The shift is one of indexes: positions stay, see docs/adr/0003."""
     stretches: list[tuple[int, int, int, int]] = []
-    for turn in leaving:
+    for turn in turns:
         first, start, stop = turn.first, turn.ranges[0][0], turn.ranges[-1][1]
         if stretches and stretches[-1][3] == start:
             first, _, start, _ = stretches.pop()

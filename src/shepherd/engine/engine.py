@@ -23,15 +23,15 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from shepherd.core import ContextFull, EngineDown, InvalidRequest, RateLimited
+from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
 from shepherd.engine.base import Held, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.watchdog import STEP_S, Watchdog, where
+from shepherd.engine.watchdog import STEP_S, Watchdog, call_stack
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Engine:
         self.constrainer = constrainer
         self._runtime = runtime
         self._mailbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
-        self._work = Work(
+        self._scheduler = Scheduler(
             runtime,
             options,
             name=name,
@@ -119,7 +119,7 @@ class Engine:
         self._thread = threading.Thread(target=self._live, name=f"engine-{name}", daemon=True)
         self._thread.start()
         self._watchdog = Watchdog(
-            self._work.pulse,
+            self._scheduler.heartbeat,
             name=name,
             stall_s=options.stall_s,
             has_work=lambda: any(self._pending()),
@@ -137,7 +137,7 @@ class Engine:
         """
         if self.down is not None:
             raise EngineDown(self.down)
-        if not job.tokens or job.max_tokens < 1:
+        if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.grammar is not None and self.constrainer is None:
             raise InvalidRequest(f"cache {self.name!r} cannot constrain what its model says")
@@ -147,9 +147,9 @@ class Engine:
                 raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
         elif len(job.tokens) + job.max_tokens > self.n_ctx:
             raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
-        n_waiting = len(self._work.waiting) + self._mailbox.qsize()
+        n_waiting = len(self._scheduler.waiting) + self._mailbox.qsize()
         if n_waiting >= (max(1, self.options.queue // 2) if job.background else self.options.queue):
-            wait_s = self._work.job_s * n_waiting / self.options.sequences
+            wait_s = self._scheduler.job_s * n_waiting / self.options.sequences
             raise RateLimited(
                 f"cache {self.name!r} is busy: {n_waiting} requests are waiting already; try again later",
                 backend=f"local:{self.name}",
@@ -167,7 +167,7 @@ class Engine:
         if ticket.cancelled or ticket.finished:
             return
         ticket.cancelled = True
-        if self._work.sole is ticket:
+        if self._scheduler.sole is ticket:
             self._runtime.interrupt(True)
         self._mailbox.put(_Cancel(ticket))
 
@@ -191,19 +191,41 @@ class Engine:
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
         """Wait until what was kept on disk is known, so that the first request finds its conversation; False when that
         takes too long: it is found as soon as it is known."""
-        return self._work.pool.snapshots.flush(timeout_s)
+        return self._scheduler.pool.snapshots.flush(timeout_s)
 
     async def clear(self) -> None:
         """Forget every idle conversation, the saved ones too. Running jobs go on."""
-        await self._ask(self._work.clear)
+        await self._ask(self._scheduler.clear)
+
+    async def evict(self, job: Job, n_turns: int) -> Evicted:
+        """Evict the `n_turns` oldest turns of a conversation that may leave, at least one; returns what has left.
+
+        What stays of the prompt is computed where it is not in the cells; no token is generated. `job` must allow
+        eviction (`on_full`). Raises: as `submit`, and `EngineError` when the computation fails.
+        """
+        assert job.on_full == "evict"
+        assert n_turns > 0
+        ticket = self.submit(replace(job, max_tokens=0, reserve=1, n_turns_to_evict=n_turns))
+        evicted: list[Evicted] = []
+        try:
+            async with contextlib.aclosing(ticket.batches()) as batches:
+                async for batch in batches:
+                    evicted += [step for step in batch if isinstance(step, Evicted)]
+        finally:
+            self.cancel(ticket)
+        return Evicted(
+            sum(step.messages for step in evicted),
+            sum(step.tokens for step in evicted),
+            tuple(at for step in evicted for at in step.gone),
+        )
 
     async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
         """What a request with this prompt would find; see `inquiry.held`. Raises: `EngineDown`."""
-        return await self._ask(lambda: lookup.held(self._work.pool, tokens, spans, holes=holes))
+        return await self._ask(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
 
     async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
         """The tokens of every conversation that begins with these and goes on. Raises: `EngineDown`."""
-        return await self._ask(lambda: lookup.beginning_with(self._work.pool, tokens))
+        return await self._ask(lambda: lookup.beginning_with(self._scheduler.pool, tokens))
 
     async def _ask(self, work: Callable[[], T]) -> T:
         """What `work` returns, which the thread does between two decodes."""
@@ -225,16 +247,17 @@ class Engine:
         self._stopping = True
         self._runtime.interrupt(True)
         self._mailbox.put(_Look())
-        pulse, left_s, quiet_s, seen = self._work.pulse, timeout_s, self._watchdog.quiet_s, self._work.pulse.n_beats
-        while self._thread.is_alive() and left_s > 0 and quiet_s < pulse.allowed_s(CLOSE_S):
+        heartbeat = self._scheduler.heartbeat
+        left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, heartbeat.n_beats
+        while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
             left_s -= STEP_S
-            quiet_s, seen = (quiet_s + STEP_S if pulse.n_beats == seen else 0.0), pulse.n_beats
+            quiet_s, seen = (quiet_s + STEP_S if heartbeat.n_beats == seen else 0.0), heartbeat.n_beats
         self._watchdog.close()
         if self._thread.is_alive():
-            logger.error("the engine thread of cache %r does not end and is left: %s", self.name, pulse.doing)
+            logger.error("the engine thread of cache %r does not end and is left: %s", self.name, heartbeat.doing)
             return False
-        self._work.pool.close()
+        self._scheduler.pool.close()
         self._runtime.close()
         return True
 
@@ -250,13 +273,13 @@ class Engine:
     def _stall(self, quiet_s: float) -> None:
         """Work waits, and the thread gets nothing done: say so, and let nothing wait for it."""
         tickets, asked = self._pending()
-        doing = self._work.pulse.doing
+        doing = self._scheduler.heartbeat.doing
         reason = f"the engine of cache {self.name!r} has got nothing done for {quiet_s:.0f} s ({doing})"
         self._stalled = reason
         self._n_stalls += 1
         logger.error(
             "%s; %d requests that wait for it end with an error, and so do new ones until it goes on. %s. It is at: %s",
-            reason, len(tickets), self._work.describe(), where(self._thread),
+            reason, len(tickets), self._scheduler.describe(), call_stack(self._thread),
         )  # fmt: skip
         for ticket in tickets:
             ticket.abandon(EngineDown(reason))
@@ -272,7 +295,7 @@ class Engine:
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        work = self._work
+        work = self._scheduler
         try:
             while not self._stopping:
                 self._read_mail(block=not work.running)
@@ -283,9 +306,9 @@ class Engine:
                     work.admit()  # whoever waited for the last one
                 self._publish()
             work.end_all()
-            work.pulse.begin("saving conversations to disk", None)
+            work.heartbeat.begin("saving conversations to disk", None)
             while work.pool.save_one():
-                work.pulse.beat()
+                work.heartbeat.beat()
             reason = "the engine was stopped"
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)
@@ -305,22 +328,22 @@ class Engine:
                 if not block:
                     return
                 self._has_idle_work = False
-                while self._mailbox.empty() and not self._stopping and self._work.idle():
+                while self._mailbox.empty() and not self._stopping and self._scheduler.idle():
                     self._has_idle_work = True
                 self._publish(now=True)
                 continue
             block = False
             match mail:
                 case _Submit(ticket):
-                    self._work.add(ticket)
+                    self._scheduler.add(ticket)
                     self._has_idle_work = True
                 case _Cancel(ticket):
-                    self._work.withdraw(ticket)
+                    self._scheduler.withdraw(ticket)
                 case _Call(work, done):
                     if not done.done():  # the one who asked is still there
-                        self._work.pulse.begin("answering a question about the cache")
+                        self._scheduler.heartbeat.begin("answering a question about the cache")
                         result = work()
-                        self._work.pulse.beat()
+                        self._scheduler.heartbeat.beat()
                         self._publish(now=True)
                         with contextlib.suppress(InvalidStateError):  # gone meanwhile, or answered by the watchdog
                             done.set_result(result)
@@ -330,19 +353,19 @@ class Engine:
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, now and then."""
         clock = time.monotonic()
-        if now or not self._work.running or clock - self._published_s > PUBLISH_S:
+        if now or not self._scheduler.running or clock - self._published_s > PUBLISH_S:
             self._published_s = clock
-            self._stats = self._work.stats()
+            self._stats = self._scheduler.stats()
 
     def _refuse_all(self, reason: str) -> None:
         """Answer everything with `EngineDown` until `close` is called: whoever submits later must not wait for ever."""
         while True:
-            self._work.end_all(EngineDown(reason))
+            self._scheduler.end_all(EngineDown(reason))
             if self._stopping and self._mailbox.empty():
                 return
             match self._mailbox.get():
                 case _Submit(ticket):
-                    self._work.add(ticket)
+                    self._scheduler.add(ticket)
                 case _Call(done=done):
                     with contextlib.suppress(InvalidStateError):
                         done.set_exception(EngineDown(reason))

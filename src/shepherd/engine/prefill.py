@@ -2,7 +2,7 @@
 
 Every running answer gets its one token in every decode. What remains is for prompts, and how much that is depends on
 who is waiting: alone, a prompt is computed in large chunks; beside running answers only as much as keeps their gaps
-between tokens short, measured on this machine (`Pace`).
+between tokens short, measured on this machine (`SpeedEstimate`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_GAP_S = 0.4
 """but then no longer than this."""
 
 
-class Demand(NamedTuple):
+class PrefillDemand(NamedTuple):
     """A prompt that is being computed."""
 
     key: int
@@ -32,7 +32,7 @@ class Demand(NamedTuple):
     """Tokens still to compute."""
 
 
-def share(demands: Sequence[Demand], budget: int) -> dict[int, int]:
+def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int]:
     """How many tokens of each prompt go into the next decode; `demands` are in order of arrival.
 
     The oldest gets at least half, so nobody starves; the rest goes to the shortest ones first, so that a short question
@@ -56,7 +56,7 @@ def share(demands: Sequence[Demand], budget: int) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class Pace:
+class SpeedEstimate:
     """How fast this model computes here, from what the last decodes took."""
 
     decode_s: float = 0.0

@@ -73,14 +73,14 @@ class Task:
         return self.job.max_tokens - self.n_generated
 
     @property
-    def reads(self) -> bool:
-        """How likely its prompt is has not been told yet, and is wanted."""
+    def scores_prompt(self) -> bool:
+        """Whether the likelihood of its prompt is wanted and has not been posted yet."""
         return self.job.score_prompt and not self.n_generated
 
-    def read_on(self, runtime: Runtime, chunk: int) -> None:
-        """Note how likely the next tokens of the prompt were, behind each of this chunk's; tell all at the end.
+    def score_prompt(self, runtime: Runtime, chunk: int) -> None:
+        """Score the prompt tokens that follow this chunk's, and post all scores at the end of the prompt.
 
-        What is known already, because the prompt has begun anew meanwhile, stays.
+        Scores from before a restart of the prompt are kept.
         """
         tokens, stop = self.job.tokens, len(self.cells)
         if not self.read:

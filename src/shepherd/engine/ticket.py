@@ -93,7 +93,7 @@ class Ticket:
                 self._waiter = None
 
 
-class Post:
+class Notifier:
     """Wakes the loops whose tickets have news. Used by one engine thread."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ STEP_S = 0.25
 """Between two looks."""
 
 
-class Pulse:
+class Heartbeat:
     """What the engine thread has got done. Written by that thread alone; any thread may read."""
 
     __slots__ = ("doing", "expected_s", "n_beats")
@@ -59,7 +59,7 @@ class Watchdog:
 
     def __init__(
         self,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
         *,
         name: str,
         stall_s: float,
@@ -71,7 +71,7 @@ class Watchdog:
         self.quiet_s = 0.0
         """How long work has waited without progress; 0 while none waits."""
         self.is_stalled = False
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._stall_s = stall_s
         self._has_work = has_work
         self._on_stall = on_stall
@@ -102,21 +102,21 @@ class Watchdog:
     def _look_on(self) -> None:
         """While there is work, and until a stalled thread gets on again."""
         step_s = min(STEP_S, self._stall_s / 4)
-        seen = self._pulse.n_beats
+        seen = self._heartbeat.n_beats
         while (self._has_work() or self.is_stalled) and not self._stop.wait(step_s):
-            if self._pulse.n_beats != seen:
-                seen, quiet_s, self.quiet_s = self._pulse.n_beats, self.quiet_s, 0.0
+            if self._heartbeat.n_beats != seen:
+                seen, quiet_s, self.quiet_s = self._heartbeat.n_beats, self.quiet_s, 0.0
                 if self.is_stalled:
                     self.is_stalled = False
                     self._on_recovery(quiet_s)
                 continue
             self.quiet_s += step_s
-            if not self.is_stalled and self.quiet_s >= self._pulse.allowed_s(self._stall_s):
+            if not self.is_stalled and self.quiet_s >= self._heartbeat.allowed_s(self._stall_s):
                 self.is_stalled = True
                 self._on_stall(self.quiet_s)
 
 
-def where(thread: threading.Thread) -> str:
+def call_stack(thread: threading.Thread) -> str:
     """The functions that a thread is in, outermost first, as `file:line function`; no values, no text."""
     frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
     calls = []

@@ -102,12 +102,11 @@ class Entry:
     def sha(self) -> bytes:
         """16 bytes that name what is said, whoever says it when; blanks at either end aside, which clients trim."""
         calls = [(call.id, call.name, call.arguments) for call in self.calls]
-        said = repr((self.role, self.body.strip(), calls, self.call_id))
-        return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).digest()
+        return digest(repr((self.role, self.body.strip(), calls, self.call_id)).encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     """One message of the archive."""
 
     id: int
@@ -129,7 +128,7 @@ class Stored:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedMessage:
     """One message that a search has found."""
 
     id: int
@@ -200,7 +199,7 @@ class Fact:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +238,15 @@ class Embedder(Protocol):
         ...
 
 
+def digest(data: bytes) -> bytes:
+    """16 bytes that stand for these."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def chained(shas: Iterable[bytes], seed: str = "") -> list[bytes]:
-    """For each message a name for it and everything before it, 16 bytes."""
-    link = hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=16).digest()
-    made = []
-    for sha in shas:
-        link = hashlib.blake2b(link + sha, digest_size=16).digest()
-        made.append(link)
-    return made
+    """For each message a digest of it and of everything before it."""
+    link = digest(seed.encode("utf-8", "replace"))
+    return [link := digest(link + sha) for sha in shas]
 
 
 def clean(text: str) -> str:
@@ -256,6 +256,6 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def when(ms: int) -> datetime:
+def to_datetime(ms: int) -> datetime:
     """A stored time."""
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -18,14 +18,16 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import check, facts, forget, notes, queries
 from shepherd.memory.archive import history as archive
 from shepherd.memory.archive.check import Problem
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.archive.names import Recent
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.archive.retention import Pruned
 from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.failure import failure
+from shepherd.memory.location import default_path
 from shepherd.memory.records import (
     Conversation,
     Embedder,
@@ -34,18 +36,15 @@ from shepherd.memory.records import (
     FactKind,
     FactStatus,
     Hit,
-    Ranked,
+    RankedMessage,
     State,
     Stats,
-    Stored,
+    StoredMessage,
 )
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import ANYWHERE
-from shepherd.memory.transfer import export as transfer
-from shepherd.memory.transfer.merge import Imported
-from shepherd.memory.users import default_path
+from shepherd.memory.search.ranking import NO_FILTERS
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ MIN_SIZE_BYTES = 2**18
 class MemoryStore:
     """Everything that was said, in one file. Any thread may call anything; on return, what is written is on the disk.
 
-    `path`: None = as `scope.default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
+    `path`: None = as `default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
     the search by meaning, and is used from one thread at a time; what is in the file already is for `embed`.
     `on_archived` is told, on the writer's thread, how many messages each history had that were new.
 
@@ -83,7 +82,7 @@ class MemoryStore:
         self.embedder = embedder
         self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
-        self._recent = Recent()
+        self._recent = LruCache[NamedHistory](archive.RECENT)
         connection = open_file(self.path, user=user)
         self._upkeep = Upkeep(self.path, max_size_bytes)
         self._upkeep.attach(connection)
@@ -158,7 +157,7 @@ class MemoryStore:
         """Where these messages are; one that is not stored has none."""
         return self.read(partial(queries.states, ids=ids))
 
-    def stored(self, ids: Collection[int]) -> list[Stored]:
+    def stored(self, ids: Collection[int]) -> list[StoredMessage]:
         """These messages, in the order of `ids`; one that is not stored is left out."""
         return self.read(partial(queries.stored, ids=ids))
 
@@ -172,7 +171,7 @@ class MemoryStore:
 
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
-    ) -> list[Stored]:
+    ) -> list[StoredMessage]:
         """The messages of a conversation in order; none if there is no such one.
 
         `shared`: also those before the place where it branched off another.
@@ -220,8 +219,8 @@ class MemoryStore:
         )
 
     def rank(
-        self, query: str, *, limit: int, filters: Filters = ANYWHERE, without: Collection[int] = ()
-    ) -> list[Ranked]:
+        self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
+    ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
         return self.read(
             lambda connection: ranking.rank(
@@ -229,7 +228,7 @@ class MemoryStore:
             )
         )
 
-    def _nearest(self, connection: apsw.Connection) -> Callable[[str, int], list[tuple[int, float]]] | None:
+    def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
         return self._vectors.asked(connection) if self._vectors else None
 
     def embed(
@@ -356,14 +355,6 @@ class MemoryStore:
     def repair(self) -> list[Problem]:
         """Mend what can be; what is still wrong then."""
         return self.write(check.repair)
-
-    def export(self, write: Callable[[str], None], conversation: str | None = None) -> int:
-        """All of it, or one conversation, as JSON Lines; how many lines (see `transfer.export`)."""
-        return transfer.export(self, write, conversation)
-
-    def import_file(self, path: Path | str, *, on_progress: Callable[[int, int], None] | None = None) -> Imported:
-        """Store what a file holds (see `transfer.import_file`)."""
-        return transfer.import_file(self, path, on_progress=on_progress)
 
 
 class Readers:

@@ -9,7 +9,6 @@ all strangers share would tell each of them what the others said (M3, M6).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -17,10 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import platformdirs
-
 from shepherd.core import MemoryFailure
-from shepherd.memory.records import clean
+from shepherd.memory.location import default_path
+from shepherd.memory.records import clean, digest
 
 if TYPE_CHECKING:
     from shepherd.memory.records import Embedder
@@ -28,18 +26,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The id of the owner: who has the machine, or a key to it."""
-DEFAULT_NAME = "shepherd_memory.db"
-OPEN = 64
+MAX_OPEN = 64
 """Stores that are kept open; of more, the one that was asked for longest ago is let go."""
-
-
-def default_path(env: Mapping[str, str]) -> Path:
-    """`RAG_DB_PATH`; else the memory in the working folder, if one is there; else that in the user's data folder."""
-    if chosen := env.get("RAG_DB_PATH", "").strip():
-        return Path(chosen).expanduser()
-    if Path(DEFAULT_NAME).exists():
-        return Path(DEFAULT_NAME)
-    return Path(platformdirs.user_data_dir("shepherd")) / "memory.db"
 
 
 class Settings(Protocol):
@@ -53,13 +41,13 @@ class Settings(Protocol):
     def mmap_size(self) -> int: ...
 
 
-def shelf_of(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> Shelf:
+def configured_stores(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
     """The memories that a configuration means; nothing is opened yet."""
     path = settings.database_path or default_path(env)
-    return Shelf(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
+    return UserStores(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
 
 
-class Shelf:
+class UserStores:
     """The memories of all users, by their ids. Any thread.
 
     `path` is the owner's file; `options` are those of `MemoryStore`.
@@ -80,14 +68,14 @@ class Shelf:
     def __exit__(self, *_about_the_error: object) -> None:
         self.close()
 
-    def of(self, user: str | None) -> MemoryStore | None:
+    def find_store(self, user: str | None) -> MemoryStore | None:
         """The memory of a user, opened or made; None for one who is not known. It is closed by the shelf.
 
         Raises: `ConfigError` when the file is not his memory, `MemoryFailure` when the shelf is closed.
         """
         if not (name := (user or "").strip()):
             return None
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             if self._closed:
@@ -96,7 +84,7 @@ class Shelf:
             if store is None:
                 store = MemoryStore(self.path_of(name), user="" if name == LOCAL else clean(name), **self._options)
             self._open[name] = store
-            if len(self._open) > OPEN:
+            if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)  # closes itself as soon as nobody uses it any more
             return store
 
@@ -104,7 +92,7 @@ class Shelf:
         with self._counting:
             self.n_archived += n_messages
 
-    def stores(self) -> list[MemoryStore]:
+    def open_stores(self) -> list[MemoryStore]:
         """The stores that are open."""
         with self._lock:
             return list(self._open.values())
@@ -113,7 +101,7 @@ class Shelf:
         """Where a user's file is, or would be."""
         if user.strip() == LOCAL:
             return self.path
-        name = hashlib.blake2b(user.strip().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = digest(user.strip().encode("utf-8", "surrogatepass")).hex()
         return self.path.with_name(f"{self.path.stem}-users") / f"{name}.db"
 
     def forget_user(self, user: str) -> bool:
@@ -149,7 +137,7 @@ class DefaultStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked for by those who inspect; not worth a file
             raise AttributeError(name)
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             path = default_path(os.environ).absolute()

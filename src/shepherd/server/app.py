@@ -1,8 +1,8 @@
-"""The FastAPI application: paths, the order of the layers around them, and what is told without generating.
+"""The FastAPI application: its paths, the order of its middleware, and the answers that only report something.
 
-    Tag (request id) ─ CORS ─ Guard (keys, hosts) ─ Gate (limits) ─ router ─▶ Exchange (generates) | models | ...
+    request id ─ CORS ─ authentication ─ admission ─ router ─▶ RequestHandler (a row of `routes`) | models | ...
 
-Not here: how a request is answered (`exchange`), how a port is opened (`listen`).
+Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -26,12 +25,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.endpoints.caches import encode_caches
-from shepherd.server.endpoints.generate import Exchange, Limits, Live, Shared, Surface
+from shepherd.server.endpoints.handler import ActiveRequests, Endpoint, Limits, RequestHandler, ServerState
 from shepherd.server.endpoints.mcp import Open, add_mcp_path
-from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS, add_memory_paths
+from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import add_model_paths, still_loading
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, add_ollama_paths
-from shepherd.server.endpoints.query import Asked, Query
 from shepherd.server.endpoints.responses import add_response_paths
 from shepherd.server.http.auth import LOCAL_ORIGIN, Guard, Key, keys_for
 from shepherd.server.http.caller import USER
@@ -42,7 +40,7 @@ from shepherd.server.observe.metrics import CONTENT_TYPE, Metrics
 from shepherd.server.observe.observer import Observe
 from shepherd.server.observe.record import REQUEST_ID
 from shepherd.server.response_store import KeptResponses
-from shepherd.server.routes import QUERIES, SURFACES, encode_error
+from shepherd.server.routes import ENDPOINTS, GENERATE_ENDPOINTS, QUERY_ENDPOINTS, encode_error
 from shepherd.server.service import Service
 
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
@@ -93,22 +91,19 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    live = app.state.live = Live()
-    app.state.is_open = api_keys is None
+    active = app.state.active = ActiveRequests()
+    is_open = app.state.is_open = api_keys is None
     gates = gates or Gates()
     metrics = Metrics(service.stats, service.n_archived, n_active=lambda: gates.n_active, loads=service.n_loads)
-    kept = kept or KeptResponses()
-    shared = Shared(service, limits, live, metrics, observe, kept)
-    for surface in SURFACES:
-        _add_posts(app, surface, partial(Exchange, surface, shared))
-    for query in QUERIES:
-        _add_posts(app, query, partial(Asked, query, shared))
-    _add_telling_paths(app, service, live)
+    responses = kept or KeptResponses()
+    state = ServerState(service, limits, active, metrics, responses, observe, is_open)
+    for endpoint in ENDPOINTS:
+        _add_endpoint(app, endpoint, state)
+    _add_telling_paths(app, service, active)
     add_model_paths(app, service)
     add_ollama_paths(app, service)
-    add_response_paths(app, kept)
+    add_response_paths(app, responses)
     _add_cache_paths(app, service, metrics)
-    add_memory_paths(app, service, limits, is_open=api_keys is None)
     if tools is not None:
         add_mcp_path(app, tools, limits)
     app.add_exception_handler(HTTPException, _answer_http_error)
@@ -136,28 +131,31 @@ def create_app(
     return app
 
 
-def _add_posts(app: FastAPI, row: Surface | Query, answering: Callable[[], Response]) -> None:
+def _add_endpoint(app: FastAPI, endpoint: Endpoint, state: ServerState) -> None:
     async def answer() -> Response:
-        return answering()
+        return RequestHandler(endpoint, state)
 
-    for path in row.paths:
+    method, *others = endpoint.methods
+    for path in endpoint.paths:
         app.add_api_route(
             path,
             answer,
-            methods=["POST"],
-            name=row.name,
-            summary=row.summary,
-            include_in_schema=path == row.path,
+            methods=[method],
+            name=endpoint.name,
+            summary=endpoint.summary,
+            include_in_schema=path == endpoint.paths[0],
             response_class=Response,
-            openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": row.body}}}},
+            **endpoint.route_options(),
         )
+        if others:
+            app.add_api_route(path, answer, methods=others, include_in_schema=False)
 
 
-def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
+def _add_telling_paths(app: FastAPI, service: Service, active: ActiveRequests) -> None:
     async def health() -> Response:
         """Whether requests can be answered: 200 when they can, else 503 with the reason."""
         found = service.health()
-        if live.stopping:
+        if active.stopping:
             found = replace(found, status="stopping", detail="the server is stopping")
         caches = {
             name: {"n_ctx": cache.n_ctx, "used": cache.used, "model": cache.model}
@@ -174,14 +172,15 @@ def _add_telling_paths(app: FastAPI, service: Service, live: Live) -> None:
             body["detail"] = found.detail
         return told(body, 200 if found.status == "ok" else 503)
 
-    paths = [surface.path for surface in SURFACES] + [query.path for query in QUERIES]
-
     async def root() -> Response:
         """What is here."""
-        endpoints = [f"POST {path}" for path in paths]
+        rows: tuple[Endpoint, ...] = (*GENERATE_ENDPOINTS, *QUERY_ENDPOINTS)
+        endpoints = [f"POST {row.paths[0]}" for row in rows]
         endpoints += ["GET /v1/models", "GET /v1/models/{id}", "GET /v1/caches", "DELETE /v1/caches/{name}"]
         endpoints += ["GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items"]
-        endpoints += [*OLLAMA_ENDPOINTS, *MEMORY_ENDPOINTS, "GET /health", "GET /metrics", "GET /docs"]
+        endpoints += OLLAMA_ENDPOINTS
+        endpoints += [f"{row.method} {row.path.replace(':path', '')}" for row in MEMORY_ENDPOINTS]
+        endpoints += ["GET /health", "GET /metrics", "GET /docs"]
         return told({"name": "shepherd", "version": app.version, "endpoints": endpoints})
 
     _add_reading(app, "/health", health)

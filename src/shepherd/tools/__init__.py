@@ -8,9 +8,10 @@ in a file that `tools.files` names, or in a module that a package names as an en
 inherits from `Tool` is one, too (`user_tools.py`).
 """
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import ToolContext
 from shepherd.tools.user_tools import CustomTool as Tool
 
 ToolResult = Result

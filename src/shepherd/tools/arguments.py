@@ -17,7 +17,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shepherd.tools.base import Tool, ToolError
+from shepherd.tools.base import ToolError
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -53,18 +54,18 @@ def read_arguments(text: str, tool: Tool) -> dict[str, Any]:
         raise ToolError("the arguments are nested too deeply; send a flat object") from error
     if not isinstance(given, dict):
         raise ToolError("the arguments must be one JSON object, with the names of the parameters as keys")
-    return fit(given, tool)
+    return coerce_arguments(given, tool)
 
 
-def fit(given: Json, tool: Tool) -> dict[str, Any]:
+def coerce_arguments(given: Json, tool: Tool) -> dict[str, Any]:
     """The arguments as the tool takes them; what may be left out and was said to be null is left out.
 
     Raises: `ToolError`.
     """
     schema = tool.parameters
     try:
-        arguments = Shape(schema).coerce(rename(unwrap(given, _fields(schema)), tool), schema)
-        problems = list(dict.fromkeys((*Shape(schema).check(arguments, schema), *halves(arguments))))
+        arguments = SchemaCoercer(schema).coerce(rename(unwrap(given, _fields(schema)), tool), schema)
+        problems = list(dict.fromkeys((*SchemaCoercer(schema).check(arguments, schema), *lone_surrogates(arguments))))
     except RecursionError as error:
         raise ToolError("the arguments are nested too deeply; send a flatter object") from error
     if problems:
@@ -127,7 +128,7 @@ def _plain(name: str) -> str:
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-class Shape:
+class SchemaCoercer:
     """A schema, and what is still to be spent on holding a value against it.
 
     One of a stranger's may refer to itself in such a way that this would take for ever.
@@ -148,7 +149,7 @@ class Shape:
             return value
         if branches := _branches(schema):
             return self.coerce_to_one(value, [self.resolved(each) for each in branches], depth)
-        value = _turned(value, schema)
+        value = _converted(value, schema)
         match value:
             case dict():
                 fields, rest = _fields(schema), schema.get("additionalProperties")
@@ -168,13 +169,13 @@ class Shape:
         """
         for branch in branches:
             if not self.check(value, branch):
-                return _turned(value, branch)
+                return _converted(value, branch)
         for branch in branches:
             of_a_kind = any(IS_KIND[kind](value) for kind in _kinds(branch))
             if of_a_kind and not (isinstance(value, dict) and set(_names(branch.get("required"))) - set(value)):
                 return self.coerce(value, branch, depth + 1)
         for branch in branches:
-            turned = _turned(value, branch)
+            turned = _converted(value, branch)
             if turned is not value and not self.check(turned, branch):
                 return turned
         return value
@@ -211,7 +212,7 @@ class Shape:
             schema = {**{key: self.root[key] for key in ("$defs", "definitions") if key in self.root}, **schema}
         try:
             errors = sorted(self.validator(schema).iter_errors(value), key=_where)
-            return [sentence for wrong in errors for sentence in say(wrong)]
+            return [sentence for wrong in errors for sentence in sentences_about(wrong)]
         except RecursionError:
             raise
         except Exception as error:  # a stranger's schema may be anything; its server checks, too
@@ -232,7 +233,7 @@ class Shape:
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
-FOLLOWING: ContextVar[Shape] = ContextVar("FOLLOWING")
+FOLLOWING: ContextVar[SchemaCoercer] = ContextVar("FOLLOWING")
 """Whose schema is being checked: it may follow so many references and no more."""
 
 
@@ -262,7 +263,7 @@ def _pass(*_about: Any) -> None:
     return None
 
 
-def say(wrong: ValidationError) -> Iterator[str]:
+def sentences_about(wrong: ValidationError) -> Iterator[str]:
     """What is wrong, in words that tell what to do."""
     where, rule = _whole(_where(wrong)), wrong.validator
     limit: Any = wrong.validator_value  # whose type follows from the rule
@@ -315,7 +316,7 @@ LIMITS: Mapping[str, str] = {
 }
 
 
-def halves(arguments: Any) -> Iterator[str]:
+def lone_surrogates(arguments: Any) -> Iterator[str]:
     """A sentence for each argument with half a character in it, which no file and no address can take."""
     if not isinstance(arguments, dict):
         return
@@ -345,12 +346,12 @@ def _whole(text: str) -> str:
 # -- types ------------------------------------------------------------------------------------------------------------
 
 
-def _turned(value: Any, schema: Json) -> Any:
+def _converted(value: Any, schema: Json) -> Any:
     """The value as one of the types that the schema names, and as one of its choices."""
     kinds = _kinds(schema)
     if kinds and not any(IS_KIND[kind](value) for kind in kinds):
         for kind in kinds:
-            turned = TURN[kind](value)
+            turned = CONVERT[kind](value)
             if turned is not None:
                 value = turned
                 break
@@ -426,7 +427,7 @@ def _parsed(value: Any) -> Any:
         return None
 
 
-TURN: Mapping[str, Callable[[Any], Any]] = {
+CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "integer": _to_integer,
     "number": _to_number,
     "boolean": _to_boolean,

@@ -1,29 +1,19 @@
-"""The vocabulary of tools: what a tool is, what a call gets, what comes back, and who may be asked.
+"""The vocabulary of tools: what a call does and returns, how it fails, and how a person is asked.
 
-    Tool(name, description, parameters, run ...)     found by the registry: ours, packages', a user's, MCP servers'
-    ToolContext ─▶ run(context, arguments) ─▶ Result
-    Toolbox: the tools of one conversation; everything that stands between a model's call and `run` (toolbox.py)
+    Question ─▶ Person.allow ─▶ Verdict          a permission
+    Form ─▶ Person.fill ─▶ values                a request of an MCP server
 
-Not here: how a function becomes a tool (`signature.py`), and which tools there are (`registry.py`).
+Not here: what a tool is, and what a call may use (`tool.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from shepherd.core import Image, ShepherdError, ToolCall, ToolSpec
+from shepherd.core import Image, ShepherdError
 from shepherd.core import ToolResult as CallResult
-
-if TYPE_CHECKING:
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.builtin.ask_model import Models
-    from shepherd.tools.builtin.shell import Commands
-    from shepherd.tools.kept import KeptResults
-    from shepherd.tools.mcp.servers import Servers
-    from shepherd.tools.sandbox.network import Reach
-    from shepherd.tools.sandbox.roots import Roots
 
 Effect = Literal["read", "write", "run", "net"]
 """The worst that a call may do: look at things here, change them, run programs, talk to other machines."""
@@ -55,77 +45,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolContext:
-    """Who calls, and what a call may reach. A tool whose means are missing says so in a sentence."""
-
-    user: str | None = None
-    """Whose memory it is; never something that the model can say."""
-    session: str | None = None
-    """The name of the conversation."""
-    budget: int = 8_000
-    """Tokens that the content should keep to; what is longer is cut (toolbox.py)."""
-    count: Callable[[str], int] = len
-    """Tokens of a text."""
-    tell: Callable[[str], None] = field(default=lambda line: None)
-    """Show a person how far the call is: one line, replaced by the next. From the event loop only."""
-    roots: Roots | None = None
-    """The folders that file tools may touch."""
-    reach: Reach | None = None
-    """The addresses that HTTP tools may call."""
-    commands: Commands | None = None
-    """What programs may be given, and how much of what they print is kept."""
-    memory: MemoryStore | None = None
-    servers: Servers | None = None
-    """The MCP servers."""
-    models: Models | None = None
-    """Other models that can be asked."""
-    kept: KeptResults | None = None
-    """Results of this conversation that were too long to be shown whole."""
-    secrets: tuple[str, ...] = ()
-    """Names of environment variables that no program a tool starts may see, besides the usual suspects."""
-
-
-Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Result]]
-"""Takes arguments that fit the schema. Whatever it raises becomes an error result; it is cancelled as any task is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool."""
-
-    name: str
-    """Of `[A-Za-z0-9_-]`, at most 64 characters: every provider takes it."""
-    description: str
-    """Paid for in every prompt: a few words."""
-    parameters: Mapping[str, Any]
-    """JSON Schema of the arguments object."""
-    run: Run
-    category: str = "other"
-    effect: Effect | Callable[[Mapping[str, Any]], Effect] = "write"
-    """Of any call, or of a call with these arguments."""
-    aliases: tuple[str, ...] = ()
-    """Other names by which models call it; they are not offered."""
-    argument_aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other name -> the parameter that it means."""
-    preview: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str]] | None = None
-    """What a call would change, as a unified diff, without changing it. Raises: `ToolError`."""
-    subject: str = ""
-    """The argument that permissions are about: the path, the command, the address."""
-    offered: bool = True
-    """False: only when somebody asks for it by name or category."""
-    timeout_s: float | None = None
-    """None = the conversation's."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, self.parameters)
-
-    def effect_of(self, arguments: Mapping[str, Any]) -> Effect:
-        return self.effect(arguments) if callable(self.effect) else self.effect
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
+class CallOutcome:
     """A call that has been carried out, or not."""
 
     result: CallResult
@@ -134,25 +54,6 @@ class Ran:
     """One line for a person."""
     diff: str = ""
     """What it has changed in a file."""
-
-
-class Toolbox(Protocol):
-    """Tools that can be called from one conversation. Safe for concurrent use from one event loop."""
-
-    session: str | None
-    """The name of the conversation that calls; it says so itself."""
-
-    @property
-    def specs(self) -> Sequence[ToolSpec]:
-        """What is offered, in the order in which it is; may change between two turns."""
-        ...
-
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
-        """Carry out one call. One that fails has a result, too, with `is_error`: the model is to read why.
-
-        `share`: so many results share the room that results have. `tell`: see `ToolContext`.
-        """
-        ...
 
 
 # -- who may be asked -------------------------------------------------------------------------------------------------

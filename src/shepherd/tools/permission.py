@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
-from shepherd.tools.base import Effect, Form, Person, Question, Tool, ToolError, Verdict
+from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
-from shepherd.tools.selection import words_of
+from shepherd.tools.selection import names_of
+from shepherd.tools.tool import Tool
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Rule:
         return self.name if self.subject is None else f"{self.name}({self.subject})"
 
     def is_about(self, tool: Tool) -> bool:
-        return any(fnmatchcase(word.casefold(), self.name) for word in words_of(tool))
+        return any(fnmatchcase(word.casefold(), self.name) for word in names_of(tool))
 
     def forbids(self, call: Call) -> bool:
         """Whether it meets a call by any of the ways to say what that is about, or might."""
@@ -187,7 +188,7 @@ def _about_address(call: Call) -> Call:
 # -- what has been answered -------------------------------------------------------------------------------------------
 
 
-class Answers:
+class ConsentStore:
     """The file of what was answered with "always", by folder. Several processes may use it."""
 
     def __init__(self, path: Path) -> None:
@@ -236,21 +237,11 @@ class Answers:
         return allowed if isinstance(allowed, dict) else {}
 
 
-class Nobody:
-    """A `Person` that is not there: a pipe, a program, a remote caller."""
-
-    async def allow(self, question: Question) -> Verdict:
-        return "no"
-
-    async def fill(self, form: Form) -> Mapping[str, Any] | None:
-        return None
-
-
 # -- the decision -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Decision:
     """What becomes of a call of a tool, whatever it is about."""
 
     tool: str
@@ -272,7 +263,7 @@ class Permission:
         read_only: bool = False,
         dry_run: bool = False,
         person: Person | None = None,
-        answers: Answers | None = None,
+        answers: ConsentStore | None = None,
         folder: Path | None = None,
     ) -> None:
         """`enabled`: names that the operator has chosen himself; where nobody can be asked, they are allowed.
@@ -284,7 +275,7 @@ class Permission:
         self.read_only, self.dry_run = read_only, dry_run
         """May be changed at any time, as the rules may."""
         self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
-        self.person: Person = person or Nobody()
+        self.person = person
         self._enabled = tuple(map(Rule.read, enabled))
         self._answers = answers
         self.folder = Path(os.path.realpath(folder or Path.cwd()))
@@ -293,8 +284,8 @@ class Permission:
         self._asking = asyncio.Lock()
 
     @property
-    def is_anybody_there(self) -> bool:
-        return type(self.person) is not Nobody
+    def can_ask(self) -> bool:
+        return self.person is not None
 
     async def check(
         self, tool: Tool, arguments: Mapping[str, Any], preview: Callable[[], Awaitable[str]] | None = None
@@ -307,7 +298,7 @@ class Permission:
         call = about(tool, arguments, self.folder)
         if not self._is_asked(call) or self.dry_run:
             return
-        if not self.is_anybody_there:
+        if self.person is None:
             self._go_without_asking(call)
             return
         async with self._asking:
@@ -323,7 +314,7 @@ class Permission:
                 f"the user said no to this call of {tool.name}; do not repeat it: ask what to do instead"
             )
 
-    def explain(self, tools: Sequence[Tool]) -> list[Ruling]:
+    def explain(self, tools: Sequence[Tool]) -> list[Decision]:
         """What becomes of calls of these tools, as far as that can be said without arguments."""
         return [self._explain(tool) for tool in tools]
 
@@ -402,7 +393,7 @@ class Permission:
             logger.warning("the answer cannot be kept for always: %s", error)
         self._session[key] = "session"
 
-    def _explain(self, tool: Tool) -> Ruling:
+    def _explain(self, tool: Tool) -> Decision:
         try:
             effect = tool.effect_of({})
         except Exception:  # a function of arguments that are not there
@@ -414,22 +405,22 @@ class Permission:
             return next((str(rule) for rule in rules if rule.subject in {None, "*"} and rule.is_about(tool)), "")
 
         if self.read_only and effect != "read" and tool.name != "http_get":
-            return Ruling(tool.name, "refused", f"read-only, and it {what}")
+            return Decision(tool.name, "refused", f"read-only, and it {what}")
         if rule := met(self.deny):
-            return Ruling(tool.name, "refused", f"deny: {rule}")
+            return Decision(tool.name, "refused", f"deny: {rule}")
         if self.dry_run and effect != "read":
-            return Ruling(tool.name, "shown" if tool.preview else "refused", f"dry run, and it {what}")
+            return Decision(tool.name, "shown" if tool.preview else "refused", f"dry run, and it {what}")
         if rule := met(self.ask):
-            return Ruling(tool.name, "asked" if self.is_anybody_there else "refused", f"ask: {rule}")
+            return Decision(tool.name, "asked" if self.can_ask else "refused", f"ask: {rule}")
         if rule := met(self.allow):
-            return Ruling(tool.name, "free", f"allow: {rule}")
+            return Decision(tool.name, "free", f"allow: {rule}")
         if effect == "read" or (effect == "write" and tool.category in FREE_CATEGORIES):
-            return Ruling(tool.name, "free", what if effect == "read" else "the memory is the model's own")
-        if self.is_anybody_there:
-            return Ruling(tool.name, "asked", what)
+            return Decision(tool.name, "free", what if effect == "read" else "the memory is the model's own")
+        if self.can_ask:
+            return Decision(tool.name, "asked", what)
         if rule := met(self._enabled):
-            return Ruling(tool.name, "free", f"enabled: {rule}")
-        return Ruling(tool.name, "refused", f"it {what}, and nobody is there to be asked")
+            return Decision(tool.name, "free", f"enabled: {rule}")
+        return Decision(tool.name, "refused", f"it {what}, and nobody is there to be asked")
 
 
 def _shown(tool: str, subject: str) -> str:

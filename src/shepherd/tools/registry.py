@@ -30,8 +30,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from shepherd.tools import selection
-from shepherd.tools.base import Tool, ToolError
-from shepherd.tools.user_tools import made_of, origin_of, things_in
+from shepherd.tools.base import ToolError
+from shepherd.tools.tool import Tool
+from shepherd.tools.user_tools import as_tool, find_tools, origin_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -135,7 +136,7 @@ class Registry:
 
         Raises: `TypeError` for something that is no tool; then none is added.
         """
-        made = [(made_of(thing), thing) for thing in things]
+        made = [(as_tool(thing), thing) for thing in things]
         names = [self._put(each, group, thing) for each, thing in made]
         for registry in self._followers:
             registry.add(*things, group=group)
@@ -192,7 +193,7 @@ class Registry:
         """Add what a package or file has; if that fails, say so and go on without it."""
         things: list[object] = []
         with self._told(f"the tools of {what}", group):
-            things = things_in(load())
+            things = find_tools(load())
             if not things:
                 raise TypeError("there are none in it")
         for thing in things:
@@ -219,7 +220,7 @@ ToolRegistry = Registry
 
 def sanitised(name: str) -> str:
     """The name as every provider takes it."""
-    return selection.plain(name)[:MOST_CHARS]
+    return selection.normalized(name)[:MOST_CHARS]
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:

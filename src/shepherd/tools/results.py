@@ -81,7 +81,7 @@ def shorten(text: str, budget: int, count: Count, rest: Callable[[str], str] = l
 def head_end(text: str, at: int) -> int:
     """Where a head of at most `at` characters ends: behind a line if that costs little, else behind a character."""
     line = text.rfind("\n", at - at // 8, at) + 1
-    return line or boundary(text, at)
+    return line or char_boundary(text, at)
 
 
 def tail_start(text: str, at: int) -> int:
@@ -90,12 +90,12 @@ def tail_start(text: str, at: int) -> int:
     line = text.find("\n", at, at + n_tail // 4) + 1
     if line:
         return line
-    while at < len(text) and boundary(text, at) != at:
+    while at < len(text) and char_boundary(text, at) != at:
         at += 1
     return at
 
 
-def boundary(text: str, at: int) -> int:
+def char_boundary(text: str, at: int) -> int:
     """The last place up to `at` that does not lie within a character as people see it: one with its marks, an emoji
     sequence, a flag, a line end. Marks without end are cut after a while."""
     for place in range(at, max(0, at - 64), -1):
@@ -130,7 +130,7 @@ def _is_flag_letter(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
-def sound(text: str) -> str:
+def replace_unencodable(text: str) -> str:
     """The text with what no prompt can hold replaced: halves of characters (two that belong together are joined), NUL.
 
     Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1).

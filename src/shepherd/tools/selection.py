@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from shepherd.core import ToolSpec
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
+from shepherd.tools.tool import Tool
 
 ROOM_SHARE = 8
 """Tools that nobody asked for by name may take one part in so many of the context."""
@@ -40,7 +41,7 @@ def rank(tool: Tool) -> int:
     return len(FIRST) + (not is_added)
 
 
-def why_off(
+def reasons_off(
     tools: Iterable[Tool],
     *,
     enabled: Sequence[str] | None = None,
@@ -51,7 +52,7 @@ def why_off(
 ) -> dict[str, str]:
     """By name, the tools that are not offered, and why.
 
-    `tools` come in the order of their use. `enabled` and `disabled` are patterns as in `meets`; `disabled` wins.
+    `tools` come in the order of their use. `enabled` and `disabled` are patterns as in `matches`; `disabled` wins.
     `lacking`: by pattern, what has nothing to work on, and what that is: `{"memory": "there is no memory"}`.
     `enabled` None: those that are offered unasked and whose descriptions, `cost` tokens each, fit together into their
     part of the context.
@@ -59,11 +60,11 @@ def why_off(
     room = None if n_ctx is None else n_ctx // ROOM_SHARE
     off: dict[str, str] = {}
     for tool in tools:
-        if meets(tool, disabled):
+        if matches(tool, disabled):
             off[tool.name] = DISABLED
-        elif missing := next((why for pattern, why in lacking.items() if meets(tool, [pattern])), ""):
+        elif missing := next((why for pattern, why in lacking.items() if matches(tool, [pattern])), ""):
             off[tool.name] = missing
-        elif not (tool.offered if enabled is None else meets(tool, enabled)):
+        elif not (tool.offered if enabled is None else matches(tool, enabled)):
             off[tool.name] = NOT_ENABLED
         elif enabled is None and room is not None:
             n_tokens = cost(tool.spec)
@@ -74,18 +75,18 @@ def why_off(
     return off
 
 
-def meets(tool: Tool, patterns: Iterable[str]) -> bool:
+def matches(tool: Tool, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns means the tool: its name, another name of it, its category, or a glob over those."""
-    words = [word.casefold() for word in words_of(tool)]
+    words = [word.casefold() for word in names_of(tool)]
     return any(fnmatchcase(word, pattern.strip().casefold()) for pattern in patterns for word in words)
 
 
-def plain(name: str) -> str:
+def normalized(name: str) -> str:
     """The name with the signs that every provider takes: `My Tool!` is `my_tool_`."""
     return re.sub(r"[^a-z0-9_-]", "_", name.strip().lower())
 
 
-def words_of(tool: Tool) -> list[str]:
+def names_of(tool: Tool) -> list[str]:
     """All that a tool can be called in a configuration."""
     also = [other for other, category in CATEGORY_ALIASES.items() if category == tool.category]
     return [tool.name, tool.category, *also, *tool.aliases]
@@ -96,12 +97,12 @@ def unknown(patterns: Iterable[str], tools: Sequence[Tool], *, servers: Iterable
     tools, whether that server runs or not."""
     always = {*CATEGORIES, *CATEGORY_ALIASES}
     starts = tuple(
-        f"{word}{mark}" for name in servers for word in (name.casefold(), plain(name)) for mark in (":", "_", "*")
+        f"{word}{mark}" for name in servers for word in (name.casefold(), normalized(name)) for mark in (":", "_", "*")
     )
     return [
         pattern
         for pattern in patterns
         if (word := pattern.strip().casefold()) not in always
         and not (starts and word.startswith(starts))
-        and not any(meets(tool, [pattern]) for tool in tools)
+        and not any(matches(tool, [pattern]) for tool in tools)
     ]

@@ -25,7 +25,8 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 from typing import is_typeddict as is_typed_dict
 
 from shepherd.core import Image, Text
-from shepherd.tools.base import Effect, Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Effect, Result, ToolError
+from shepherd.tools.tool import Tool, ToolContext
 
 Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
 EffectOf = Callable[[Mapping[str, Any]], Effect]

@@ -27,14 +27,15 @@ from typing import Any
 
 from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
-from shepherd.tools.arguments import fit, read_arguments
-from shepherd.tools.base import Ran, Result, Tool, ToolContext, ToolError
-from shepherd.tools.kept import KeptResults
-from shepherd.tools.permission import NotPermitted, Permission, Ruling
+from shepherd.tools.arguments import coerce_arguments, read_arguments
+from shepherd.tools.base import CallOutcome, Result, ToolError
+from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
-from shepherd.tools.results import shorten, sound
-from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, meets
+from shepherd.tools.result_store import ResultStore
+from shepherd.tools.results import replace_unencodable, shorten
+from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED, matches
 from shepherd.tools.signature import as_json, as_result, carry_out
+from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 content_logger = logging.getLogger("shepherd.content")
@@ -59,7 +60,7 @@ def room_for_results(n_ctx: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ToolStatus:
     """One tool, for a person."""
 
     name: str
@@ -67,11 +68,11 @@ class Status:
     description: str
     why_off: str
     """Empty = it is offered."""
-    ruling: Ruling
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class ToolSnapshot:
     """The tools that there are at one moment."""
 
     tools: tuple[Tool, ...]
@@ -106,7 +107,7 @@ def may_be_opened(why_off: str) -> bool:
     return why_off in {"", NOT_ENABLED, NO_ROOM, TURNED_OFF}
 
 
-class Box:
+class ConversationToolbox:
     """A `Toolbox`. On one event loop; calls may run side by side."""
 
     def __init__(
@@ -132,7 +133,7 @@ class Box:
         self.n_ctx = n_ctx
         self.timeout_s = timeout_s
         self._grace_s = grace_s
-        self.kept = context.kept or KeptResults()
+        self.kept = context.kept or ResultStore()
         """Results that were cut, whole."""
         self._result_tokens = result_tokens
         self._context = replace(context, kept=self.kept)
@@ -140,7 +141,7 @@ class Box:
         self._choose = choose
         self._turned: dict[str, bool] = {}
         """What a person has turned on or off, by name."""
-        self._known: Stock | None = None
+        self._known: ToolSnapshot | None = None
         self._left: set[asyncio.Task[Any]] = set()
         """Calls that did not end when they were stopped."""
 
@@ -160,29 +161,31 @@ class Box:
             wanted = min(self._result_tokens, int(self.n_ctx * 0.6))
         return max(LEAST_TOKENS, wanted // max(1, share))
 
-    async def run(self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None) -> Ran:
+    async def run(
+        self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
+    ) -> CallOutcome:
         """The call, carried out or answered with why not; see `Toolbox`. Raises: nothing but `CancelledError`."""
-        line = Line(tell)
+        line = ProgressReporter(tell)
         context = replace(self._context, session=self.session, budget=self.budget(share), tell=line.say)
         tool = None
         try:
-            tool, arguments = self._meant(call)
+            tool, arguments = self._resolve(call)
             return await self._ran(call, tool, await self._carry_out(tool, arguments, context), context)
         except Exception as error:  # the wall
             log(tool.name if tool else "(unknown)", error)
-            failed = Result(success=False, error=sentence(error, call.name))
+            failed = Result(success=False, error=error_sentence(error, call.name))
         finally:
             line.close()
         return await self._ran(call, tool, failed, context)
 
     # what a person may do with it
 
-    def status(self) -> list[Status]:
+    def status(self) -> list[ToolStatus]:
         """All tools, offered or not."""
         stock = self._stock()
         return [
-            Status(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), ruling)
-            for tool, ruling in zip(stock.tools, self.permission.explain(stock.tools), strict=True)
+            ToolStatus(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), decision)
+            for tool, decision in zip(stock.tools, self.permission.explain(stock.tools), strict=True)
         ]
 
     def turn(self, name: str, on: bool) -> list[str]:
@@ -192,7 +195,7 @@ class Box:
         or has nothing to work on.
         """
         stock = self._stock()
-        found = [tool for tool in stock.tools if meets(tool, [name])]
+        found = [tool for tool in stock.tools if matches(tool, [name])]
         if not found:
             raise ToolError(
                 f"no tool or category is called {name!r}; there are: {', '.join(t.name for t in stock.tools)}"
@@ -208,31 +211,31 @@ class Box:
 
     # the way of a call
 
-    def _stock(self) -> Stock:
+    def _stock(self) -> ToolSnapshot:
         tools = tuple(self._tools())
         if self._known is None or self._known.tools != tools:
             self._known = self._stocked(tools)
         return self._known
 
-    def _stocked(self, tools: tuple[Tool, ...]) -> Stock:
+    def _stocked(self, tools: tuple[Tool, ...]) -> ToolSnapshot:
         off = dict(self._choose(tools))
         for name, on in self._turned.items():
             if may_be_opened(off.get(name, "")):
                 off[name] = "" if on else TURNED_OFF
-        return Stock(tools, off)
+        return ToolSnapshot(tools, off)
 
-    def _meant(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
+    def _resolve(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
         """The tool and its arguments. Raises: `ToolError`."""
         stock = self._stock()
         tool = stock.get(call.name)
         arguments = read_arguments(call.arguments, tool)
         if tool.name == "call_mcp_tool" and self._context.servers is not None:
             # The tool behind it is the one that may be disabled, denied, asked for; and it knows its arguments.
-            tool, inner = self._context.servers.meant(arguments)
+            tool, inner = self._context.servers.resolve_call(arguments)
             if tool.name not in {each.name for each in stock.tools}:  # of a server that is still starting
                 stock = self._stocked((*stock.tools, tool))
             stock.check(tool)
-            arguments = fit(inner, tool)
+            arguments = coerce_arguments(inner, tool)
         return tool, arguments
 
     async def _carry_out(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Result:
@@ -283,7 +286,7 @@ class Box:
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
-    async def _ran(self, call: ToolCall, tool: Tool | None, result: Result, context: ToolContext) -> Ran:
+    async def _ran(self, call: ToolCall, tool: Tool | None, result: Result, context: ToolContext) -> CallOutcome:
         """The result as the transcript holds it."""
         content, error = text_of(result.content), text_of(result.error)
         if not result.success:
@@ -296,12 +299,12 @@ class Box:
         can_read_on = any(each.name == "read_file" and each.category == "filesystem" for each in known)
         job = (content, tool, text_of(result.more), can_read_on, context)
         text = await asyncio.to_thread(self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
-        images, note = held(result.images)
+        images, note = limit_images(result.images)
         texts = [Text(said)] if (said := "\n".join(filter(None, (text, note)))) else []
-        return Ran(
+        return CallOutcome(
             CallResult(call.id, (*texts, *images), call.name, is_error=not result.success),
             summary=one_line(text_of(result.summary) or error or content),
-            diff=cut_diff(text_of(result.diff)),
+            diff=shorten_diff(text_of(result.diff)),
         )
 
     def _sized(self, content: str, tool: Tool | None, more: str, can_read_on: bool, context: ToolContext) -> str:
@@ -321,7 +324,9 @@ class Box:
             place = f"offset={line}" + (f", column={column}" if column > 1 else "")
             return f'read_file(path="{name}", {place}) reads on{"" if is_whole else ", but not to the end"}.'
 
-        return sound(shorten(content, context.budget, lambda text: context.count(sound(text)), rest))
+        return replace_unencodable(
+            shorten(content, context.budget, lambda text: context.count(replace_unencodable(text)), rest)
+        )
 
 
 async def _behind_wall(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseException | None]:
@@ -336,7 +341,7 @@ async def _behind_wall(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseExc
         return None, RuntimeError(f"{type(error).__name__}: {error}")
 
 
-class Line:
+class ProgressReporter:
     """What a tool tells while it runs: from any thread, until its call is over."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -380,7 +385,7 @@ def log(name: str, error: Exception) -> None:
     content_logger.debug("tool %s failed", name, exc_info=error)
 
 
-def sentence(error: Exception, name: str) -> str:
+def error_sentence(error: Exception, name: str) -> str:
     """What the model is told of an error."""
     match error:
         case ShepherdError():
@@ -411,13 +416,13 @@ def one_line(text: str) -> str:
     return line if len(line) <= SUMMARY_CHARS else f"{line[: SUMMARY_CHARS - 1]}…"
 
 
-def cut_diff(diff: str) -> str:
+def shorten_diff(diff: str) -> str:
     if len(diff) <= MOST_DIFF_CHARS:
-        return sound(diff)
-    return sound(f"{diff[:MOST_DIFF_CHARS]}\n… {len(diff) - MOST_DIFF_CHARS:,} more characters\n")
+        return replace_unencodable(diff)
+    return replace_unencodable(f"{diff[:MOST_DIFF_CHARS]}\n… {len(diff) - MOST_DIFF_CHARS:,} more characters\n")
 
 
-def held(images: Sequence[Image]) -> tuple[tuple[Image, ...], str]:
+def limit_images(images: Sequence[Image]) -> tuple[tuple[Image, ...], str]:
     """The images that a prompt can hold, and what is said of the others."""
     room = MOST_IMAGE_BYTES
     taken: list[Image] = []

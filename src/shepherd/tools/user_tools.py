@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, get_args
 
-from shepherd.tools.base import Effect, Result, Tool, ToolContext
+from shepherd.tools.base import Effect, Result
 from shepherd.tools.signature import as_result, carry_out, tool
+from shepherd.tools.tool import Tool, ToolContext
 
 EFFECTS = get_args(Effect)
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -43,7 +44,7 @@ class CustomTool:
         raise NotImplementedError(f"{type(self).__name__} has no method execute(args)")
 
 
-def made_of(thing: object) -> Tool:
+def as_tool(thing: object) -> Tool:
     """The tool that a `Tool`, a function, an object of the seeds' form, or a class of such objects stands for.
 
     The seeds' form: `unsanitized_name` or `name`, `description`, `parameters` (a dict, or JSON text), each an attribute
@@ -55,7 +56,7 @@ def made_of(thing: object) -> Tool:
     if isinstance(thing, type):
         if not callable(getattr(thing, "execute", None)):
             raise TypeError(f"the class {thing.__name__} is not a tool: it has no method execute(args)")
-        return made_of(thing())
+        return as_tool(thing())
     if isinstance(thing, Tool):
         made = thing
     elif callable(getattr(thing, "execute", None)):
@@ -97,7 +98,7 @@ def _of_object(thing: Any) -> Tool:
     return Tool(name, str(said("description") or "").strip(), parameters, run, **given)
 
 
-def things_in(found: object) -> list[object]:
+def find_tools(found: object) -> list[object]:
     """The tools of what an entry point names: a module, a tool, a function that gives some, or some."""
     if isinstance(found, ModuleType):
         listed = getattr(found, "tools", None)
@@ -105,7 +106,7 @@ def things_in(found: object) -> list[object]:
     if isinstance(found, type | Tool) or callable(getattr(found, "execute", None)):
         return [found]
     if callable(found):
-        return things_in(found())
+        return find_tools(found())
     if isinstance(found, Iterable) and not isinstance(found, str):
         return list(found)
     raise TypeError(f"{type(found).__name__} is neither a module nor a tool")

@@ -69,7 +69,7 @@ async def at_rest(backend: LocalBackend, n_jobs: int) -> Resident:
     for _ in range(2000):
         stats = backend.engine.stats()
         if (stats.jobs, stats.live) == (n_jobs, 0):
-            return max(backend.engine._work.pool.ledger, key=lambda resident: resident.used_at)
+            return max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
         await asyncio.sleep(0.005)
     raise AssertionError(f"the engine does not come to rest: {backend.engine.stats()}")
 

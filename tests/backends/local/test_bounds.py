@@ -19,7 +19,7 @@ from shepherd.core import Finished, InvalidRequest, Message, Request, Text, Tool
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.engine.engine import Engine
-from shepherd.engine.grammar.mask import Probes
+from shepherd.engine.grammar.mask import ProbeBudget
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_many_tools_is_looked_for_only_so_long() -> None:
         "type": "object",
         "properties": {"a": {"type": "string", "pattern": "(?=x)"}, **optional(50)["properties"]},
     }
-    left = Probes(20, 10_000)
+    left = ProbeBudget(10_000)
     fit = loosely(left)
     for at in range(1000):
         assert fit(ToolSpec(f"tool_{at}", "", broken), broken)

@@ -146,7 +146,7 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
     await backend.evict(request, 1)
     window = await backend.window(request)
     assert window.rows[1].state == "evicted"
-    pool = backend.engine._work.pool
+    pool = backend.engine._scheduler.pool
     pool.ledger.check_self()
     assert all(row.state == "cached" for row in window.rows[2:])
     assert "Question number 0" not in held(backend)
@@ -156,7 +156,7 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
 def held(backend: LocalBackend) -> str:
     runtime = backend.engine._runtime
     assert isinstance(runtime, FakeRuntime)
-    newest = max(backend.engine._work.pool.ledger, key=lambda resident: resident.used_at)
+    newest = max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
     return bytes(token for token in runtime.tokens(newest.id) if token < 256).decode()
 
 

@@ -13,10 +13,11 @@ from tests.cli.playing import Play, Script, Scripted, Stage, player
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.conversations import ActiveModel
-from shepherd.cli import render
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
     Message,
@@ -120,7 +121,7 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(stage, session, render.PipeView(), reader))
+    repls.append(Repl(Chat(stage, session, PipeView(), reader)))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None
@@ -144,7 +145,7 @@ async def test_undo_retry_and_edit_change_the_last_exchange(play: Play) -> None:
         "There is nothing to change.",
     ):
         assert piece in played.out
-    assert played.repl.session.messages == ()
+    assert played.chat.session.messages == ()
 
 
 async def test_edit_needs_a_text_where_there_is_no_terminal(play: Play) -> None:
@@ -173,7 +174,7 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
     assert f"Going on with {listed.name}: 2 messages." in second.out
     assert "Last asked: My name is Ann." in second.out
     assert [message.text for message in backend.requests[0].messages] == ["My name is Ann.", "Yes.", "What is my name?"]
-    assert backend.requests[0].session == first.repl.session.id
+    assert backend.requests[0].session == first.chat.session.id
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
 
 
@@ -186,7 +187,7 @@ async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_p
     assert "2 messages  I like soup." in played.out
     assert "I like soup." in (tmp_path / "out.md").read_text()
     assert "no saved conversation is called 'nope'" in played.out
-    assert played.repl.name == "recipes"
+    assert played.chat.name == "recipes"
 
 
 async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ async def test_what_is_damaged_is_refused_and_the_conversation_stays(play: Play,
     (saves.folder / "bad.json").write_text('{"format":')
     played = await play("Hello", "/load bad", "/load", stage=Stage(saves))
     assert "the file is damaged" in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes."]
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes."]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
         "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
     ]  # fmt: skip
     assert "Ram answers already." in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes.", "More", "Yes."]
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]
 
 
 async def test_there_is_nothing_after_the_only_model(play: Play) -> None:

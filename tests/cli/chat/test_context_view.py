@@ -63,11 +63,11 @@ def test_neighbours_of_one_state_have_two_colours_and_every_state_its_own_sign()
     runs = [(text[0], style) for text, style in bar if text and text not in "▕▏"]
     assert runs == [("█", "green"), ("█", "bright_green")]
     for signs in (
-        {look.sign for look in context_view.LOOKS.values()},
-        {look.plain for look in context_view.LOOKS.values()},
+        {look.sign for look in context_view.STYLES.values()},
+        {look.plain for look in context_view.STYLES.values()},
     ):
-        assert len(signs) == len(context_view.LOOKS)
-    assert {*get_args(RowState), "pinned", "free"} == set(context_view.LOOKS)
+        assert len(signs) == len(context_view.STYLES)
+    assert {*get_args(RowState), "pinned", "free"} == set(context_view.STYLES)
 
 
 def test_saved_conversations_say_where_they_are() -> None:

@@ -16,10 +16,11 @@ from shepherd.core import (
     Message,
     Text,
 )
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, Status
-from shepherd.tools.permission import Answers, Permission
-from shepherd.tools.toolbox import Box
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerStatus
+from shepherd.tools.permission import ConsentStore, Permission
+from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.toolbox import ConversationToolbox
 
 
 @pytest.fixture
@@ -42,8 +43,8 @@ TOOLS = (
 )
 
 
-def box(permission: Permission | None = None) -> Box:
-    return Box(
+def box(permission: Permission | None = None) -> ConversationToolbox:
+    return ConversationToolbox(
         lambda: TOOLS,
         context=ToolContext(),
         permission=permission or Permission(),
@@ -89,7 +90,7 @@ async def test_what_was_switched_off_stays_off_with_another_model(play: Play) ->
 
 
 async def test_answers_are_listed_and_forgotten(play: Play, tmp_path: Path) -> None:
-    answers = Answers(tmp_path / "answers.json")
+    answers = ConsentStore(tmp_path / "answers.json")
     answers.add(tmp_path, "write_file", "notes.txt")
     answers.add(tmp_path, "execute_command", "git status")
     permission = Permission(answers=answers, folder=tmp_path)
@@ -113,8 +114,8 @@ class Offering:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def statuses(self) -> list[Status]:
-        return [Status("one", "ready", "thing 1.0", 3), Status("two", "failed", "it is not there")]
+    def statuses(self) -> list[ServerStatus]:
+        return [ServerStatus("one", "ready", "thing 1.0", 3), ServerStatus("two", "failed", "it is not there")]
 
     async def restart(self, name: str) -> None:
         if name != "one":

@@ -31,19 +31,19 @@ from shepherd.cli.command.launch_settings import (
     FOLDER,
     KEY,
     SIDE_MODEL,
-    Served,
+    LaunchTarget,
     Settings,
     as_shell,
     side_model,
 )
 from shepherd.cli.main import cli
-from shepherd.cli.options import SHARED, said
+from shepherd.cli.options import SHARED, given_options
 from shepherd.config import RouteConfig
 from shepherd.core.status import Health, ModelCard
 
 Listening = Callable[..., AbstractContextManager[int]]
 
-SERVED = Served("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
+SERVED = LaunchTarget("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
 
 STUB = """#!{python}
 import json, os, pathlib, sys
@@ -201,7 +201,7 @@ def ways_to_say(option: click.Option) -> list[list[str]]:
 @pytest.mark.parametrize("words", [words for option in SHARED for words in ways_to_say(option)], ids=" ".join)
 def test_shared_options_survive_being_written_as_words(words: list[str]) -> None:
     def read(words: list[str]) -> dict[str, Any]:
-        return said(cli.commands["serve"].make_context("serve", words))
+        return given_options(cli.commands["serve"].make_context("serve", words))
 
     options = read(words)
     assert options
@@ -316,7 +316,7 @@ def test_the_configuration_says_what_is_printed_when_no_server_runs(stub: Stub, 
 @pytest.mark.parametrize(
     ("made", "options", "sentence"),
     [
-        (service(), {"api_keys": ("sk",)}, "does not let us in; give its key with --api-key KEY"),
+        (service(), {"api_keys": ("sk",)}, "refuses access; give its key with --api-key KEY"),
         (ScriptedService(saying(), health=Health("error", "b", "m", detail="no memory")), {}, "answer: no memory"),
     ],
     ids=["no key", "a model that failed"],
@@ -352,7 +352,7 @@ def test_what_is_no_shepherd_server_is_told_so(stub: Stub) -> None:
 def test_nobody_at_the_address_that_was_named(stub: Stub) -> None:
     ran = stub.run("aider", "--url", "127.0.0.1:1")
     assert ran.returncode == 1
-    assert "no server answers at http://127.0.0.1:1; start one there" in ran.stderr
+    assert "no server answers at http://127.0.0.1:1; start one" in ran.stderr
 
 
 def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None:

@@ -10,21 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.agent.turn import CallProgress, CallReturned
-from shepherd.cli.render import Meter
+from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import (
     EVENT_NAMES,
     LINE_WIDTH,
     JsonAnswer,
     PlainAnswer,
     call_line,
-    clean,
-    cut,
     eviction_line,
-    n_columns,
-    one_line,
-    readable,
     result_line,
 )
+from shepherd.cli.text import clean, cut, n_columns, output_line, readable
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -95,7 +91,7 @@ def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() ->
 
 
 def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
-    meter = Meter()
+    turn = TurnStats()
     for event in (
         Started("m", usage=Usage(input=60)),
         Evicted(1, 40),  # before: not in the prompt's count any more
@@ -103,8 +99,8 @@ def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
         Evicted(2, 30),
         Finished("end", Usage(input=10, cache_read=50, output=35)),
     ):
-        meter.feed(event)
-    assert meter.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
+        turn.feed(event)
+    assert turn.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
 
 
 def call_of(**arguments: Any) -> ToolCall:
@@ -229,7 +225,7 @@ def test_the_output_of_a_program_cannot_steer_the_terminal(text: str) -> None:
     shown = readable(text)
     assert clean(shown) == shown
     assert not set(shown) & set("\x1b\r\t\x07\x9b\u202e")
-    assert "\n" not in one_line(text)
+    assert "\n" not in output_line(text)
 
 
 @given(st.text(), st.integers(0, 30))
@@ -285,20 +281,20 @@ def test_calls_that_are_not_carried_out_are_shown_all_the_same() -> None:
 # -- the line behind a turn -------------------------------------------------------------------------------------------
 
 
-def metered(*events: Any) -> Meter:
+def metered(*events: Any) -> TurnStats:
     """Every event comes a second after the one before."""
     seconds = [0.0]
-    meter = Meter(lambda: seconds[0])
+    turn = TurnStats(lambda: seconds[0])
     for event in events:
         seconds[0] += 1.0
-        meter.feed(event)
-    return meter
+        turn.feed(event)
+    return turn
 
 
 def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tools() -> None:
     call = ToolCall("1", "f", "{}")
     back = CallReturned(call, ToolResult("1", ()))
-    meter = metered(
+    turn = metered(
         Started("m", usage=Usage(input=100)),
         CallStarted("1", "f"),
         CallEnded(call),
@@ -315,10 +311,10 @@ def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tool
         TextDelta("a"),
         Finished("end", Usage(input=5, cache_read=115, output=2)),
     )
-    line = meter.line(1000, 32)
+    line = turn.line(1000, 32)
     speed = "6 tokens · 0.5 tokens/s · first 2.00 s"
     assert line == f"{speed} · 70 new + 40 cached · ▕█░░░░░░░▏ 122/1000 · 3 calls in 2 of 32 rounds"
-    assert meter.line(1000).endswith("3 calls in 2 rounds")
+    assert turn.line(1000).endswith("3 calls in 2 rounds")
 
 
 def test_the_meter_of_an_answer_without_calls_says_nothing_of_them() -> None:
@@ -341,5 +337,5 @@ def test_one_call_is_one_call() -> None:
 def test_the_speed_of_a_call_that_was_held_back_is_not_that_of_its_last_piece() -> None:
     call = ToolCall("1", "f", "{}")
     events = (Started("m"), Progress(1, 2), Progress(2, 2), TextDelta("."), CallStarted("1", "f"), CallEnded(call))
-    meter = metered(*events, Finished("tool_calls", Usage(output=101)))
-    assert " · 25.0 tokens/s · " in meter.line(1000)  # 100 tokens behind the first one, four seconds behind the prompt
+    turn = metered(*events, Finished("tool_calls", Usage(output=101)))
+    assert " · 25.0 tokens/s · " in turn.line(1000)  # 100 tokens behind the first one, four seconds behind the prompt

@@ -15,9 +15,9 @@ from tests.sampling import examples
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import markdown
-from shepherd.cli.terminal.answer import bar
 from shepherd.cli.terminal.live import MarkdownAnswer
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar
 from shepherd.core import (
     CallDelta,
     CallEnded,

@@ -159,7 +159,7 @@ def test_what_is_pinned_noted_or_the_source_of_a_fact_is_never_given_up(
 ) -> None:
     pinned, sourced = stored(db, [Entry("user", text(2000, 1)), Entry("user", text(2000, 2))])
     notes = archive.add_conversation(db, uuid=archive.NOTES, source=archive.NOTES)
-    (note,) = archive.add_messages(db, notes, [archive.New(Entry("user", text(2000, 3)), 0, 0, b"note")])
+    (note,) = archive.add_messages(db, notes, [archive.NewMessage(Entry("user", text(2000, 3)), 0, 0, b"note")])
     db.execute("UPDATE message SET pinned = 1 WHERE id = ?", (pinned,))
     facts.set_fact(db, "tea", "green")
     facts.set_fact(db, "tea", "black", source=sourced)

@@ -77,7 +77,7 @@ class Archive:
         """Add messages (role, body); their ids."""
         for role, body in said:
             n, (ids, texts) = len(self._said), list(zip(*self._said, strict=True)) or ((), ())
-            new = history.New(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
+            new = history.NewMessage(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
             (id,) = history.add_messages(self.connection, self._conversation, [new])
             self._said.append((id, body))
         return [id for id, _ in self._said[-len(said) :]]

@@ -17,7 +17,7 @@ from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import Service, create_app
 from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
-from shepherd.tools.toolbox import Box
+from shepherd.tools.toolbox import ConversationToolbox
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
@@ -126,7 +126,7 @@ async def status_of(app: Any, method: str, raw: bytes, headers: list[tuple[bytes
     return answers[0]["status"]
 
 
-async def no_tools(_user: str | None) -> Box:
+async def no_tools(_user: str | None) -> ConversationToolbox:
     raise AssertionError("a stranger came as far as the tools")
 
 

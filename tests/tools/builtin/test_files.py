@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import files
 from shepherd.tools.builtin.search import search_files
-from shepherd.tools.kept import KeptResults
+from shepherd.tools.result_store import ResultStore
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import Tool, ToolContext
 
 BUDGET = 400
 
@@ -40,7 +41,7 @@ def top(tmp_path: Path) -> Path:
 @pytest.fixture
 def context(top: Path) -> ToolContext:
     work = str(top / "work")
-    return ToolContext(roots=Roots.of([work], work), budget=BUDGET, count=count, kept=KeptResults())
+    return ToolContext(roots=Roots.of([work], work), budget=BUDGET, count=count, kept=ResultStore())
 
 
 async def call(context: ToolContext, tool: Tool, **arguments: Any) -> Result:

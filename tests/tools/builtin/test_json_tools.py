@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.tools.arguments import fit
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.arguments import coerce_arguments
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.json_tools import json_format, json_parse, json_path, json_validate, read, write
+from shepherd.tools.tool import Tool, ToolContext
 
 
 async def call(tool: Tool, **arguments: Any) -> Result:
-    return await tool.run(ToolContext(), fit(arguments, tool))
+    return await tool.run(ToolContext(), coerce_arguments(arguments, tool))
 
 
 json_values = st.recursive(

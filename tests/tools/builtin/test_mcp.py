@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from tests.tools.mcp.scene import Stage, scripted
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.arguments import read_arguments
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import mcp
-from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.servers import McpServerPool
+from shepherd.tools.tool import Tool, ToolContext
 
 
-async def run(tool: Tool, servers: Servers | None, /, **arguments: Any) -> Result:
+async def run(tool: Tool, servers: McpServerPool | None, /, **arguments: Any) -> Result:
     return await tool.run(ToolContext(servers=servers), arguments)
 
 
@@ -21,7 +23,7 @@ async def test_without_servers_they_say_so() -> None:
         (mcp.read_resource, {"uri": "a://b"}),
         (mcp.call_mcp_tool, {"server": "s", "tool": "t"}),
     ]:
-        for servers in (None, Servers([], env={})):
+        for servers in (None, McpServerPool([], env={})):
             with pytest.raises(ToolError, match="no MCP server is configured"):
                 await run(tool, servers, **arguments)
 
@@ -48,6 +50,15 @@ async def test_any_tool_can_be_called_by_its_server_and_name() -> None:
         result = await run(mcp.call_mcp_tool, servers, server="one", tool="echo", arguments=arguments)
         assert json.loads(result.content) == arguments
         assert (await run(mcp.call_mcp_tool, servers, server="one", tool="old")).content == "{}"
+
+
+def test_the_arguments_of_a_servers_tool_may_be_json_text() -> None:
+    named = {"server": "one", "tool": "echo"}
+    given = read_arguments(json.dumps({**named, "arguments": '{"a": 1}'}), mcp.call_mcp_tool)
+    assert given == {**named, "arguments": {"a": 1}}
+    for wrong in ("{", [1]):
+        with pytest.raises(ToolError, match="the argument 'arguments' must be an object, not "):
+            read_arguments(json.dumps({**named, "arguments": wrong}), mcp.call_mcp_tool)
 
 
 def test_their_schemas_are_short() -> None:

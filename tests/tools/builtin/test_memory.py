@@ -14,11 +14,12 @@ from shepherd.core import ShepherdError
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import Tool, ToolContext, ToolError
+from shepherd.tools.base import ToolError
 from shepherd.tools.builtin import memory
-from shepherd.tools.user_tools import things_in
+from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.user_tools import find_tools
 
-TOOLS = {tool.name: tool for tool in things_in(memory) if isinstance(tool, Tool)}
+TOOLS = {tool.name: tool for tool in find_tools(memory) if isinstance(tool, Tool)}
 NAMES = ["search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"]
 
 

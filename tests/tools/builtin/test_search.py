@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.search import search_files
-from shepherd.tools.kept import KeptResults
+from shepherd.tools.result_store import ResultStore
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import ToolContext
 
 FILES = {
     "a.py": "import os\n\n\ndef walk(top):\n    return os.walk(top)\n",
@@ -177,7 +178,7 @@ async def test_what_cannot_be_searched_is_said(context: ToolContext, arguments: 
 
 
 async def test_a_kept_result_is_searched(context: ToolContext) -> None:
-    kept = KeptResults()
+    kept = ResultStore()
     name, _ = kept.keep("one\ntwo\nthree\n")
     found = await find(replace(context, kept=kept), pattern="t[wh]", path=name)
     assert found.content == "result:1:2:two\nresult:1:3:three"

@@ -19,20 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.in_time import in_time
 
-from shepherd.tools.arguments import fit
-from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.builtin.shell import (
-    Capped,
-    Commands,
-    environment,
-    execute_command,
-    last_line,
-    readable,
-    run,
-    seconds_of,
-)
-from shepherd.tools.sandbox.process_tree import MARK, Family
+from shepherd.tools.arguments import coerce_arguments
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.builtin.shell import HeadAndTail, environment, execute_command, last_line, readable, run, seconds_of
+from shepherd.tools.sandbox.process_tree import MARK, ProcessTree
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.tool import CommandOptions, ToolContext
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="commands need a POSIX system")
 
@@ -56,7 +48,7 @@ def command_line(process: psutil.Process) -> list[str]:
 
 
 async def call(command: str, context: ToolContext | None = None, **arguments: Any) -> Result:
-    given = fit({"command": command, **arguments}, execute_command)
+    given = coerce_arguments({"command": command, **arguments}, execute_command)
     return await execute_command.run(context or ToolContext(), given)
 
 
@@ -114,7 +106,7 @@ async def test_a_command_that_no_shell_takes_is_a_sentence(command: str, argumen
 async def test_the_names_that_models_use_are_taken(tmp_path: Path) -> None:
     assert {"Bash"} <= set(execute_command.aliases)
     arguments = {"cmd": "pwd", "timeout": "120000", "description": "where?", "run_in_background": True}
-    result = await execute_command.run(ToolContext(), fit(arguments, execute_command))
+    result = await execute_command.run(ToolContext(), coerce_arguments(arguments, execute_command))
     assert result.success
 
 
@@ -225,7 +217,7 @@ def test_a_secret_is_kept_by_its_name_and_ours_by_nothing_less(
 async def test_a_command_sees_what_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("X_TOKEN", "Y_TOKEN", "OUR_SPECIAL", "HARMLESS"):
         monkeypatch.setenv(name, "value-of-" + name)
-    context = ToolContext(secrets=("OUR_SPECIAL",), commands=Commands(keep_env=("Y_*",)))
+    context = ToolContext(secrets=("OUR_SPECIAL",), commands=CommandOptions(keep_env=("Y_*",)))
     printed = (await call("env; cat /proc/self/environ 2>/dev/null | tr '\\0' '\\n'", context)).content
     assert "value-of-Y_TOKEN" in printed
     assert "value-of-HARMLESS" in printed
@@ -335,17 +327,18 @@ async def test_a_person_sees_the_last_line(tmp_path: Path) -> None:
     assert set(told) <= {"first", "second"}
 
 
-def test_a_family_is_not_its_neighbours() -> None:
+def test_a_tree_is_not_its_neighbours() -> None:
     """Only what carries the same mark, or descends from the process, is found."""
     with (
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "outer mine"}) as mine,
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "mine"}) as daemon,
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "other"}) as other,
     ):
-        family = Family(mine, "mine")
-        assert {process.pid for process in family.members()} == {mine.pid, daemon.pid}
-        names = family.end(lambda seconds: threading.Event().wait(seconds))
-        assert names == ["sleep 60"]
+        tree = ProcessTree(mine.pid, "mine")
+        assert {process.pid for process in tree.members()} == {mine.pid, daemon.pid}
+        for pause_s in tree.ending():
+            threading.Event().wait(pause_s)
+        assert tree.background == ["sleep 60"]
         assert other.poll() is None
         other.kill()
     assert (mine.returncode, daemon.returncode, other.returncode) == (
@@ -366,7 +359,7 @@ def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 
 
 async def test_a_flood_costs_no_memory_and_leaves_its_beginning_and_its_end() -> None:
-    context = ToolContext(commands=Commands(max_bytes=10_000))
+    context = ToolContext(commands=CommandOptions(max_bytes=10_000))
     tracemalloc.start()
     try:
         result = await call("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last", context)
@@ -382,7 +375,7 @@ async def test_a_flood_costs_no_memory_and_leaves_its_beginning_and_its_end() ->
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 60))
 def test_of_any_stream_the_beginning_and_the_end_are_kept(chunks: list[bytes], most: int) -> None:
-    capped = Capped(most)
+    capped = HeadAndTail(most)
     for chunk in chunks:
         capped.take(chunk)
     whole = b"".join(chunks)
@@ -398,7 +391,7 @@ def test_of_any_stream_the_beginning_and_the_end_are_kept(chunks: list[bytes], m
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=100), st.integers(20, 60))
 def test_no_character_is_cut_in_two(text: str, most: int) -> None:
-    capped = Capped(most)
+    capped = HeadAndTail(most)
     capped.take(text.encode())
     head, told, tail = capped.text.partition("\n… ")
     assert told

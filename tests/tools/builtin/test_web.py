@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from tests.in_time import in_time
 
-from shepherd.tools.arguments import fit
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
+from shepherd.tools.arguments import coerce_arguments
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.web import http_delete, http_get, http_post, http_put, http_request
-from shepherd.tools.sandbox.network import Reach
+from shepherd.tools.sandbox.network import NetworkPolicy
+from shepherd.tools.tool import Tool, ToolContext
 
 KINDS = {
     "/plain": ("text/plain", b"hello"),
@@ -164,11 +165,11 @@ def site() -> Iterator[Site]:
     yield from serving()
 
 
-HERE = Reach(allow_private=True)
+HERE = NetworkPolicy(allow_private=True)
 
 
-async def call(tool: Tool, reach: Reach = HERE, **arguments: Any) -> Result:
-    return await tool.run(ToolContext(reach=reach), fit(arguments, tool))
+async def call(tool: Tool, reach: NetworkPolicy = HERE, **arguments: Any) -> Result:
+    return await tool.run(ToolContext(reach=reach), coerce_arguments(arguments, tool))
 
 
 def body_of(result: Result) -> str:
@@ -288,7 +289,7 @@ async def test_what_cannot_be_shown_is_a_note(site: Site, path: str, note: str) 
 
 async def test_only_so_much_is_read(site: Site) -> None:
     told: list[str] = []
-    context = ToolContext(reach=Reach(allow_private=True, max_bytes=1_000_000), tell=told.append)
+    context = ToolContext(reach=NetworkPolicy(allow_private=True, max_bytes=1_000_000), tell=told.append)
     result = await http_get.run(context, {"url": f"{site.url}/big"})
     assert "(cut: only the first 1,000,000 bytes of 3,000,000 were read)" in result.content
     assert body_of(result) == "x" * 1_000_000
@@ -299,7 +300,7 @@ async def test_only_so_much_is_read(site: Site) -> None:
 async def test_a_bomb_does_not_go_off(site: Site) -> None:
     tracemalloc.start()
     try:
-        result = await call(http_get, Reach(allow_private=True, max_bytes=1_000_000), url=f"{site.url}/bomb")
+        result = await call(http_get, NetworkPolicy(allow_private=True, max_bytes=1_000_000), url=f"{site.url}/bomb")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -394,7 +395,7 @@ async def test_nothing_that_is_sent_goes_to_a_host_that_nobody_has_named(
     ],
 )
 async def test_a_redirect_reaches_nothing_that_a_call_may_not(site: Site, location: str, says: str) -> None:
-    reach = Reach(allow_hosts=("localhost",))
+    reach = NetworkPolicy(allow_hosts=("localhost",))
     with pytest.raises(ToolError) as refused:
         await call(http_get, reach, url=f"http://localhost:{site.port}/to?302,{location.format(port=site.port)}")
     assert refused.value.message.startswith(f"localhost:{site.port} redirects: ")
@@ -406,7 +407,7 @@ async def test_a_redirect_reaches_nothing_that_a_call_may_not(site: Site, locati
 
 
 async def test_this_machine_is_not_called_unless_it_is_allowed(site: Site) -> None:
-    for context in (ToolContext(), ToolContext(reach=Reach())):
+    for context in (ToolContext(), ToolContext(reach=NetworkPolicy())):
         with pytest.raises(ToolError, match=r"the operator can open it with tools.http.allow_hosts"):
             await http_get.run(context, {"url": site.url})
     assert not site.seen
@@ -420,7 +421,9 @@ async def test_the_address_that_was_checked_is_the_one_that_is_called(site: Site
         asked.append(host)
         return ["127.0.0.1"] if len(asked) == 1 else ["127.0.0.2"]
 
-    result = await call(http_get, Reach(allow_private=True, lookup=lookup), url=f"http://re.bind:{site.port}/plain")
+    result = await call(
+        http_get, NetworkPolicy(allow_private=True, lookup=lookup), url=f"http://re.bind:{site.port}/plain"
+    )
     assert body_of(result) == "hello"
     assert asked == ["re.bind"]
     assert site.seen[0].headers["host"] == f"re.bind:{site.port}"
@@ -430,7 +433,9 @@ async def test_the_next_address_is_tried_where_one_is_dead(site: Site) -> None:
     async def lookup(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.77", "127.0.0.1"]
 
-    result = await call(http_get, Reach(allow_private=True, lookup=lookup), url=f"http://two.example:{site.port}/plain")
+    result = await call(
+        http_get, NetworkPolicy(allow_private=True, lookup=lookup), url=f"http://two.example:{site.port}/plain"
+    )
     assert body_of(result) == "hello"
 
 
@@ -461,7 +466,7 @@ async def test_proxies_of_the_environment_are_not_used(site: Site, monkeypatch: 
 )
 async def test_headers_that_would_break_the_request_are_refused(site: Site, headers: Any, says: str) -> None:
     with pytest.raises(ToolError) as refused:
-        await http_get.run(ToolContext(reach=Reach(allow_private=True)), {"url": site.url, "headers": headers})
+        await http_get.run(ToolContext(reach=NetworkPolicy(allow_private=True)), {"url": site.url, "headers": headers})
     assert says in refused.value.message
     assert not site.seen
 
@@ -575,7 +580,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(secure: Site) ->
 async def test_a_certificate_must_be_of_the_name_that_was_called(
     secure: Site, certificate: Path, host: str, is_its_name: bool
 ) -> None:
-    reach = Reach(allow_private=True, lookup=local, trust=ssl.create_default_context(cafile=str(certificate)))
+    reach = NetworkPolicy(allow_private=True, lookup=local, trust=ssl.create_default_context(cafile=str(certificate)))
     url = f"https://{host}:{secure.port}/plain"
     if is_its_name:
         assert body_of(await call(http_get, reach, url=url)) == "hello"

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from shepherd.tools.base import Form, Question, Verdict
-from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.mcp.servers import McpServerPool
 from shepherd.tools.mcp.values import ServerOptions
 
 SCRIPT = str(Path(__file__).with_name("scripted.py"))
@@ -31,9 +31,9 @@ class Stage:
     def __init__(self, *options: ServerOptions, env: Mapping[str, str] = os.environ, **settings: Any) -> None:
         self.warnings: list[str] = []
         self.changed = asyncio.Event()
-        self.servers = Servers(options, env=env, warn=self.warnings.append, on_tools=self.changed.set, **settings)
+        self.servers = McpServerPool(options, env=env, warn=self.warnings.append, on_tools=self.changed.set, **settings)
 
-    async def __aenter__(self) -> Servers:
+    async def __aenter__(self) -> McpServerPool:
         await self.servers.__aenter__()
         await self.servers.ready(None)
         return self.servers

@@ -11,8 +11,9 @@ import pytest
 import uvicorn
 from tests.tools.mcp.scene import Nod, Stage
 
-from shepherd.tools.base import ToolContext, ToolError
+from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.tool import ToolContext
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from tests.tools.mcp.scene import Nod, Stage
 
-from shepherd.tools.base import ToolContext
 from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.tool import ToolContext
 
 pytestmark = [
     pytest.mark.clients,

@@ -15,18 +15,19 @@ from tests.in_time import in_time
 from tests.tools.mcp.scene import SCRIPT, Nod, Stage, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
-from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.mcp.servers import Servers, sanitised
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.mcp.servers import McpServerPool, sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, ServerOptions
+from shepherd.tools.tool import ToolContext
 
 CONTEXT = ToolContext()
 
 
-async def call(servers: Servers, tool: str, server: str = "s", /, **arguments: Any) -> Result:
+async def call(servers: McpServerPool, tool: str, server: str = "s", /, **arguments: Any) -> Result:
     return await servers.call(server, tool, arguments, CONTEXT)
 
 
-async def failure_of(servers: Servers, tool: str, server: str = "s", /, **arguments: Any) -> str:
+async def failure_of(servers: McpServerPool, tool: str, server: str = "s", /, **arguments: Any) -> str:
     with pytest.raises(ToolError) as caught:
         await call(servers, tool, server, **arguments)
     return caught.value.message
@@ -205,13 +206,13 @@ async def test_each_server_that_does_not_start_costs_one_warning() -> None:
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 async def test_one_that_hangs_while_it_starts_holds_up_nobody(method: str) -> None:
-    servers = Servers([scripted("slow", hang_at=method), scripted("quick")], env=os.environ)
+    servers = McpServerPool([scripted("slow", hang_at=method), scripted("quick")], env=os.environ)
     async with servers:
         await servers.connections["quick"].settled.wait()
         assert [tool.name for tool in servers.tools()][:1] == ["quick_echo"]
         assert servers.statuses()[0].state == "starting"
         await servers.ready(0.01)
-        ours, arguments = servers.meant({"server": "slow", "tool": "echo", "arguments": '{"a": 1}'})
+        ours, arguments = servers.resolve_call({"server": "slow", "tool": "echo", "arguments": {"a": 1}})
         assert (ours.name, ours.effect, arguments) == ("slow_echo", "write", {"a": 1})
 
 
@@ -373,22 +374,24 @@ def test_long_names_end_in_a_digest() -> None:
 async def test_what_call_mcp_tool_means_is_found_or_the_choice_is_named() -> None:
     async with Stage(scripted("one"), scripted("Two")) as servers:
 
-        def meant(**arguments: Any) -> str:
-            return servers.meant(arguments)[0].name
+        def resolve_call(**arguments: Any) -> str:
+            return servers.resolve_call(arguments)[0].name
 
-        assert meant(server="one", tool="echo") == "one_echo"
-        assert meant(server="two", tool="ECHO") == "two_echo"
-        assert meant(server="one", tool="one:echo") == meant(tool="one:echo") == meant(server="one", tool="one_echo")
-        assert meant(server="one", tool="old") == "one_old"
+        assert resolve_call(server="one", tool="echo") == "one_echo"
+        assert resolve_call(server="two", tool="ECHO") == "two_echo"
+        assert (
+            resolve_call(server="one", tool="one:echo")
+            == resolve_call(tool="one:echo")
+            == resolve_call(server="one", tool="one_echo")
+        )
+        assert resolve_call(server="one", tool="old") == "one_old"
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"server": "three", "tool": "echo"}, "there is no MCP server 'three'; there are: one, Two"),
             ({"server": "one", "tool": "nope"}, "the MCP server one has no tool 'nope'; it has: echo, many, wrong"),
-            ({"server": "one", "tool": "echo", "arguments": "{"}, "arguments is no JSON object"),
-            ({"server": "one", "tool": "echo", "arguments": [1]}, "arguments must be an object"),
         ]
         for arguments, said in wrong:
             with pytest.raises(ToolError) as caught:
-                servers.meant(arguments)
+                servers.resolve_call(arguments)
             assert caught.value.message.startswith(said)
 
 
@@ -514,10 +517,10 @@ async def test_nothing_survives_the_end(tmp_path: Path) -> None:
 
 async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    servers = Servers([scripted(pids=str(pids), deaf=True, child="group")], env=os.environ)
+    servers = McpServerPool([scripted(pids=str(pids), deaf=True, child="group")], env=os.environ)
     servers.start()
     await servers.ready(None)
-    line = servers.connections["s"].line
+    line = servers.connections["s"].connector
     assert line is not None
     assert line.child is not None
     closing = asyncio.create_task(servers.close())
@@ -533,12 +536,12 @@ async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> Non
 
 async def test_nothing_survives_a_start_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    servers = Servers([scripted(pids=str(pids), hang_at="initialize", child="group", deaf=True)], env=os.environ)
+    servers = McpServerPool([scripted(pids=str(pids), hang_at="initialize", child="group", deaf=True)], env=os.environ)
     async with servers:
         line = None
         while line is None or line.child is None or not pids.exists():
             await asyncio.sleep(0)
-            line = servers.connections["s"].line
+            line = servers.connections["s"].connector
     assert pids_in(pids) == []
 
 
@@ -582,9 +585,9 @@ async def test_a_chat_without_servers_imports_no_sdk() -> None:
     script = (
         "import sys, asyncio\n"
         "import shepherd.tools.builtin.mcp\n"
-        "from shepherd.tools.mcp.servers import Servers\n"
+        "from shepherd.tools.mcp.servers import McpServerPool\n"
         "async def main():\n"
-        "    async with Servers([], env={}) as servers: await servers.ready(); assert servers.tools() == ()\n"
+        "    async with McpServerPool([], env={}) as servers: await servers.ready(); assert servers.tools() == ()\n"
         "asyncio.run(main())\n"
         "assert not {'mcp', 'mcp_types', 'pydantic', 'httpx2', 'psutil', 'anyio'} & set(sys.modules), sys.modules\n"
     )

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.isolated import apart
+from shepherd.tools.sandbox.isolated import run_isolated
 
 
 @pytest.mark.parametrize("payload", [None, 1, "ü\ud800\0", [1, {"a": [None]}], "x" * 300_000])
 def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
-    assert apart("copy:deepcopy", payload) == payload
+    assert run_isolated("copy:deepcopy", payload) == payload
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
 )
 def test_what_goes_wrong_there_is_a_sentence_here(work: str, payload: Any, says: str) -> None:
     with pytest.raises(ToolError, match=says):
-        apart(work, payload, deadline_s={"builtins:eval": 0.5, "time:sleep": 0.05}.get(work, 60))
+        run_isolated(work, payload, deadline_s={"builtins:eval": 0.5, "time:sleep": 0.05}.get(work, 60))
 
 
 def test_the_working_folder_cannot_slip_in_a_module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "copy.py").write_text("def deepcopy(it): return 'stolen'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert apart("copy:deepcopy", "mine") == "mine"
+    assert run_isolated("copy:deepcopy", "mine") == "mine"

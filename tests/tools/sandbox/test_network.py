@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.network import Reach, Target, place_of
+from shepherd.tools.sandbox.network import NetworkPolicy, Target, classify
 
 PLACES = {
     "world": [
@@ -64,7 +64,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("place", "address"), [(place, each) for place, all_ in PLACES.items() for each in all_])
 def test_an_address_is_out_in_the_world_near_us_or_nobodys_business(place: str, address: str) -> None:
-    assert place_of(address) == place
+    assert classify(address) == place
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_any_text_is_a_target_or_a_sentence(url: str) -> None:
     assert not set(target.authority + target.path) & set("\r\n\0\\ ")
 
 
-def reach(addresses: Sequence[str], **options: object) -> Reach:
+def reach(addresses: Sequence[str], **options: object) -> NetworkPolicy:
     async def lookup(host: str, port: int) -> Sequence[str]:
         return addresses
 
-    return Reach(lookup=lookup, **options)  # type: ignore[arg-type]  # a table of options
+    return NetworkPolicy(lookup=lookup, **options)  # type: ignore[arg-type]  # a table of options
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_only_addresses_that_may_be_called_are_given(
 )
 async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
     with pytest.raises(ToolError) as refused:
-        await Reach().addresses(Target.of(f"http://{host}/"))
+        await NetworkPolicy().addresses(Target.of(f"http://{host}/"))
     assert "not an address of the public internet" in refused.value.message
     assert "allow_private" in refused.value.message
 
@@ -173,7 +173,7 @@ async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "1.2.3.4.5"])
 async def test_a_host_that_nobody_knows_is_told(host: str) -> None:
     with pytest.raises(ToolError, match="is not known"):
-        await Reach().addresses(Target.of(f"http://{host}/"))
+        await NetworkPolicy().addresses(Target.of(f"http://{host}/"))
 
 
 async def test_a_name_server_that_fails_is_told() -> None:
@@ -182,4 +182,4 @@ async def test_a_name_server_that_fails_is_told() -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     with pytest.raises(ToolError, match=r"'h' is not known .Temporary failure"):
-        await Reach(lookup=lookup).addresses(Target.of("http://h/"))
+        await NetworkPolicy(lookup=lookup).addresses(Target.of("http://h/"))

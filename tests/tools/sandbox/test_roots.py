@@ -17,7 +17,7 @@ from tests.sampling import examples
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder, NotAFile, kind_of
-from shepherd.tools.sandbox.roots import LONGEST_PATH, Missing, NotAFolder, Outside, Roots, is_below, printable
+from shepherd.tools.sandbox.roots import LONGEST_PATH, MissingPath, NotAFolder, OutsideRoots, Roots, is_below, printable
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_what_is_outside_is_refused_and_not_told_whether_it_is_there(top: Path, 
     (top / "project_2").mkdir()
     (top / "project_2/x").write_text("")
     for make in (False, True):
-        with pytest.raises(Outside) as refusal, roots.find(path, make=make):
+        with pytest.raises(OutsideRoots) as refusal, roots.find(path, make=make):
             raise AssertionError
         assert refusal.value.message == (
             f'"{path}" is outside of the folders that may be touched: {top}/project (the current folder, called "."); '
@@ -129,12 +129,12 @@ def test_what_is_no_path_is_refused_in_a_sentence(roots: Roots, path: str, sente
     "path", ["%2e%2e/%2e%2e/etc/passwd", "．．/x", "․․/etc", "..\u200b/x", "..%00/x", "..\\..\\etc", "...", "~root/x"]
 )
 def test_look_alikes_are_names_like_any_other(roots: Roots, path: str) -> None:
-    with pytest.raises(Missing):
+    with pytest.raises(MissingPath):
         lead(roots, path)
 
 
 def refusal(roots: Roots, path: str) -> str:
-    with pytest.raises(Missing) as missing:
+    with pytest.raises(MissingPath) as missing:
         lead(roots, path)
     return missing.value.message
 
@@ -160,7 +160,7 @@ def test_a_wrong_path_is_answered_with_what_there_is(top: Path, roots: Roots) ->
     assert refusal(roots, "empty/x").endswith('The folder "empty" has nothing that could be shown')
     assert 'did you mean "src/main.py"?' in refusal(roots, "src\\main.py")
     assert 'did you mean "src/main.py"?' in refusal(roots, '"lib/main.py" ')
-    with pytest.raises(Outside, match=r'use a path in there, such as "src/main\.py"$'):
+    with pytest.raises(OutsideRoots, match=r'use a path in there, such as "src/main\.py"$'):
         lead(roots, "/main.py")
 
 
@@ -170,7 +170,7 @@ def test_several_roots_lead_to_each_other_and_the_innermost_wins(top: Path) -> N
     assert lead(roots, "link") == str(top / "outside/secret")
     assert lead(roots, "../outside/secret") == str(top / "outside/secret")
     assert lead(roots, "src/../notes.txt") == str(top / "project/notes.txt")
-    with pytest.raises(Outside):
+    with pytest.raises(OutsideRoots):
         lead(roots, "..")
 
 

@@ -13,11 +13,11 @@ from tests.sampling import examples
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder
-from shepherd.tools.sandbox.tree import DEEPEST, MOST_RULES, alternatives, takes, walk
+from shepherd.tools.sandbox.tree import DEEPEST, MOST_RULES, alternatives, glob_matches, walk
 
 
 def means(glob: str, path: str) -> bool:
-    return any(takes(parts, path.split("/")) for parts in alternatives(glob))
+    return any(glob_matches(parts, path.split("/")) for parts in alternatives(glob))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ PARTS = st.sampled_from(["**", "*", "a", "b", "a*"])
 def test_a_glob_is_what_a_regular_expression_says_of_the_whole_path(parts: list[str], names: list[str]) -> None:
     words = {"**": "(?:[^/]+/)*", "*": "[^/]+/", "a": "a/", "b": "b/", "a*": "a[^/]*/"}
     naive = re.fullmatch("".join(words[part] for part in parts), "".join(f"{name}/" for name in names))
-    assert takes(parts, names) == (naive is not None)
+    assert glob_matches(parts, names) == (naive is not None)
 
 
 def names_below(top: Path) -> list[str]:

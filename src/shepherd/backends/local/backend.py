@@ -254,23 +254,7 @@ class LocalBackend:
         if all(span.keep for span in own):
             return Evicted(0, 0)
         # Cut behind the last message: every next message begins there, and no end of an answer is computed for nothing.
-        job = replace(
-            self._job(compiled.cut(own), Constraint()),
-            max_tokens=1,
-            reserve=1,
-            n_leaving=n_turns,
-            sampling=Sampling(ignore_eos=True),
-        )
-        ticket = self.engine.submit(job)
-        left: list[Evicted] = []
-        try:
-            async with aclosing(ticket.batches()) as batches:
-                async for batch in batches:
-                    left += [step for step in batch if isinstance(step, Evicted)]
-        finally:
-            self.engine.cancel(ticket)
-        gone = tuple(at for step in left for at in step.gone)
-        return Evicted(sum(step.messages for step in left), sum(step.tokens for step in left), gone)
+        return await self.engine.evict(self._job(compiled.cut(own), Constraint()), n_turns)
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
         """Take the messages for a conversation that was held here: its prompts become what they were, and its saved

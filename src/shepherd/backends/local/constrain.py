@@ -25,8 +25,8 @@ from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
-from shepherd.engine.grammar.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
-from shepherd.engine.grammar.mask import MAX_PROBES, Constrainer, Probes, at, blamed, check_schema, fault_of, replaced
+from shepherd.engine.grammar.lark import Path, UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
+from shepherd.engine.grammar.mask import Constrainer, ProbeBudget, at, check_schema, fault_of, locate_fault, replaced
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Constraints:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
         is_forced = request.tool_choice not in ("auto", "none")
         fault = ""
-        for fit in (lenient, loosely(Probes(MAX_LOOSENED * MAX_PROBES))):
+        for fit in (lenient, loosely(ProbeBudget())):
             try:
                 lark = grammar(
                     markup,
@@ -206,16 +206,16 @@ def lenient(tool: ToolSpec, schema: Schema) -> Schema:
     return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
 
 
-def loosely(probes: Probes) -> Fit:
+def loosely(probes: ProbeBudget) -> Fit:
     """`loose` for all the tools of one request."""
     return lambda tool, schema: loose(tool, schema, probes)
 
 
-def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schema:
+def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> Schema:
     """The schema without its faults; any value of its kind if there are too many, or `probes` are used up."""
     if tool.strict:
         return schema
-    probes = probes or Probes(MAX_LOOSENED * MAX_PROBES)
+    probes = probes or ProbeBudget()
     left: Any = lenient(tool, schema)
     for _ in range(MAX_LOOSENED):
         if not probes.take(left):
@@ -230,13 +230,13 @@ def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schem
     return {"type": "object"} if schema.get("type") == "object" else {}
 
 
-def find_fault(schema: Schema, probes: Probes | None = None) -> Path | None:
+def find_fault(schema: Schema, probes: ProbeBudget | None = None) -> Path | None:
     """The smallest part of a schema in which a fault is found; None if it has none."""
     try:
         check_document(schema)
         fault = fault_of(schema)
-        return blamed(schema, fault, probes) if fault else None
-    except Unfit as error:
+        return locate_fault(schema, fault, probes) if fault else None
+    except UnsupportedGrammar as error:
         return error.path
 
 

@@ -7,33 +7,16 @@ conversation itself.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
+from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.terminal.answer import eviction_line
+from shepherd.cli.text import excerpt
 from shepherd.core import InvalidRequest
-
-if TYPE_CHECKING:
-    from shepherd.cli.chat.repl import Repl
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One /command."""
-
-    help: str
-    run: Callable[[Repl, str], Awaitable[None]]
-    argument: str = ""
-    """What help shows after the name."""
-    details: str = ""
-    """What `/help NAME` says besides."""
-    complete: Callable[[Repl, tuple[str, ...], str], Iterable[tuple[str, str]]] | None = None
-    """Words before, and the one that is being typed -> what it may be, with a note. Called from a thread."""
-
 
 _WORD = re.compile(r"/[a-z?]+")
 
@@ -43,13 +26,13 @@ def is_command(line: str) -> bool:
     return _WORD.fullmatch(line.partition(" ")[0].rstrip()) is not None
 
 
-async def run(repl: Repl, line: str) -> None:
+async def run(chat: Chat, line: str) -> None:
     """Do what the line says. Raises: `ShepherdError`, for a person."""
     word, _, argument = line.rstrip().partition(" ")
     if (command := COMMANDS.get(word)) is not None:
-        await command.run(repl, argument.strip())
+        await command.run(chat, argument.strip())
     else:
-        repl.tell(f"There is no command {word}; {_hint(word)}", "red")
+        chat.say(f"There is no command {word}; {_hint(word)}", "red")
 
 
 def _hint(word: str) -> str:
@@ -61,79 +44,79 @@ def _hint(word: str) -> str:
 # -- the conversation -------------------------------------------------------------------------------------------------
 
 
-async def _help(repl: Repl, argument: str) -> None:
+async def _help(chat: Chat, argument: str) -> None:
     if argument:
         name = f"/{argument.removeprefix('/').partition(' ')[0]}"
         if (command := COMMANDS.get(name)) is None:
-            repl.tell(f"There is no command {name}; {_hint(name)}", "red")
+            chat.say(f"There is no command {name}; {_hint(name)}", "red")
             return
-        repl.tell(f"{name} {command.argument}".rstrip(), "bold")
-        repl.tell(command.help)
+        chat.say(f"{name} {command.argument}".rstrip(), "bold")
+        chat.say(command.help)
         for line in command.details.splitlines():
-            repl.tell(line)
+            chat.say(line)
         return
     width = max(len(f"{name} {command.argument}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
-        repl.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
-    repl.tell()
-    repl.note("/help NAME says more. @path in a message attaches a file. Tab completes commands, names and paths.")
-    repl.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence makes a new line.")
-    repl.note("Ctrl-C stops an answer, Ctrl-D leaves.")
+        chat.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
+    chat.say()
+    chat.note("/help NAME says more. @path in a message attaches a file. Tab completes commands, names and paths.")
+    chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence makes a new line.")
+    chat.note("Ctrl-C stops an answer, Ctrl-D leaves.")
 
 
-async def _clear(repl: Repl, argument: str) -> None:
-    repl.session.clear()
-    repl.begin_anew()
-    repl.note("The conversation starts anew; the system prompt stays.")
+async def _clear(chat: Chat, argument: str) -> None:
+    chat.session.clear()
+    chat.reset()
+    chat.note("The conversation starts anew; the system prompt stays.")
 
 
-async def _undo(repl: Repl, argument: str) -> None:
-    text = repl.session.undo()
-    repl.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
-    await repl.keep()
+async def _undo(chat: Chat, argument: str) -> None:
+    text = chat.session.undo()
+    chat.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
+    await chat.save()
 
 
-async def _retry(repl: Repl, argument: str) -> None:
-    text = repl.last_question()
+async def _retry(chat: Chat, argument: str) -> None:
+    text = chat.last_question()
     if text is None:
-        repl.note("There is nothing to ask again.")
+        chat.note("There is nothing to ask again.")
     else:
-        repl.note(f"Again: {excerpt(text)}")
-        await repl.play(repl.session.retry())
+        chat.note(f"Again: {excerpt(text)}")
+        await chat.play(chat.session.retry())
 
 
-async def _edit(repl: Repl, argument: str) -> None:
-    before = repl.last_question()
+async def _edit(chat: Chat, argument: str) -> None:
+    before = chat.last_question()
     if before is None:
-        repl.note("There is nothing to change.")
+        chat.note("There is nothing to change.")
         return
     text = argument
     if not text:
-        if not repl.reader.has_editor:
+        if not chat.reader.has_editor:
             raise InvalidRequest("there is no terminal to edit in; say /edit TEXT", field="text")
         from shepherd.cli.terminal import external_editor
 
         text = (await external_editor.edited(before)).strip()
     if not text or text == before.strip():
-        repl.note("Nothing was changed.")
+        chat.note("Nothing was changed.")
         return
-    repl.note(f"Instead: {excerpt(text)}")
-    await repl.change(text)
+    chat.note(f"Instead: {excerpt(text)}")
+    await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
 
 
-async def _system(repl: Repl, argument: str) -> None:
+async def _system(chat: Chat, argument: str) -> None:
     if argument:
-        repl.session.system = "" if argument == '""' else argument
-        await repl.keep()
-    current = repl.session.system
-    repl.tell(f"System prompt: {current}" if current else "There is no system prompt.")
+        chat.session.system = "" if argument == '""' else argument
+        await chat.save()
+    current = chat.session.system
+    chat.say(f"System prompt: {current}" if current else "There is no system prompt.")
 
 
-async def _model(repl: Repl, argument: str) -> None:
+async def _model(chat: Chat, argument: str) -> None:
     if argument:
-        await _switch(repl, argument)
+        await _switch(chat, argument)
         return
-    facts = repl.host.facts()
+    facts = chat.app.facts()
     rows = {
         "Model": facts.model,
         "File": str(facts.path),
@@ -142,105 +125,101 @@ async def _model(repl: Repl, argument: str) -> None:
         "Dialect": facts.dialect,
         "Cache": facts.cache,
     }
-    for name, value in rows.items():
-        repl.tell(f"{name + ':':<9} {value}")
-    if len(repl.host.choices()) > 1:
-        repl.note("/model NAME changes to another one: " + ", ".join(_names(repl)))
+    chat.say_fields(rows.items())
+    if len(chat.app.choices()) > 1:
+        chat.note("/model NAME changes to another one: " + ", ".join(_names(chat)))
 
 
-async def _provider(repl: Repl, argument: str) -> None:
-    choices = repl.host.choices()
+async def _provider(chat: Chat, argument: str) -> None:
+    choices = chat.app.choices()
     if argument == "next":
         if len(choices) < 2:
             raise InvalidRequest("there is nothing else to change to; name more models in shepherd.toml", field="name")
         at = next((n for n, choice in enumerate(choices) if choice.current), -1)
-        await _switch(repl, choices[(at + 1) % len(choices)].name)
+        await _switch(chat, choices[(at + 1) % len(choices)].name)
     elif argument:
-        await _switch(repl, argument)
+        await _switch(chat, argument)
     else:
         width = max((len(choice.name) for choice in choices), default=0)
         for choice in choices:
             mark = "*" if choice.current else " "
             style = "green" if choice.current else ""
-            repl.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
+            chat.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
 
 
-async def _switch(repl: Repl, name: str) -> None:
+async def _switch(chat: Chat, name: str) -> None:
     """Go on with another model. Raises: as `Host.switch`."""
     word = name.casefold()
-    found = next((one for one in repl.host.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
+    found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
     if found is not None and found.current:
-        repl.note(f"{found.name} answers already.")
+        chat.note(f"{found.name} answers already.")
         return
-    with repl.loading(found.name if found else ""):
+    with chat.loading(found.name if found else ""):
         try:
-            facts = await repl.host.switch(repl.session, name)
+            facts = await chat.app.switch(chat.session, name)
         finally:
-            tool_commands.turn_again(repl)
-    repl.note(f"The conversation goes on with {facts.model}, {facts.n_ctx:,} tokens of context.")
-    await repl.keep()
+            tool_commands.turn_again(chat)
+    chat.note(f"The conversation goes on with {facts.model}, {facts.n_ctx:,} tokens of context.")
+    await chat.save()
 
 
-def _names(repl: Repl) -> list[str]:
-    return [choice.name for choice in repl.host.choices()]
+def _names(chat: Chat) -> list[str]:
+    return [choice.name for choice in chat.app.choices()]
 
 
-def _known(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in repl.host.choices()]
+def _known(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
 
 
-def _known_and_next(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [*_known(repl, words, last), *([] if words else [("next", "the one after the present one")])]
+def _known_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    return [*_known(chat, words, last), *([] if words else [("next", "the one after the present one")])]
 
 
-async def _context(repl: Repl, argument: str) -> None:
+async def _context(chat: Chat, argument: str) -> None:
     from shepherd.cli.chat import context_view
 
-    for line in context_view.draw(await repl.session.window(), width=repl.width, plain=repl.is_plain):
-        repl.draw(line)
-    usage = repl.session.usage
-    repl.note(f"{len(repl.session.messages)} messages")
-    repl.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
+    for line in context_view.draw(await chat.session.window(), width=chat.width, plain=chat.is_plain):
+        chat.draw(line)
+    usage = chat.session.usage
+    chat.note(f"{len(chat.session.messages)} messages")
+    chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
 
 
-async def _evict(repl: Repl, argument: str) -> None:
+async def _evict(chat: Chat, argument: str) -> None:
     if argument and not (argument.isdecimal() and int(argument) > 0):
         raise InvalidRequest(f"{argument!r} is no number of turns; say /evict or /evict 3", field="turns")
-    evicted = await repl.session.evict(int(argument or 1))
+    evicted = await chat.session.evict(int(argument or 1))
     if evicted.tokens or evicted.messages:
-        repl.note(eviction_line(evicted))
-        await repl.keep()
+        chat.note(eviction_line(evicted))
+        await chat.save()
     else:
-        repl.note("Nothing can leave the context: the system prompt and the last exchange stay.")
+        chat.note("Nothing can leave the context: the system prompt and the last exchange stay.")
 
 
-async def _export(repl: Repl, argument: str) -> None:
+async def _export(chat: Chat, argument: str) -> None:
     name, form = saved_commands.two_words(argument)
     if not name:
         raise InvalidRequest(
-            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMS)}", field="file"
+            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
-    saved_commands.write(repl, name, form)
+    saved_commands.write(chat, name, form)
 
 
-def _forms(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _forms(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if words:
-        return [(form, "") for form in transcript.FORMS] if len(words) == 1 else []
+        return [(form, "") for form in transcript.FORMATS] if len(words) == 1 else []
     return ((path, "") for path in completion.paths(last))
 
 
-async def _stats(repl: Repl, argument: str) -> None:
-    rows = list(repl.figures.rows(width=repl.width, plain=repl.is_plain))
-    width = max(len(name) for name, _ in rows) + 1
-    for name, value in rows:
-        repl.tell(f"{name + ':':<{width}} {value}")
+async def _stats(chat: Chat, argument: str) -> None:
+    chat.say_fields(chat.stats.rows(width=chat.width, plain=chat.is_plain))
 
 
-async def _exit(repl: Repl, argument: str) -> None:
-    repl.is_over = True
+async def _exit(chat: Chat, argument: str) -> None:
+    chat.is_over = True
 
 
-def _commands(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     return [] if words else [(name.removeprefix("/"), command.help) for name, command in COMMANDS.items()]
 
 
@@ -329,14 +308,14 @@ COMMANDS: dict[str, Command] = {
         "Search what was ever said, or switch recall on or off.",
         memory_commands.memory,
         "[on|off|TEXT]",
-        complete=lambda repl, words, last: [] if words else [("on", ""), ("off", "")],
+        complete=lambda chat, words, last: [] if words else [("on", ""), ("off", "")],
     ),
     "/facts": Command("Show the facts that are stored.", memory_commands.facts),
     "/profile": Command(
         "Show standing instructions; keep or drop one.",
         memory_commands.profile,
         "[keep|drop N]",
-        complete=lambda repl, words, last: [] if words else [("keep", ""), ("drop", "")],
+        complete=lambda chat, words, last: [] if words else [("keep", ""), ("drop", "")],
     ),
     "/context": Command(
         "Draw what the context holds, turn by turn.",
@@ -349,9 +328,3 @@ COMMANDS: dict[str, Command] = {
     "/exit": Command("Leave; so does Ctrl-D.", _exit),
     "/quit": Command("The same.", _exit),
 }
-
-
-def excerpt(text: str) -> str:
-    """The beginning of a text as one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"

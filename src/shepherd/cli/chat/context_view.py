@@ -25,7 +25,7 @@ Line = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RowStyle:
     """How one state is drawn."""
 
     sign: str
@@ -36,13 +36,13 @@ class Look:
     word: str
 
 
-LOOKS = {
-    "pinned": Look("▓", "#", ("blue", "bright_blue"), "pinned"),
-    "cached": Look("█", "=", ("green", "bright_green"), "cached"),
-    "partly": Look("▚", "%", ("magenta", "bright_magenta"), "partly cached"),
-    "new": Look("▒", "+", ("yellow", "bright_yellow"), "new"),
-    "evicted": Look("░", "x", ("red", "red"), "evicted"),
-    "free": Look(" ", ".", ("dim", "dim"), "free"),
+STYLES = {
+    "pinned": RowStyle("▓", "#", ("blue", "bright_blue"), "pinned"),
+    "cached": RowStyle("█", "=", ("green", "bright_green"), "cached"),
+    "partly": RowStyle("▚", "%", ("magenta", "bright_magenta"), "partly cached"),
+    "new": RowStyle("▒", "+", ("yellow", "bright_yellow"), "new"),
+    "evicted": RowStyle("░", "x", ("red", "red"), "evicted"),
+    "free": RowStyle(" ", ".", ("dim", "dim"), "free"),
 }
 _PLACES = {"memory": ", saved in memory", "disk": ", saved on disk"}
 MOST_ROWS = 40
@@ -83,15 +83,15 @@ def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
         before += n_tokens
         n = round(room * before / total) - drawn  # of the sum, so that what is rounded off does not add up
         drawn += n
-        look = LOOKS[state]
+        look = STYLES[state]
         yield (look.plain if plain else look.sign) * (n + least), look.styles[index % 2]
-    free = LOOKS["free"]
+    free = STYLES["free"]
     yield (free.plain if plain else free.sign) * (room - drawn), free.styles[0]
 
 
 def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
     """How many tokens there are of each state, as many as fit on a line."""
-    sums = dict.fromkeys(LOOKS, 0)
+    sums = dict.fromkeys(STYLES, 0)
     for row in window.rows:
         sums[state_of(row)] += row.n_tokens
     sums["free"] = max(0, window.n_ctx - window.n_held)
@@ -100,7 +100,7 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
     for state, n in sums.items():
         if not n:
             continue
-        look = LOOKS[state]
+        look = STYLES[state]
         piece = f" {look.word} {n:,}  "
         if line and length + len(piece) + 1 > width:
             yield line
@@ -113,15 +113,15 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
 def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
     rows = list(_rows(window))
     columns = [max((len(row[n]) for row in rows), default=0) for n in range(2)]
-    words = {row[2]: LOOKS[row[2]].word for row in rows}
+    words = {row[2]: STYLES[row[2]].word for row in rows}
     if width < _NARROW:
-        words = {state: LOOKS[state].plain if plain else LOOKS[state].sign for state in words}
+        words = {state: STYLES[state].plain if plain else STYLES[state].sign for state in words}
     longest = max(map(len, words.values()), default=0)
     for name, n_tokens, state, excerpt in rows:
         left = f"{name:<{columns[0]}}  {n_tokens:>{columns[1]}}  "
         word = f"{words[state]:<{longest}}  "
         room = width - len(left) - len(word)
-        yield [(left, ""), (word, LOOKS[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
+        yield [(left, ""), (word, STYLES[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
 
 
 def _clipped(line: Line, width: int) -> Line:

@@ -10,28 +10,47 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shepherd.cli import logs, render, signals
+from shepherd.cli import configure, logs, render, signals
+from shepherd.cli.chat import saved_commands
 from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
+    from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
     from shepherd.tools.base import Person
 
 
-def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume: str | None = None) -> int:
-    """Chat as the command line says; the exit status. `resume`: the saved conversation to go on with, `sessions.NEWEST`
-    for the newest; None = a new one.
+def run(
+    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
+) -> int | None:
+    """Chat, or list the tools or serve where the options or the configuration say so; the exit status.
 
     Raises: `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered.
     """
+    if options.get("list_tools"):
+        from shepherd.cli.command import tools
+
+        tools.show_list(options, as_json=as_json)
+        return None
+    resume = _resumed(go_on, resume)
+    config, bare = configure.load_config(options), bool(options.get("bare"))
+    asked_to_chat = prompt is not None or as_json or resume is not None or not bare
+    if options.get("server") or (config.serve and not asked_to_chat):
+        from shepherd.cli.command import serve
+
+        logs.set_up({**options, "server": True, "log_json": config.server.log_json})
+        serve.serve(config)
+        return None
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
@@ -41,6 +60,15 @@ def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume
         return signals.run(_converse(config, resume))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _resumed(go_on: bool, resume: str | None) -> str | None:
+    """The saved conversation to continue, `NEWEST` for the newest; None for a new one."""
+    if go_on and resume is not None:
+        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
+    if resume is not None and not resume.strip():
+        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
+    return saved_commands.NEWEST if go_on else resume
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
@@ -59,13 +87,11 @@ def _readable(argument: str) -> str:
 
 async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
     from shepherd.app.app import App
-    from shepherd.cli.chat import attach, saved_commands
+    from shepherd.cli.chat import attach
     from shepherd.memory.users import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
-    view: render.View = (
-        render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView(as_json=as_json)
-    )
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
     try:
         saves = None if resume is None else app.saves()
@@ -103,12 +129,11 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
 async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
-    from shepherd.cli.chat import repl, saved_commands
-    from shepherd.cli.terminal import reader
+    from shepherd.cli.chat import repl, state
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
-    view: render.View = render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView()
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
         saves = app.saves()
@@ -122,29 +147,37 @@ async def _converse(config: Config, resume: str | None) -> int:
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        lines: reader.Reader = reader.TerminalReader() if on_terminal else reader.PipeReader()
-        conversation = repl.Repl(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        lines = _reader(on_terminal)
+        chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
         if found is not None:
-            saved_commands.take_up(conversation, *found)
+            saved_commands.take_up(chat, *found)
         elif is_first:
             view.say("No conversation is saved yet; this is the first one.", style="dim")
-        return await conversation.run()
+        return await repl.Repl(chat).run()
     finally:
         await app.aclose()
 
 
-async def load(app: App, view: render.View, *, person: Person | None = None, patient: bool = False) -> None:
+async def load(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
     """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
 
     Raises: as `App.load`.
     """
-    handler = logs.current()
-    handler.screen = view.screen
-    try:
-        await app.load(view.load, person=person, patient=patient)
-    finally:
-        view.loaded()
-        handler.screen = None
+    with logs.above(view.screen):
+        try:
+            await app.load(view.show_loading, person=person, patient=patient)
+        finally:
+            view.hide_loading()
+
+
+def _reader(on_terminal: bool) -> Reader:
+    if on_terminal:
+        from shepherd.cli.terminal.editor import TerminalReader
+
+        return TerminalReader()
+    from shepherd.cli.terminal.reader import PipeReader
+
+    return PipeReader()
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:

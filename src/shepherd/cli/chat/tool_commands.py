@@ -14,79 +14,79 @@ from shepherd.core import Image, InvalidRequest, Text
 from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
-    from shepherd.cli.chat.repl import Repl
-    from shepherd.tools.mcp.servers import Servers
+    from shepherd.cli.chat.state import Chat
+    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.mcp.values import Prompt
-    from shepherd.tools.toolbox import Box, Status
+    from shepherd.tools.toolbox import ConversationToolbox, ToolStatus
 
 _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim", "closed": "dim"}
 
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-async def tools(repl: Repl, argument: str) -> None:
+async def tools(chat: Chat, argument: str) -> None:
     """List the tools, show one, or switch it on or off."""
-    box = _box(repl)
+    box = _box(chat)
     verb, *names = argument.replace(",", " ").split() or [""]
     if verb in {"on", "off"}:
         if not names:
             raise InvalidRequest(f"say which: /tools {verb} NAME", field="name")
         for pattern in names:
             changed = box.turn(pattern, verb == "on")
-            repl.turned |= dict.fromkeys(changed, verb == "on")
-            repl.note(f"{', '.join(changed)}: {verb}.")
+            chat.switched_tools |= dict.fromkeys(changed, verb == "on")
+            chat.note(f"{', '.join(changed)}: {verb}.")
     elif verb:
         for row in _meant(box, verb):
-            _show_tool(repl, row)
+            _show_tool(chat, row)
     else:
         rows = box.status()
         if not rows:
-            repl.note("There are no tools.")
+            chat.note("There are no tools.")
             return
         widths = max(len(row.name) for row in rows), max(len(row.category) for row in rows)
         for row in rows:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
-            repl.draw([(mark, style), (left, ""), (row.why_off or _ruling(row), "dim")])
-        repl.note("/tools NAME shows one, /tools on NAME and /tools off NAME switch it.")
+            chat.draw([(mark, style), (left, ""), (row.why_off or _ruling(row), "dim")])
+        chat.note("/tools NAME shows one, /tools on NAME and /tools off NAME switch it.")
 
 
-def turn_again(repl: Repl) -> None:
+def turn_again(chat: Chat) -> None:
     """Switch the tools of a new box as a person has switched those of the one before."""
-    if repl.turned and repl.session.toolbox is not None:
-        for name, on in repl.turned.items():
+    if chat.switched_tools and chat.session.toolbox is not None:
+        for name, on in chat.switched_tools.items():
             with contextlib.suppress(ToolError):  # it has gone, or the configuration forbids it
-                _box(repl).turn(name, on)
+                _box(chat).turn(name, on)
 
 
-def tool_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """What `/tools` can be completed to."""
-    if repl.session.toolbox is None:
+    if chat.session.toolbox is None:
         return []
-    rows = _box(repl).status()
+    rows = _box(chat).status()
     names = [(row.name, f"off: {row.why_off}" if row.why_off else "on") for row in rows]
     if words:
         return names
     return [("on", "switch on"), ("off", "switch off"), *names]
 
 
-def _show_tool(repl: Repl, row: Status) -> None:
-    repl.tell(row.name, "bold")
-    repl.tell(row.description)
+def _show_tool(chat: Chat, row: ToolStatus) -> None:
+    chat.say(row.name, "bold")
+    chat.say(row.description)
     state = f"off: {row.why_off}" if row.why_off else f"on; {_ruling(row)}".rstrip("; ")
-    repl.note(f"{row.category}, {state}")
-    spec = next((spec for spec in repl.session.tools if spec.name == row.name), None)
+    chat.note(f"{row.category}, {state}")
+    spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
     if spec is not None:
         for line in json.dumps(spec.parameters, ensure_ascii=False, indent=2, default=dict).splitlines():
-            repl.tell(line)
+            chat.say(line)
 
 
-def _ruling(row: Status) -> str:
+def _ruling(row: ToolStatus) -> str:
     """What becomes of calls."""
-    return f"{row.ruling.verdict}: {row.ruling.why}" if row.ruling.why else row.ruling.verdict
+    return f"{row.decision.verdict}: {row.decision.why}" if row.decision.why else row.decision.verdict
 
 
-def _meant(box: Box, pattern: str) -> list[Status]:
+def _meant(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
     """One tool, those of a category, or those that a glob meets. Raises: `InvalidRequest`."""
     rows, small = box.status(), pattern.casefold()
     found = [row for row in rows if fnmatchcase(row.name.casefold(), small) or row.category.casefold() == small]
@@ -95,12 +95,12 @@ def _meant(box: Box, pattern: str) -> list[Status]:
     return found
 
 
-def _box(repl: Repl) -> Box:
+def _box(chat: Chat) -> ConversationToolbox:
     """Raises: `InvalidRequest` without tools."""
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
-    box = repl.session.toolbox
-    if not isinstance(box, Box):
+    box = chat.session.toolbox
+    if not isinstance(box, ConversationToolbox):
         raise InvalidRequest("this conversation has no tools (--notools)", field="tools")
     return box
 
@@ -108,45 +108,45 @@ def _box(repl: Repl) -> Box:
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 
-async def permissions(repl: Repl, argument: str) -> None:
+async def permissions(chat: Chat, argument: str) -> None:
     """List what was answered, or forget it."""
-    permission = _box(repl).permission
+    permission = _box(chat).permission
     verb, _, pattern = argument.partition(" ")
     if not argument:
         lines = permission.remembered()
         for line in lines:
-            repl.tell(line)
-        repl.note("/permissions forget PATTERN asks again." if lines else "Nothing was allowed or refused for good.")
+            chat.say(line)
+        chat.note("/permissions forget PATTERN asks again." if lines else "Nothing was allowed or refused for good.")
     elif verb == "forget" and pattern:
         try:
             n = permission.forget(None if pattern.strip() == "all" else pattern.strip())
         except OSError as error:
             raise InvalidRequest(f"that cannot be forgotten: {error.strerror or error}", field="forget") from error
-        repl.note(f"{n} answer{'' if n == 1 else 's'} forgotten.")
+        chat.note(f"{n} answer{'' if n == 1 else 's'} forgotten.")
     else:
         raise InvalidRequest("say /permissions, /permissions forget PATTERN or /permissions forget all", field="forget")
 
 
-def permission_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """What `/permissions` can be completed to."""
     if not words:
         return [("forget", "ask again")]
-    if len(words) > 1 or repl.session.toolbox is None:
+    if len(words) > 1 or chat.session.toolbox is None:
         return []
-    return [("all", "everything"), *((rule, how) for rule, _, how in _remembered(repl))]
+    return [("all", "everything"), *((rule, how) for rule, _, how in _remembered(chat))]
 
 
-def _remembered(repl: Repl) -> Iterable[tuple[str, str, str]]:
-    lines = (line.rpartition(": ") for line in _box(repl).permission.remembered())
+def _remembered(chat: Chat) -> Iterable[tuple[str, str, str]]:
+    lines = (line.rpartition(": ") for line in _box(chat).permission.remembered())
     return (parts for parts in lines if " " not in parts[0])
 
 
 # -- MCP servers ------------------------------------------------------------------------------------------------------
 
 
-async def mcp(repl: Repl, argument: str) -> None:
+async def mcp(chat: Chat, argument: str) -> None:
     """Show the servers, or start one anew."""
-    servers = _servers(repl)
+    servers = _servers(chat)
     verb, _, name = argument.partition(" ")
     if verb == "restart" and name:
         await servers.restart(name.strip())
@@ -154,28 +154,28 @@ async def mcp(repl: Repl, argument: str) -> None:
         raise InvalidRequest("say /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
         about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
-        repl.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
+        chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
-def server_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """What `/mcp` can be completed to."""
-    if repl.host.servers is None or len(words) > 1:
+    if chat.app.servers is None or len(words) > 1:
         return []
-    return [(each.name, each.state) for each in repl.host.servers.statuses()] if words else [("restart", "start anew")]
+    return [(each.name, each.state) for each in chat.app.servers.statuses()] if words else [("restart", "start anew")]
 
 
-async def prompts(repl: Repl, argument: str) -> None:
+async def prompts(chat: Chat, argument: str) -> None:
     """List the prompts."""
-    found = await _servers(repl).prompts()
+    found = await _servers(chat).prompts()
     for each in found:
         gaps = " ".join(gap.name if gap.required else f"[{gap.name}]" for gap in each.arguments)
-        repl.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
-    repl.note("/prompt NAME ARGUMENT=VALUE asks with one." if found else "No server has prompts.")
+        chat.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
+    chat.note("/prompt NAME ARGUMENT=VALUE asks with one." if found else "No server has prompts.")
 
 
-async def prompt(repl: Repl, argument: str) -> None:
+async def prompt(chat: Chat, argument: str) -> None:
     """Ask with a prompt, its gaps filled."""
-    servers = _servers(repl)
+    servers = _servers(chat)
     if not argument:
         raise InvalidRequest("say which: /prompt NAME; /prompts lists them", field="name")
     try:
@@ -191,11 +191,11 @@ async def prompt(repl: Repl, argument: str) -> None:
         if any(one.role != "user" for one in messages):  # an example: who says what is a part of it
             said.insert(0, Text(f"{message.role.capitalize()}: "))
         parts += [*said, Text("\n\n")]
-    if any(isinstance(part, Image) for part in parts) and not attach.sees_images(repl.host):
+    if any(isinstance(part, Image) for part in parts) and not attach.sees_images(chat.app):
         raise InvalidRequest(f"{found.name} has images in it, and this model reads text only", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
-    repl.note(text)
-    await repl.play(repl.session.chat([*(part for part in parts if isinstance(part, Image)), Text(text)]))
+    chat.note(text)
+    await chat.play(chat.session.chat([*(part for part in parts if isinstance(part, Image)), Text(text)]))
 
 
 def _chosen(name: str, known: Sequence[Prompt]) -> Prompt:
@@ -229,51 +229,51 @@ def _filled(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
     return values
 
 
-def prompt_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """What `/prompt` can be completed to."""
-    if repl.host.servers is None:
+    if chat.app.servers is None:
         return []
-    known = repl.wait_for(repl.host.servers.prompts()) or ()
+    known = chat.wait_for(chat.app.servers.prompts()) or ()
     if not words:
         return [(each.name, f"{each.server}  {each.description}") for each in known]
     gaps = [gap for each in known if each.name == words[0] for gap in each.arguments]
     return [(f"{gap.name}=", gap.description) for gap in gaps if not any(w.startswith(f"{gap.name}=") for w in words)]
 
 
-async def resource(repl: Repl, argument: str) -> None:
+async def resource(chat: Chat, argument: str) -> None:
     """List the resources, or attach one to the next message."""
-    servers = _servers(repl)
+    servers = _servers(chat)
     if not argument:
         known = await servers.resources()
         for each in known:
-            repl.draw([(each.uri, "cyan"), (f"  {each.server}  {each.name}", "dim"), (f"  {each.description}", "")])
-        repl.note("/resource URI attaches one to the next message." if known else "No server has resources.")
+            chat.draw([(each.uri, "cyan"), (f"  {each.server}  {each.name}", "dim"), (f"  {each.description}", "")])
+        chat.note("/resource URI attaches one to the next message." if known else "No server has resources.")
         return
     server, _, uri = argument.rpartition(" ")
     found = await servers.read(server.strip() or None, uri)
     if not found.success:
         raise InvalidRequest(found.error or found.content, field="uri")
-    limit = attach.BYTES_PER_TOKEN * repl.session.n_ctx
+    limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
             f"{uri} has {len(found.content):,} characters, more than the {limit:,} that fit into the context",
             field="uri",
         )
-    repl.beside.append(Text(f"{attach.fenced(f'Resource {uri}', found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"{attach.fenced(f'Resource {uri}', found.content)}\n\n", aside=True))
     images = " Its images are left out." if found.images else ""
-    repl.note(f"{uri} goes along with your next message: {len(found.content):,} characters.{images}")
+    chat.note(f"{uri} goes along with your next message: {len(found.content):,} characters.{images}")
 
 
-def resource_words(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     """What `/resource` can be completed to."""
-    if repl.host.servers is None:
+    if chat.app.servers is None:
         return []
-    known = repl.wait_for(repl.host.servers.resources()) or ()
+    known = chat.wait_for(chat.app.servers.resources()) or ()
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
-def _servers(repl: Repl) -> Servers:
+def _servers(chat: Chat) -> McpServerPool:
     """Raises: `InvalidRequest` when none is configured."""
-    if repl.host.servers is None:
+    if chat.app.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")
-    return repl.host.servers
+    return chat.app.servers

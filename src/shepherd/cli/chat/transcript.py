@@ -19,7 +19,7 @@ from typing import Any
 
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-Form = Callable[[Sequence[Message], str | None, str], str]
+Render = Callable[[Sequence[Message], str | None, str], str]
 
 
 def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
@@ -29,9 +29,9 @@ def save(name: str, messages: Sequence[Message], *, system: str | None, model: s
     """
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
-    if suffix not in FORMS:
-        raise InvalidRequest(f"{suffix!r} is no form of a transcript; there are {', '.join(FORMS)}", field="form")
-    text = FORMS[suffix](messages, system, model)
+    if suffix not in FORMATS:
+        raise InvalidRequest(f"{suffix!r} is no form of a transcript; there are {', '.join(FORMATS)}", field="form")
+    text = FORMATS[suffix](messages, system, model)
     try:
         # Conversations are private: only their owner may read them.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -45,14 +45,14 @@ def save(name: str, messages: Sequence[Message], *, system: str | None, model: s
 
 def to_json(messages: Sequence[Message], system: str | None, model: str) -> str:
     """`{"model", "system", "messages": [{"role", "parts": [{"type", ...}]}]}`."""
-    told = [_told(message) for message in messages]
+    told = [_message_json(message) for message in messages]
     return json.dumps({"model": model, "system": system, "messages": told}, ensure_ascii=False, indent=2) + "\n"
 
 
 def to_json_lines(messages: Sequence[Message], system: str | None, model: str) -> str:
     """One message per line, the system prompt first; the parts as in `to_json`."""
     all_of_them = [*([Message.system(system)] if system else []), *messages]
-    return "".join(json.dumps(_told(message), ensure_ascii=False) + "\n" for message in all_of_them)
+    return "".join(json.dumps(_message_json(message), ensure_ascii=False) + "\n" for message in all_of_them)
 
 
 def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> str:
@@ -81,7 +81,7 @@ def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
     )
 
 
-FORMS: Mapping[str, Form] = {"md": to_markdown, "json": to_json, "jsonl": to_json_lines, "html": to_html}
+FORMATS: Mapping[str, Render] = {"md": to_markdown, "json": to_json, "jsonl": to_json_lines, "html": to_html}
 
 _STYLE = """\
 :root { color-scheme: light dark }
@@ -128,7 +128,7 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def _told(message: Message) -> dict[str, Any]:
+def _message_json(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": [_part(part) for part in message.parts]}
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.cli import configure, logs, render
-from shepherd.cli.command.models import size
+from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MARKS: Mapping[State, tuple[str, str]] = {"ok": ("✓", "green"), "note": ("•
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line of the report."""
 
     name: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Visit:
+class CheckContext:
     """What the checks look at, read once."""
 
     options: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Visit:
 def run(options: Mapping[str, Any], *, as_json: bool) -> int:
     """Print every finding; the exit status: 1 when something is broken."""
     logs.set_up({"log_level": "error", **options})
-    findings = list(examine(Visit(options)))
+    findings = list(examine(CheckContext(options)))
     if as_json:
         render.show_json([asdict(finding) for finding in findings])
     else:
@@ -60,29 +60,29 @@ def run(options: Mapping[str, Any], *, as_json: bool) -> int:
     return int(any(finding.state == "bad" for finding in findings))
 
 
-def show_build() -> int:
+def show_build(options: Mapping[str, Any]) -> int:
     """Print the verdict on the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    findings = list(_told(_library, Visit({})))
+    findings = list(_results(_library, CheckContext({})))
     for finding in findings:
         _show(finding)
     return int(any(finding.state == "bad" for finding in findings))
 
 
-def examine(visit: Visit) -> Iterator[Finding]:
+def examine(visit: CheckContext) -> Iterator[CheckResult]:
     """All findings, in order, as they are made."""
     for check in CHECKS:
-        yield from _told(check, visit)
+        yield from _results(check, visit)
 
 
-def _told(check: Callable[[Visit], Iterator[Finding]], visit: Visit) -> Iterator[Finding]:
+def _results(check: Callable[[CheckContext], Iterator[CheckResult]], visit: CheckContext) -> Iterator[CheckResult]:
     try:
         yield from check(visit)
     except ShepherdError as error:
-        yield Finding(check.__name__.strip("_"), "bad", error.message)
+        yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: CheckResult) -> None:
     mark, colour = _MARKS[finding.state]
     render.show_marked(mark, colour, f"{finding.name}: {finding.detail}")
     if finding.hint:
@@ -92,74 +92,76 @@ def _show(finding: Finding) -> None:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _versions(visit: Visit) -> Iterator[Finding]:
+def _versions(visit: CheckContext) -> Iterator[CheckResult]:
     import shepherd
 
-    yield Finding("shepherd", "ok", f"{shepherd.__version__}, Python {platform.python_version()} ({sys.executable})")
+    yield CheckResult(
+        "shepherd", "ok", f"{shepherd.__version__}, Python {platform.python_version()} ({sys.executable})"
+    )
 
 
-def _library(visit: Visit) -> Iterator[Finding]:
+def _library(visit: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import library_path, selftest
 
-    yield Finding("library", "ok", str(library_path()))
+    yield CheckResult("library", "ok", str(library_path()))
     verdict = selftest.verdict(Path(platformdirs.user_cache_dir("shepherd")))
-    yield Finding("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
+    yield CheckResult("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
 
 
-def _processor(visit: Visit) -> Iterator[Finding]:
+def _processor(visit: CheckContext) -> Iterator[CheckResult]:
     from shepherd.engine.llamacpp import default_threads, devices, supports_rpc, system_info
 
     features = [
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
-    yield Finding("CPU features", "ok", ", ".join(features) or "none reported")
+    yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
     found = devices()
-    yield Finding(
+    yield CheckResult(
         "GPU",
         "ok" if found else "note",
         ", ".join(found) or "none found; models run on the CPU",
         "" if found else "A GPU needs a build of the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
-    yield Finding("threads", "ok", f"{default_threads()} of {os.cpu_count()} would be used now")
-    yield Finding("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
+    yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} would be used now")
+    yield CheckResult("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
 
 
-def _memory(visit: Visit) -> Iterator[Finding]:
+def _memory(visit: CheckContext) -> Iterator[CheckResult]:
     import psutil
 
     memory = psutil.virtual_memory()
     low = memory.available < 2**30
-    yield Finding(
+    yield CheckResult(
         "memory",
         "note" if low else "ok",
-        f"{size(memory.available)} of {size(memory.total)} free",
+        f"{format_size(memory.available)} of {format_size(memory.total)} free",
         "Close other programs, or choose a smaller model or context." if low else "",
     )
 
 
-def _configuration(visit: Visit) -> Iterator[Finding]:
+def _configuration(visit: CheckContext) -> Iterator[CheckResult]:
     visit.config = configure.read_config(visit.options)
     files = [str(source.file) for source in visit.config.sources if source.file is not None]
-    yield Finding("configuration", "ok", ", ".join(files) or "no file; defaults, environment and flags only")
+    yield CheckResult("configuration", "ok", ", ".join(files) or "no file; defaults, environment and flags only")
     for warning in visit.config.warnings:
-        yield Finding("configuration", "note", warning)
+        yield CheckResult("configuration", "note", warning)
 
 
-def _models(visit: Visit) -> Iterator[Finding]:
+def _models(visit: CheckContext) -> Iterator[CheckResult]:
     from shepherd.models import catalog
 
     home, here = Path.home(), Path.cwd()
     folders = list(catalog.folders(env=os.environ, home=home, cwd=here))
     for folder in folders:
         if folder.exists and not folder.readable:
-            yield Finding("models", "note", f"{folder.path} cannot be read", "Check its permissions.")
+            yield CheckResult("models", "note", f"{folder.path} cannot be read", "Check its permissions.")
     places = [f"{folder.count} in {folder.path}" for folder in folders if folder.count]
-    yield Finding("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
+    yield CheckResult("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
 
 
-def _chosen_model(visit: Visit) -> Iterator[Finding]:
+def _chosen_model(visit: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import selftest, trial
@@ -175,14 +177,14 @@ def _chosen_model(visit: Visit) -> Iterator[Finding]:
             soundness.check(header)
             is_proved = trial.is_proved(header, folder, build=selftest.build_id())
         except ShepherdError as error:
-            yield Finding(f"model {model.name}", "bad", error.message)
+            yield CheckResult(f"model {model.name}", "bad", error.message)
         else:
             checked = "has loaded before" if is_proved else "will be checked in a child process when it is first loaded"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
-            yield Finding(f"model {model.name}", "ok", about)
+            yield CheckResult(f"model {model.name}", "ok", about)
 
 
-def _port(visit: Visit) -> Iterator[Finding]:
+def _port(visit: CheckContext) -> Iterator[CheckResult]:
     if visit.config is None:
         return
     host, port = visit.config.server.host, visit.config.server.port
@@ -192,20 +194,20 @@ def _port(visit: Visit) -> Iterator[Finding]:
         try:
             probe.bind((host, port))
         except OSError as error:
-            yield Finding(
+            yield CheckResult(
                 "port", "note", f"{host}:{port} cannot be used now ({error.strerror})", "Choose another with --port."
             )
         else:
-            yield Finding("port", "ok", f"{host}:{port} is free")
+            yield CheckResult("port", "ok", f"{host}:{port} is free")
 
 
-def _parts(visit: Visit) -> Iterator[Finding]:
+def _parts(visit: CheckContext) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    yield Finding(
+    yield CheckResult(
         "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a bit slower"
     )
     hub = shutil.which("hf")
-    yield Finding(
+    yield CheckResult(
         "hf",
         "ok" if hub else "note",
         hub or "not installed; it downloads models from Hugging Face",
@@ -213,7 +215,7 @@ def _parts(visit: Visit) -> Iterator[Finding]:
     )
 
 
-CHECKS: tuple[Callable[[Visit], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[CheckContext], Iterator[CheckResult]], ...] = (
     _versions,
     _library,
     _processor,

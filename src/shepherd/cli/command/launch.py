@@ -24,25 +24,24 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import click
 import httpx2
 
 from shepherd.cli import configure, render
-from shepherd.cli.command import server_address
+from shepherd.cli.command import server_client
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
     KEY,
     NO_KEY,
     SIDE_MODEL,
     Client,
-    Served,
+    LaunchTarget,
     Settings,
     as_shell,
     side_model,
 )
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import handling
-from shepherd.core import BadReply, EngineDown, EngineError, NotAllowed, Unreachable
+from shepherd.core import BadReply, EngineDown, EngineError
 from shepherd.server.http.auth import is_loopback
 
 if TYPE_CHECKING:
@@ -62,28 +61,34 @@ NOTE_S = 10.0
 
 
 def run(
-    options: Mapping[str, Any], name: str, said: Sequence[str], *, url: str | None, printing: bool, show_key: bool
+    options: Mapping[str, Any],
+    *,
+    client: str,
+    arguments: Sequence[str],
+    url: str | None,
+    printing: bool,
+    show_key: bool,
 ) -> int:
-    """Run the client `name` with the arguments `said`, or print how to; its exit status.
+    """Run the client called `client` with `arguments`, or print how to; its exit status.
 
     `options` are those of `shepherd serve`, for a server that has to be started; their model is also the one to use.
 
     Raises: `ShepherdError` when there is no server to be had, or it lets us not in.
     """
-    client = CLIENTS[name]
+    agent = CLIENTS[client]
     if printing:
-        return _print(client, options, said, url, show_key=show_key)
-    program = shutil.which(client.program)
+        return _print(agent, options, arguments, url, show_key=show_key)
+    program = shutil.which(agent.program)
     if program is None:
-        render.show_error(f"there is no program {client.program!r} on this machine; install it with: {client.install}")
+        render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
     config = configure.load_config(_for_asking(options))
     with ExitStack() as stack:
-        address = server_address.find_address(config, url, options.get("api_keys") or ())
+        address = server_client.find_address(config, url, options.get("api_keys") or ())
         found, model = _ask(address), options.get("model")
         if found is None:
             if url is not None:
-                raise _nobody(address)
+                raise server_client.no_server(address.url)
             address = stack.enter_context(_started(options, config))
             found = _ask(address)
             assert found is not None
@@ -92,25 +97,23 @@ def run(
         else:
             _warn_of_options(options, address)
         served = _choose(found, model, address, config)
-        _warn_of_room(client, served)
-        settings = client.tell(served, said)
+        _warn_of_room(agent, served)
+        settings = agent.tell(served, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         _write(settings, Path(folder))
         room = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
-        _note(f"{client.title} uses {served.model} at {address.url}{room}")
-        return _run([program, *settings.in_folder(folder), *said], settings.variables)
+        render.show_note(f"{agent.title} uses {served.model} at {address.url}{room}")
+        return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
 
 
 def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url: str | None, *, show_key: bool) -> int:
     """The settings in the words of a shell. Nothing is started: without a server the configuration must know."""
     config = configure.load_config(_for_asking(options))
-    if url is None and config.server.port == 0:
-        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-    address = server_address.find_address(config, url, options.get("api_keys") or ())
+    address = server_client.find_running(config, url, options.get("api_keys") or ())
     found = _ask(address)
     served = _choose(found, options.get("model"), address, config) if found else _expected(options, address)
     if found is None:
-        _note(f"no server answers at {address.url}; start it with 'shepherd serve'")
+        render.show_note(f"no server answers at {address.url}; start it with 'shepherd serve'")
     if address.key and not show_key:
         served = replace(served, key=KEY)
         render.write("# Set SHEPHERD_API_KEY to the server's key first, or see it with --show-key.\n")
@@ -119,26 +122,16 @@ def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url:
     return 0
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    """End in order: a server of ours must not be left behind."""
-    sys.exit(128 + number)
-
-
 def _for_asking(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options without the model: a server that runs may know names that mean nothing to this machine."""
     return {name: value for name, value in options.items() if name != "model"}
-
-
-def _note(text: str) -> None:
-    """A line to the person who waits; never on standard output, which is the client's."""
-    click.secho(f"shepherd: {text}", dim=render.colours_wanted(sys.stderr), err=True)
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ServerInfo:
     """What a running server says of itself."""
 
     rooms: Mapping[str, int]
@@ -148,20 +141,18 @@ class Found:
     knows_side_model: bool
 
 
-def _ask(address: server_address.Address) -> Found | None:
+def _ask(address: server_client.Address) -> ServerInfo | None:
     """What the server at `address` has; None when nobody answers there. Waits while it is loading.
 
     Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
     """
-    with server_address.connect(address) as client:
+    with server_client.connect(address) as client:
         try:
             _wait_for_model(client, address)
             answer = client.get("/v1/models")
             if answer.status_code in {401, 403}:
-                raise NotAllowed(
-                    f"{address.url} does not let us in; give its key with --api-key KEY", status=answer.status_code
-                )
-            body = _object(answer)
+                raise server_client.refusal(answer, address.url)
+            body = server_client.json_object(answer)
             rooms = {
                 str(model["id"]): room if isinstance(room := model.get("max_model_len"), int) else 0
                 for model in _objects(body, "data")
@@ -173,10 +164,8 @@ def _ask(address: server_address.Address) -> Found | None:
         except httpx2.ConnectError:
             return None
         except httpx2.TransportError as error:
-            raise Unreachable(
-                f"{address.url} cannot be asked: {str(error) or type(error).__name__}", backend=address.url
-            ) from error
-    return Found(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
+            raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
+    return ServerInfo(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
 
 def _knows(client: httpx2.Client, model: str) -> bool:
@@ -188,11 +177,11 @@ def _knows(client: httpx2.Client, model: str) -> bool:
         return True
 
 
-def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> None:
+def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
     """Wait until the server can answer. Raises: `BadReply`, `EngineDown`; of the transport's, `ConnectError`."""
     told = False
     while True:
-        health = _object(client.get("/health"))
+        health = server_client.json_object(client.get("/health"))
         if "backend_connected" not in health:
             raise BadReply(
                 f"the program at {address.url} is no Shepherd server; choose another port with --port, or name the "
@@ -202,7 +191,7 @@ def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> N
         match health.get("status"):
             case "loading":
                 if not told:
-                    _note(f"{address.url} is still loading its model")
+                    render.show_note(f"{address.url} is still loading its model")
                 told = True
                 time.sleep(0.5)
             case "ok":
@@ -211,46 +200,31 @@ def _wait_for_model(client: httpx2.Client, address: server_address.Address) -> N
                 raise EngineDown(f"{address.url} cannot answer: {health.get('detail') or status}")
 
 
-def _object(answer: httpx2.Response) -> dict[str, Any]:
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
 def _objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     listed = body.get(name)
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
-def _nobody(address: server_address.Address) -> Unreachable:
-    return Unreachable(
-        f"no server answers at {address.url}; start one there with 'shepherd serve', or leave --url out",
-        backend=address.url,
-    )
-
-
 @contextmanager
-def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_address.Address]:
+def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_client.Address]:
     """A server of our own, for the length of the block. Raises: `EngineError` when it does not start."""
     # It finds keys in files by itself. Those of our command line go by its environment, which others cannot read.
     said = tuple(options.get("api_keys") or ())
-    key = server_address.own_key(config)
-    if not (said or key or server_address.has_keys(config) or is_loopback(config.server.host)):
+    key = server_client.own_key(config)
+    if not (said or key or server_client.has_keys(config) or is_loopback(config.server.host)):
         key = secrets.token_urlsafe(24)
         said = (key,)
     environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(said)} if said else {})}
     command = [sys.executable, "-m", "shepherd", "serve", *as_arguments(options)]
     log = _log_file()
-    _note(f"starting a server for as long as the client runs (its log: {log})")
+    render.show_note(f"starting a server for as long as the client runs (its log: {log})")
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
         # A session of its own: Ctrl-C in the client's terminal is not meant for it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
         )
     try:
-        yield server_address.Address(server_address.local(_wait_for_line(process, log)), key)
+        yield server_client.Address(server_client.local(_wait_for_line(process, log)), key)
         if process.poll() is not None:
             render.show_warning(f"the server had ended before the client did; its log: {log}")
     finally:
@@ -305,7 +279,7 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
             )
             raise EngineError(f"the server did not start: {said}")
         if (now := time.monotonic()) - noted > NOTE_S:
-            _note(f"still starting, after {now - began:.0f} s")
+            render.show_note(f"still starting, after {now - began:.0f} s")
             noted = now
         time.sleep(0.1)
 
@@ -313,14 +287,14 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
 # -- which model ------------------------------------------------------------------------------------------------------
 
 
-def _choose(found: Found, model: str | None, address: server_address.Address, config: Config) -> Served:
+def _choose(found: ServerInfo, model: str | None, address: server_client.Address, config: Config) -> LaunchTarget:
     """The model that is asked for, or the server's default, with its room."""
     name = model or next(iter(found.rooms))
     if name not in found.rooms:
         # A route may take any name; what it leads to is not told.
         known = ", ".join(found.rooms)
         render.show_warning(f"{address.url} lists no model {name!r} (it has: {known}); its routes decide")
-    return Served(
+    return LaunchTarget(
         address.url,
         name,
         address.key or NO_KEY,
@@ -331,20 +305,20 @@ def _choose(found: Found, model: str | None, address: server_address.Address, co
     )
 
 
-def _expected(options: Mapping[str, Any], address: server_address.Address) -> Served:
+def _expected(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
     """What a server of this configuration would have."""
     config, key = configure.read_config(options), address.key or NO_KEY
     if not config.caches:
-        return Served(address.url, options.get("model") or "default", key)
+        return LaunchTarget(address.url, options.get("model") or "default", key)
     cache = config.caches[0]
-    return Served(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
+    return LaunchTarget(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
 
 
 OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
 """Shared options that mean something without a server of our own, or choose it."""
 
 
-def _warn_of_options(options: Mapping[str, Any], address: server_address.Address) -> None:
+def _warn_of_options(options: Mapping[str, Any], address: server_client.Address) -> None:
     if words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
         render.show_warning(
             f"a server runs at {address.url} already, and goes on as it is: {shlex.join(words)} is not for it; stop it "
@@ -352,7 +326,7 @@ def _warn_of_options(options: Mapping[str, Any], address: server_address.Address
         )
 
 
-def _warn_of_room(client: Client, served: Served) -> None:
+def _warn_of_room(client: Client, served: LaunchTarget) -> None:
     if served.n_ctx and served.prompt < 2 * client.first_prompt:
         render.show_warning(
             f"{served.model} has a context of {served.n_ctx} tokens, and {client.title} begins with about "

@@ -38,7 +38,7 @@ SIDE_MODEL = "claude-haiku-4-5"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LaunchTarget:
     """A server, and what of it is used."""
 
     url: str
@@ -95,7 +95,7 @@ class Client:
     """The command that installs it."""
     first_prompt: int
     """Tokens of its own instructions and tools, about: what is sent before the user has said anything."""
-    tell: Callable[[Served, Sequence[str]], Settings]
+    tell: Callable[[LaunchTarget, Sequence[str]], Settings]
     """From the server and the user's arguments. Raises: `InvalidRequest` for arguments that cannot be read."""
 
 
@@ -111,7 +111,7 @@ def side_model(routes: Sequence[RouteConfig]) -> str:
 # -- the clients ------------------------------------------------------------------------------------------------------
 
 
-def _tell_claude(served: Served, said: Sequence[str]) -> Settings:
+def _claude(served: LaunchTarget, said: Sequence[str]) -> Settings:
     """Its settings.json holds variables that beat the environment, so an overlay above that file says them again."""
     milliseconds = str(PATIENCE_S * 1000)
     tiers = ("ANTHROPIC_MODEL", *(f"ANTHROPIC_DEFAULT_{tier}_MODEL" for tier in ("OPUS", "SONNET", "FABLE")))
@@ -162,7 +162,7 @@ def _settings_of(said: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _tell_codex(served: Served, said: Sequence[str]) -> Settings:
+def _codex(served: LaunchTarget, said: Sequence[str]) -> Settings:
     """A provider of its own, said on the command line above its config.toml."""
     provider: dict[str, Any] = {
         "name": "Shepherd",
@@ -192,14 +192,14 @@ def _tell_codex(served: Served, said: Sequence[str]) -> Settings:
     return Settings({"SHEPHERD_API_KEY": served.key}, tuple(word for pair in pairs for word in pair), files)
 
 
-def _catalog(served: Served) -> list[Mapping[str, Any]]:
+def _catalog(served: LaunchTarget) -> list[Mapping[str, Any]]:
     """The server's own, with the model among them that is asked for: a route's name may stand for any."""
     if not served.catalog or any(entry.get("slug") == served.model for entry in served.catalog):
         return list(served.catalog)
     return [{**served.catalog[0], "slug": served.model, "display_name": served.model}, *served.catalog]
 
 
-def _tell_opencode(served: Served, said: Sequence[str]) -> Settings:
+def _opencode(served: LaunchTarget, said: Sequence[str]) -> Settings:
     """A configuration in a variable, which it lays over its files."""
     limit = {"limit": {"context": served.n_ctx, "output": served.answer}} if served.n_ctx else {}
     models = {
@@ -221,7 +221,7 @@ def _tell_opencode(served: Served, said: Sequence[str]) -> Settings:
     return Settings({"OPENCODE_CONFIG_CONTENT": _json(above, indent=None)})
 
 
-def _tell_aider(served: Served, said: Sequence[str]) -> Settings:
+def _aider(served: LaunchTarget, said: Sequence[str]) -> Settings:
     """LiteLLM inside asks for `openai/NAME`; a file of metadata says how much room that has."""
     name = f"openai/{served.model}"
     variables = {
@@ -256,10 +256,10 @@ def _json(value: Any, indent: int | None = 2) -> str:
 
 
 CLIENTS: Mapping[str, Client] = {
-    "claude": Client("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", 25_000, _tell_claude),
-    "codex": Client("Codex", "codex", "npm install -g @openai/codex", 8_000, _tell_codex),
-    "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", 10_000, _tell_opencode),
-    "aider": Client("aider", "aider", "uv tool install aider-chat", 3_000, _tell_aider),
+    "claude": Client("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", 25_000, _claude),
+    "codex": Client("Codex", "codex", "npm install -g @openai/codex", 8_000, _codex),
+    "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", 10_000, _opencode),
+    "aider": Client("aider", "aider", "uv tool install aider-chat", 3_000, _aider),
 }
 
 

@@ -13,10 +13,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, render
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
-from shepherd.tools.mcp.values import ServerOptions, Status
+from shepherd.tools.mcp.values import ServerOptions, ServerStatus
 
 if TYPE_CHECKING:
     from shepherd.config import Config, McpServerConfig
@@ -78,11 +78,11 @@ def chosen_server(config: Config, name: str) -> McpServerConfig:
     return replace(found, enabled=True)
 
 
-async def _try(options: Sequence[ServerOptions]) -> list[tuple[Status, dict[str, Any]]]:
-    from shepherd.tools.mcp.servers import Servers
+async def _try(options: Sequence[ServerOptions]) -> list[tuple[ServerStatus, dict[str, Any]]]:
+    from shepherd.tools.mcp.servers import McpServerPool
 
     began = time.monotonic()
-    async with Servers(options, env=os.environ, warn=lambda text: None) as servers:
+    async with McpServerPool(options, env=os.environ, warn=lambda text: None) as servers:
         await servers.ready(None)
         seconds = time.monotonic() - began
         tools = {tool.name: tool for tool in servers.tools()}
@@ -114,7 +114,7 @@ async def _try(options: Sequence[ServerOptions]) -> list[tuple[Status, dict[str,
     return tried
 
 
-def _show(status: Status, report: Mapping[str, Any]) -> None:
+def _show(status: ServerStatus, report: Mapping[str, Any]) -> None:
     detail = ", ".join(filter(None, (status.detail, status.protocol and f"MCP {status.protocol}")))
     render.show(f"{clean(status.name)}: {status.state}, {clean(detail)}", colour=COLOURS.get(status.state), bold=True)
     if status.state != "ready":

@@ -7,22 +7,23 @@ words mean (`server/endpoints/mcp.py`), and what is offered (`App.offer`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import signals
+from shepherd.cli import configure, signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 EVERYTHING = ("*",)
 """Asking the user is for the agent to do."""
 
 
-def run(config: Config) -> int:
+def run(options: Mapping[str, Any]) -> int:
     """Serve until the agent closes our input, or Ctrl-C; the exit status."""
     try:
-        signals.run(_serve(config))
+        signals.run(_serve(configure.load_config({**options, "server": True})))
     except KeyboardInterrupt:
         return signals.INTERRUPTED
     return 0
@@ -34,7 +35,7 @@ async def _serve(config: Config) -> None:
 
     app = App(config)
 
-    async def open_box(user: str | None) -> Box:
+    async def open_box(user: str | None) -> ConversationToolbox:
         # An agent asks once which tools there are. Each MCP server of ours has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await app.offer(user, everything=True, allow=EVERYTHING)

@@ -20,12 +20,12 @@ import click
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
 from shepherd.memory.transfer import as_json as told
-from shepherd.memory.users import LOCAL, Shelf, shelf_of
+from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -39,7 +39,7 @@ STYLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "sys
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class MemoryAccess:
     """What every command is told."""
 
     options: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Ask:
     as_json: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> Ask:
+    def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> MemoryAccess:
         """Raises: `ConfigError`."""
         # A model on the command line is one for `embed`, not for a conversation.
         config = configure.load_config({name: value for name, value in options.items() if name != "model"})
@@ -59,20 +59,20 @@ class Ask:
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
         """The memory that is meant. Raises: `ConfigError`, `MemoryFailure`."""
-        with self.shelf(embedder) as shelf:
-            yield self.memory(shelf)
+        with self.stores(embedder) as stores:
+            yield self.memory(stores)
 
-    def shelf(self, embedder: Embedder | None = None) -> Shelf:
+    def stores(self, embedder: Embedder | None = None) -> UserStores:
         """The memories of all."""
-        return shelf_of(self.config.memory, os.environ, embedder)
+        return configured_stores(self.config.memory, os.environ, embedder)
 
-    def memory(self, shelf: Shelf) -> MemoryStore:
-        store = shelf.of(LOCAL if self.user is None else self.user)
+    def memory(self, stores: UserStores) -> MemoryStore:
+        store = stores.find_store(LOCAL if self.user is None else self.user)
         if store is None:
             raise InvalidRequest("--user: the name is blank; leave --user out for your own memory", field="user")
         return store
 
-    def tell(self, document: Any, people: Callable[[], None]) -> None:
+    def show_result(self, document: Any, people: Callable[[], None]) -> None:
         """The result: JSON for programs, else what `people` prints."""
         if self.as_json:
             render.show_json(document)
@@ -102,7 +102,7 @@ def embedding(model: str | None) -> Iterator[Embedder | None]:
 
 
 def search(
-    ask: Ask,
+    access: MemoryAccess,
     *,
     words: Sequence[str],
     limit: int,
@@ -117,7 +117,7 @@ def search(
     from shepherd.memory.search.query import Filters
 
     query = " ".join(words)
-    with embedding(ask.config.memory.embedding_model) as embedder, ask.store(embedder) as store:
+    with embedding(access.config.memory.embedding_model) as embedder, access.store(embedder) as store:
         filters = Filters(
             conversation=conversation_called(store, conversation).uuid if conversation else None,
             roles=tuple(roles),
@@ -128,7 +128,9 @@ def search(
         )
         hits = store.search(query, limit, filters=filters)
         mark = _marker(store, f"{query} {phrase or ''} {prefix or ''}")
-        ask.tell({"query": query, "results": [told.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark))
+        access.show_result(
+            {"query": query, "results": [told.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark)
+        )
 
 
 def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> None:
@@ -159,27 +161,27 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
     """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.search.excerpt import places
+    from shepherd.memory.search.excerpt import term_spans
     from shepherd.memory.search.query import terms_of
-    from shepherd.memory.search.tokenizer import places as locating
+    from shepherd.memory.search.tokenizer import span_tokenizer as locating
 
     terms = terms_of(query)
 
     def mark(text: str) -> Text:
         shown = clean(text)
         marked = Text(shown)
-        for place in store.read(lambda connection: places(shown, terms, locating(connection))):
+        for place in store.read(lambda connection: term_spans(shown, terms, locating(connection))):
             marked.stylize("bold reverse", place.start, place.stop)
         return marked
 
     return mark
 
 
-def show(ask: Ask, *, name: str | None, limit: int) -> None:
+def show(access: MemoryAccess, *, name: str | None, limit: int) -> None:
     """The newest conversations; or all of one; or one message with the turn that it is in."""
-    with ask.store() as store:
+    with access.store() as store:
         if name is None:
-            _show_conversations(ask, store, limit)
+            _show_conversations(access, store, limit)
             return
         found = _message(store, name)
         if found is not None:
@@ -189,10 +191,10 @@ def show(ask: Ask, *, name: str | None, limit: int) -> None:
             its = conversation_called(store, name)
             messages = store.messages(its.uuid, shared=True)
         document = {"conversation": told.conversation(its), "messages": [told.message(each) for each in messages]}
-        ask.tell(document, lambda: _show_messages(its, messages))
+        access.show_result(document, lambda: _show_messages(its, messages))
 
 
-def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
+def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) -> None:
     found = store.conversations(limit=limit + 1 if limit else None)
     shown = found[:limit] if limit else found
 
@@ -200,17 +202,19 @@ def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
         if not shown:
             render.show("Nothing is archived yet.")
             return
-        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        rows = [
+            (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
+        ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
             render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
 
-    ask.tell({"conversations": [told.conversation(each) for each in shown]}, people)
+    access.show_result({"conversations": [told.conversation(each) for each in shown]}, people)
 
 
-def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
+def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
     console = render.result_console()
-    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
     for message in messages:
@@ -225,7 +229,7 @@ def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> No
             console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
 
 
-def _message(store: MemoryStore, name: str) -> Stored | None:
+def _message(store: MemoryStore, name: str) -> StoredMessage | None:
     """The message with this number, if that is what `name` is."""
     digits = name.removeprefix("#")
     if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
@@ -248,10 +252,12 @@ def conversation_called(store: MemoryStore, name: str) -> Conversation:
 # -- facts and profile ------------------------------------------------------------------------------------------------
 
 
-def list_facts(ask: Ask) -> None:
-    with ask.store() as store:
+def list_facts(access: MemoryAccess) -> None:
+    with access.store() as store:
         facts = store.facts(kind="fact")
-        ask.tell({"facts": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is known yet."))
+        access.show_result(
+            {"facts": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is known yet.")
+        )
 
 
 def _show_facts(facts: Sequence[Fact], none: str) -> None:
@@ -262,43 +268,45 @@ def _show_facts(facts: Sequence[Fact], none: str) -> None:
     render.show_table(("KEY", "VALUE", "SINCE", "STATUS"), rows)
 
 
-def set_fact(ask: Ask, *, key: str, words: Sequence[str]) -> None:
-    with ask.store() as store:
+def set_fact(access: MemoryAccess, *, key: str, words: Sequence[str]) -> None:
+    with access.store() as store:
         fact = store.set_fact(key, " ".join(words))
-        ask.tell(
+        access.show_result(
             {"success": True, **told.fact(fact)}, lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}")
         )
 
 
-def get_fact(ask: Ask, *, key: str) -> int:
+def get_fact(access: MemoryAccess, *, key: str) -> int:
     """The value and nothing else; 1 when there is none."""
-    with ask.store() as store:
+    with access.store() as store:
         fact = store.get_fact(key)
         found = {"found": True, **told.fact(fact)} if fact else {"found": False, "key": key, "value": None}
-        if fact is None and not ask.as_json:
+        if fact is None and not access.as_json:
             render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
         else:
-            ask.tell(found, lambda: render.show(clean(fact.value if fact else "")))
+            access.show_result(found, lambda: render.show(clean(fact.value if fact else "")))
         return 0 if fact else 1
 
 
-def clear_fact(ask: Ask, *, key: str) -> int:
-    with ask.store() as store:
+def clear_fact(access: MemoryAccess, *, key: str) -> int:
+    with access.store() as store:
         cleared = store.clear_fact(key)
         says = "Cleared, with all it was before." if cleared else f"No fact is called {key!r:.80}."
-        ask.tell({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
+        access.show_result({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
         return 0 if cleared else 1
 
 
-def fact_history(ask: Ask, *, key: str) -> None:
-    with ask.store() as store:
+def fact_history(access: MemoryAccess, *, key: str) -> None:
+    with access.store() as store:
         facts = store.history(key)
         none = f"No fact is called {clean(key)!r:.80}."
-        ask.tell({"key": key, "history": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, none))
+        access.show_result(
+            {"key": key, "history": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, none)
+        )
 
 
-def list_profile(ask: Ask) -> None:
-    with ask.store() as store:
+def list_profile(access: MemoryAccess) -> None:
+    with access.store() as store:
         wishes, candidates = store.profile(), store.facts(status="candidate")
 
         def people() -> None:
@@ -311,28 +319,30 @@ def list_profile(ask: Ask) -> None:
                 render.show("A candidate counts once it is confirmed: shepherd memory profile confirm ID")
 
         document = {"profile": [told.fact(each) for each in wishes]}
-        ask.tell({**document, "candidates": [told.fact(each) for each in candidates]}, people)
+        access.show_result({**document, "candidates": [told.fact(each) for each in candidates]}, people)
 
 
-def add_to_profile(ask: Ask, *, words: Sequence[str], kind: FactKind) -> None:
-    with ask.store() as store:
+def add_to_profile(access: MemoryAccess, *, words: Sequence[str], kind: FactKind) -> None:
+    with access.store() as store:
         fact = store.adopt(" ".join(words), kind)
-        ask.tell(
+        access.show_result(
             {"success": True, **told.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
         )
 
 
-def confirm(ask: Ask, *, id: int) -> None:
-    with ask.store() as store:
+def confirm(access: MemoryAccess, *, id: int) -> None:
+    with access.store() as store:
         fact = store.confirm(id)
-        ask.tell({"success": True, **told.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}"))
+        access.show_result(
+            {"success": True, **told.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}")
+        )
 
 
-def reject(ask: Ask, *, id: int) -> None:
-    with ask.store() as store:
+def reject(access: MemoryAccess, *, id: int) -> None:
+    with access.store() as store:
         store.reject(id)
         says = "It is gone, and will not be proposed again."
-        ask.tell({"success": True, "id": id}, lambda: render.show(says))
+        access.show_result({"success": True, "id": id}, lambda: render.show(says))
 
 
 # -- words and times --------------------------------------------------------------------------------------------------
@@ -362,12 +372,7 @@ def day(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-def one_line(text: str) -> str:
-    """A text as one line."""
-    return clean(" ".join(text.split()))
-
-
 def _shortened(text: str) -> str:
-    from shepherd.memory.search.excerpt import shortened
+    from shepherd.memory.search.excerpt import shorten
 
-    return shortened(text.strip(), SHOWN_CHARS)
+    return shorten(text.strip(), SHOWN_CHARS)

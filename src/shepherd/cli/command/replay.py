@@ -27,11 +27,13 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.replies import Heard
-from shepherd.cli.command.server_address import find_address
-from shepherd.cli.terminal.answer import clean
-from shepherd.core import ConfigError, TimedOut, Unreachable
-from shepherd.server.observe.recordings import SECRET, Recording, read
+from shepherd.cli.command.replies import ReplySummary
+from shepherd.cli.command.server_client import find_address, transport_error
+from shepherd.cli.terminal.view import PipeView
+from shepherd.cli.text import clean
+from shepherd.core import ConfigError
+from shepherd.server.observe.recordings import Recording, read
+from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import Observe
@@ -71,18 +73,18 @@ PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str],
 
 
 def run(
-    options: Mapping[str, Any], paths: Sequence[Path], *, url: str | None, speed: float | None, as_json: bool
+    options: Mapping[str, Any], *, paths: Sequence[Path], url: str | None, speed: float | None, as_json: bool
 ) -> int:
     """Play what is in the paths, in order; the exit status is 1 when something is answered in another way than it was.
 
     Raises: `ShepherdError` when there is nothing to play, or nobody to play it to.
     """
     config = configure.load_config(options)
-    recordings = [recording for path in paths for recording in found(path)]
+    recordings = [recording for path in paths for recording in read_recordings(path)]
     if not recordings:
         raise ConfigError(f"there is no recording in {', '.join(map(str, paths))}")
 
-    async def play() -> list[Answered]:
+    async def play() -> list[ReplayResult]:
         if url is not None:
             address = find_address(config, url, tuple(options.get("api_keys") or ()))
             async with Player(address.url, key=address.key) as player:
@@ -92,7 +94,7 @@ def run(
 
         app = App(config)
         try:
-            await load(app, render.PipeView())
+            await load(app, PipeView())
             async with listening(app) as (own, key), Player(own, key=key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         finally:
@@ -109,7 +111,7 @@ def run(
 # -- what is played ----------------------------------------------------------------------------------------------------
 
 
-def found(path: Path) -> list[Recording]:
+def read_recordings(path: Path) -> list[Recording]:
     """The requests in a recording, in a folder of them, in a debug folder, or in a folder of those, in order.
 
     Raises: `ConfigError`.
@@ -128,10 +130,10 @@ def from_debug_files(folder: Path) -> Recording:
     answer = in_file(folder / ANSWER) if (folder / ANSWER).is_file() else None
     told = in_file(folder / REQUEST) if (folder / REQUEST).is_file() else None
     events = answer if isinstance(answer, list) else [answer]
-    heard = Heard()
+    heard = ReplySummary()
     for event in events:
         heard.take(event)
-    path = told.get("endpoint") if isinstance(told, dict) else None
+    path, method = (told.get("endpoint"), told.get("method")) if isinstance(told, dict) else (None, None)
     recorded: dict[str, Any] = {"text": heard.text}
     if heard.prompt is not None:
         recorded["usage"] = {"prompt": heard.prompt, "cache_read": heard.cached, "output": heard.output}
@@ -140,7 +142,7 @@ def from_debug_files(folder: Path) -> Recording:
     elif answer is not None:
         recorded["failed"] = heard.failed
     first = next((event for event in events if isinstance(event, dict)), {})
-    return Recording(str(path or path_of(body, first)), body, answer=recorded)
+    return Recording(str(path or path_of(body, first)), body, method=str(method or "POST"), answer=recorded)
 
 
 def in_file(path: Path) -> Any:
@@ -165,7 +167,7 @@ def path_of(body: Any, told: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ReplayResult:
     """What came of a request."""
 
     recording: Recording
@@ -252,7 +254,7 @@ class Player:
     ) -> None:
         await self._client.aclose()
 
-    async def play(self, recording: Recording) -> Answered:
+    async def play(self, recording: Recording) -> ReplayResult:
         """Send one request and read its whole answer. Raises: `Unreachable`, `TimedOut`."""
         body = recording.body
         if isinstance(body, dict) and body.get("stream") and recording.path.partition("?")[0].endswith("/completions"):
@@ -261,10 +263,10 @@ class Player:
         headers = {
             name: value
             for name, value in recording.headers.items()
-            if name.lower() not in OWN_HEADERS and not SECRET.search(name)
+            if name.lower() not in OWN_HEADERS and not is_secret_name(name)
         }
         begun = time.perf_counter()
-        heard, first_ms = Heard(), None
+        heard, first_ms = ReplySummary(), None
         try:
             async with self._client.stream(
                 recording.method,
@@ -276,17 +278,11 @@ class Player:
                     heard.take(event)
                     if heard.text and first_ms is None:
                         first_ms = (time.perf_counter() - begun) * 1e3
-        except httpx2.TimeoutException as error:
-            raise TimedOut(f"{self.url} has said nothing for {TIMEOUT_S:g} s", backend=self.url) from error
         except httpx2.TransportError as error:
-            raise Unreachable(
-                f"no server answers at {self.url} ({str(error) or type(error).__name__}); "
-                "leave --url out to play to the configured model",
-                backend=self.url,
-            ) from error
+            raise transport_error(error, self.url, TIMEOUT_S) from error
         ms = round((time.perf_counter() - begun) * 1e3, 1)
         failed = heard.failed or answer.status_code >= 400
-        return Answered(
+        return ReplayResult(
             recording, answer.status_code, heard.text, failed, heard.prompt, heard.cached, heard.output,
             None if first_ms is None or failed else round(first_ms, 1), ms,
         )  # fmt: skip
@@ -312,9 +308,9 @@ def as_value(text: str) -> Any:
 
 async def all_played(
     player: Player, recordings: Sequence[Recording], *, speed: float | None, as_json: bool
-) -> list[Answered]:
+) -> list[ReplayResult]:
     """The answers to all of them, one after the other. `speed`: with the pauses of the recording, so much shorter."""
-    answers: list[Answered] = []
+    answers: list[ReplayResult] = []
     begun = time.perf_counter()
     times = [float(recording.answer.get("begun_s") or 0) for recording in recordings]
     for recording, at in zip(recordings, times, strict=True):
@@ -348,7 +344,7 @@ async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> Asy
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def summary(answers: Sequence[Answered]) -> dict[str, Any]:
+def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
     """The figures of all answers together."""
     told = [answer for answer in answers if answer.prompt is not None]
     prompt = sum(answer.prompt or 0 for answer in told)
@@ -363,7 +359,7 @@ def summary(answers: Sequence[Answered]) -> dict[str, Any]:
     }
 
 
-def show(answers: Sequence[Answered]) -> None:
+def show(answers: Sequence[ReplayResult]) -> None:
     """Print the table, what words have changed, and the summary."""
     console = render.result_console()
     console.print(picture(answers))
@@ -383,7 +379,7 @@ def show(answers: Sequence[Answered]) -> None:
     )
 
 
-def picture(answers: Sequence[Answered]) -> Table:
+def picture(answers: Sequence[ReplayResult]) -> Table:
     """One line for each request."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("n", "path", "status", "prompt", "cached", "new", "out", "first ms", "ms", "now"):

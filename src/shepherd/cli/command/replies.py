@@ -14,7 +14,7 @@ RESPONSES_DELTAS = (
 )  # fmt: skip
 
 
-class Heard:
+class ReplySummary:
     """One answer, event by event."""
 
     def __init__(self) -> None:

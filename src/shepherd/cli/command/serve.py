@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import logs, render
+from shepherd.cli import configure, logs, render
+from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -30,10 +31,15 @@ DEBUG_FOLDER = "logs"
 """In the working folder, unless `server.debug_dir` says otherwise."""
 
 
-def run(config: Config) -> None:
+def run(options: Mapping[str, Any]) -> None:
+    """Serve until SIGINT or SIGTERM. Raises: as `serve`."""
+    serve(configure.load_config({**options, "server": True}))
+
+
+def serve(config: Config) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Raises: `ShepherdError` when the port cannot be had or the model cannot be loaded.
+    Raises: `ShepherdError` when the port is not free or the model cannot be loaded.
     """
     from shepherd.server.http.listen import loop_factory
 
@@ -43,7 +49,7 @@ def run(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     from shepherd.app.app import App
-    from shepherd.server.app import serve
+    from shepherd.server import app as server_app
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
@@ -57,7 +63,7 @@ async def _serve(config: Config) -> None:
         asgi = _application(config, app, keys, stack)
         bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
-            serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
+            server_app.serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
         )
         stack.push_async_callback(_end, server)
         starting: list[asyncio.Future[Any]] = [server, bound]
@@ -105,11 +111,11 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
         stack.push_async_callback(asyncio.to_thread, close)
 
     if settings.debug:
-        from shepherd.server.observe.debug_files import Folders
+        from shepherd.server.observe.debug_files import DebugFolder
 
         folder = Path(settings.debug_dir or DEBUG_FOLDER)
         render.show_warning(f"what clients say and get is written to {folder.absolute()}, because of --debug")
-        folders = Folders(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
+        folders = DebugFolder(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
         closed(folders.close)
         yield folders.observe
     if settings.record_dir:
@@ -145,31 +151,29 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server was stopped meanwhile. Raises: as `App.load`."""
-    view = render.PipeView()
-    handler = logs.current()
-    handler.screen = view.screen
-    loading = asyncio.create_task(app.load(view.load, lazy=True))
-    try:
-        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
-            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
-            sys.stdout.flush()
-            os._exit(0)
-        await loading
-    finally:
-        view.loaded()
-        handler.screen = None
+    view = PipeView()
+    with logs.above(view.screen):
+        loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
+        try:
+            await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+                sys.stdout.flush()
+                os._exit(0)
+            await loading
+        finally:
+            view.hide_loading()
     return not server.done()
 
 
 def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list[str]:
     import shepherd
-    from shepherd.cli.command.models import size
+    from shepherd.cli.text import format_size
 
     cards = app.models()
     width = max((len(card.id) for card in cards), default=0)
     models = [
-        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {size(card.memory_bytes)}"
+        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {format_size(card.memory_bytes)}"
         + ("" if card.loaded else ", loaded on demand")
         for card in cards
     ]
@@ -193,10 +197,10 @@ def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
 
 def unknown_endpoints(config: Config) -> Iterator[str]:
     """A warning for every route whose endpoint nobody can come by."""
-    from shepherd.server.routes import QUERIES, SURFACES
+    from shepherd.server.routes import GENERATE_ENDPOINTS, QUERY_ENDPOINTS
     from shepherd.wire.names import endpoint_names, full_path
 
-    paths = [row.paths for row in SURFACES] + [row.paths for row in QUERIES]
+    paths = [row.paths for row in GENERATE_ENDPOINTS] + [row.paths for row in QUERY_ENDPOINTS]
     names = {name for aliases in paths for path in aliases for name in endpoint_names(path)}
     for index, rule in enumerate(config.routes):
         globs = (rule.endpoint, full_path(rule.endpoint)) if rule.endpoint else ()

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
-from shepherd.tools.base import CATEGORIES, Tool
+from shepherd.tools.base import CATEGORIES
 from shepherd.tools.permission import EFFECTS
 from shepherd.tools.registry import find, no_such_tool
+from shepherd.tools.tool import Tool
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config
-    from shepherd.tools.toolbox import Box
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListedTool:
     """One tool, as the commands show it."""
 
     tool: Tool
@@ -71,8 +72,8 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that can be called, then the others and why."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: Box) -> tuple[list[Row], Sequence[str]]:
-        return rows_of(app, box), app.tools.registry.failures
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
+        return listed_tools(app, box), app.tools.registry.failures
 
     rows, failures = with_tools(config, look)
     if as_json:
@@ -97,9 +98,9 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
         render.show("A small context has no room for all descriptions: --enable-tools LIST chooses what is offered.")
 
 
-def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
+def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print what a tool is. Raises: `InvalidRequest` for an unknown name."""
-    rows = with_tools(configure.load_config(options), look_at_rows)
+    rows = with_tools(configure.load_config(options), list_tools)
     row = chosen(name, rows)
     if as_json:
         render.show_json(row.document)
@@ -107,21 +108,19 @@ def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
     tool = row.tool
     lines = {
         "Name": tool.name,
-        "Does": clean(tool.description),
+        "Does": tool.description,
         "Category": tool.category,
         "Effect": "depends on its arguments" if callable(tool.effect) else EFFECTS[tool.effect],
         "From": row.source,
         "Also called": ", ".join(tool.aliases),
         "Off": row.hint,
     }
-    for label, text in lines.items():
-        if text:
-            render.show(f"{label + ':':<12} {text}")
+    render.show_fields({label: text for label, text in lines.items() if text})
     render.show("Arguments:")
     render.show(clean(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict)))
 
 
-def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_json: bool) -> int:
+def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_json: bool) -> int:
     """Carry out one call and print its result; the exit status is 1 when the call fails.
 
     Nobody is asked: who writes the command has said yes. What is disabled, denied or read-only stays so.
@@ -130,8 +129,8 @@ def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_j
     """
     text = arguments_of(arguments)
 
-    async def call(app: App, box: Box) -> int:
-        row = chosen(name, rows_of(app, box))
+    async def call(app: App, box: ConversationToolbox) -> int:
+        row = chosen(name, listed_tools(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
         tell = _progress if render.is_terminal(sys.stderr) else _quiet
@@ -180,7 +179,7 @@ def arguments_of(words: Sequence[str]) -> str:
     return json.dumps({name: value for name, _, value in pairs})
 
 
-def chosen(name: str, rows: Sequence[Row]) -> Row:
+def chosen(name: str, rows: Sequence[ListedTool]) -> ListedTool:
     """The tool of this name. Raises: `InvalidRequest` that lists the names."""
     tool = find(name, [row.tool for row in rows])
     if tool is None:
@@ -188,7 +187,9 @@ def chosen(name: str, rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.tool is tool)
 
 
-def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allow: Sequence[str] = ()) -> T:
+def with_tools(
+    config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
+) -> T:
     """What `work` returns with the tools of the configuration, MCP servers among them; no model is loaded."""
     from shepherd.app.app import App
 
@@ -212,19 +213,15 @@ def with_tools(config: Config, work: Callable[[App, Box], Awaitable[T]], *, allo
         raise SystemExit(signals.INTERRUPTED) from None
 
 
-async def look_at_rows(app: App, box: Box) -> list[Row]:
-    return rows_of(app, box)
+async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
+    return listed_tools(app, box)
 
 
-def rows_of(app: App, box: Box) -> list[Row]:
+def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
     """All tools, the most useful first. One that a small context has no room for can be called all the same."""
-    off = {status.name: status.why_off for status in box.status()}
+    off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
     return [
-        Row(
-            tool,
-            app.tools.registry.group_of(tool.name),
-            why if (why := off.get(tool.name, "")) != selection.NO_ROOM else "",
-        )
+        ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))
         for tool in app.tools.registry.tools()
     ]
 

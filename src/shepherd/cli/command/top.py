@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
 import httpx2
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,34 +26,31 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.models import size
-from shepherd.cli.command.server_address import connect, find_address
+from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
-from shepherd.cli.terminal.answer import bar, clean
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
+from shepherd.core import BadReply, EngineDown, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 POLL_S = 1.0
 TIMEOUT_S = 5.0
 PATH = "/v1/caches"
 
 
-def run(options: Mapping[str, Any], *, address: str | None, once: bool, as_json: bool) -> int:
+def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
     """Watch a server until the user leaves, or look once; the exit status.
 
     Raises: `ShepherdError` when there is no such server, or it does not let us look.
     """
     config = configure.load_config(options)
-    with _client(config, address, options.get("api_keys") or ()) as client:
+    address = find_running(config, url, options.get("api_keys") or ())
+    with connect(address, TIMEOUT_S) as client:
         server = Server(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
             if as_json:
-                _tell(server, once=once)
+                _print_samples(server, once=once)
             elif once or not on_terminal:
                 render.result_console().print(board(server.poll()))
             else:
@@ -98,18 +94,10 @@ class Server:
         """
         try:
             answer = self._client.get(PATH)
-        except httpx2.TimeoutException as error:
-            raise TimedOut(f"{self.address} has not answered for {TIMEOUT_S:g} s", backend=self.address) from error
-        except httpx2.ConnectError as error:
-            raise Unreachable(
-                f"no server answers at {self.address}; start one with 'shepherd serve', or name another with --url",
-                backend=self.address,
-            ) from error
         except httpx2.TransportError as error:
-            reason = clean(str(error)) or type(error).__name__
-            raise Unreachable(f"{self.address} cannot be asked: {reason}", backend=self.address) from error
+            raise transport_error(error, self.address, TIMEOUT_S) from error
         if answer.status_code != 200:
-            raise self._refusal(answer)
+            raise refusal(answer, self.address)
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
@@ -120,58 +108,28 @@ class Server:
                 backend=self.address,
             ) from error
 
-    def _refusal(self, answer: httpx2.Response) -> ShepherdError:
-        match answer.status_code:
-            case 401 | 403:
-                return NotAllowed(
-                    f"{self.address} does not let us look; give its key with --api-key KEY", status=answer.status_code
-                )
-            case 404 | 405:
-                return BadReply(
-                    f"{self.address} has no {PATH}: it is no Shepherd server, or an old one", backend=self.address
-                )
-            case 503:
-                return EngineDown(f"{self.address}: {_message(answer) or 'it is not ready'}")
-            case status:
-                return BackendError(f"{self.address} answers {PATH} with status {status}", backend=self.address)
-
-
-def _message(answer: httpx2.Response) -> str:
-    """The sentence in an error body, if there is one."""
-    try:
-        return clean(str(answer.json()["error"]["message"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-
-
-def _client(config: Config, address: str | None, given_keys: tuple[str, ...]) -> httpx2.Client:
-    """A client of the server at `address`, or of the one that `config` would start on this machine."""
-    if address is None and config.server.port == 0:
-        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-    return connect(find_address(config, address, given_keys), TIMEOUT_S)
-
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class CacheSpeed:
     """Tokens per second of one cache between two samples; None when that cannot be known."""
 
     prefill: float | None = None
     decode: float | None = None
 
 
-def speed(name: str, now: Sample, before: Sample | None) -> Speed:
+def speed(name: str, now: Sample, before: Sample | None) -> CacheSpeed:
     """How fast the cache called `name` was since `before`. Not known after a restart, which sets all counts back."""
     if before is None or name not in before.caches or now.at_s <= before.at_s:
-        return Speed()
+        return CacheSpeed()
     new, old = now.caches[name][1], before.caches[name][1]
     seconds = now.at_s - before.at_s
     prefilled, generated = new.prefilled_tokens - old.prefilled_tokens, new.generated_tokens - old.generated_tokens
     if prefilled < 0 or generated < 0 or new.jobs < old.jobs:
-        return Speed()
-    return Speed(prefilled / seconds, generated / seconds)
+        return CacheSpeed()
+    return CacheSpeed(prefilled / seconds, generated / seconds)
 
 
 def requests_per_s(now: Sample, before: Sample | None) -> float | None:
@@ -193,7 +151,7 @@ def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
     return sorted(sequences, key=lambda each: (each.state == "idle", each.idle_s, each.seq))
 
 
-def told(now: Sample, before: Sample | None) -> dict[str, Any]:
+def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
     """A sample for programs: what the server said, with speeds."""
     caches = {}
     for name, entry in now.body["caches"].items():
@@ -227,15 +185,15 @@ def _summary(now: Sample, before: Sample | None) -> Text:
     n_models = len({model for model, _ in now.caches.values()})
     facts = [
         f"{now.server.get('active', 0)} active",
-        f"{_rate(requests_per_s(now, before))} requests/s",
+        f"{format_rate(requests_per_s(now, before))} requests/s",
         f"{now.server.get('requests', 0)} answered",
         f"{now.server.get('refused', 0)} refused",
-        f"{n_models} model{'' if n_models == 1 else 's'} loaded",
+        f"{format_count(n_models, 'model')} loaded",
     ]
     return Text("Server  " + " · ".join(facts))
 
 
-def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Text]:
+def _heading(name: str, model: str, cache: CacheStats, found: CacheSpeed) -> list[Text]:
     part = cache.used / cache.n_ctx if cache.n_ctx else 0.0
     colour = "red" if part > 0.9 else "yellow" if part > 0.7 else "green"
     title = Text.assemble(
@@ -246,16 +204,16 @@ def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Tex
     )
     hits = hit_ratio(cache)
     work = [
-        f"prefill {_rate(found.prefill)} tokens/s",
-        f"decode {_rate(found.decode)} tokens/s",
+        f"prefill {format_rate(found.prefill)} tokens/s",
+        f"decode {format_rate(found.decode)} tokens/s",
         f"{cache.live} live",
         f"{cache.waiting} waiting",
     ]
     room = [
         f"hits {'-' if hits is None else f'{hits:.1%}'}",
         f"{cache.evictions} evictions ({cache.evicted_tokens} tokens)",
-        f"RAM {size(cache.ram_bytes)}",
-        f"disk {size(cache.disk_bytes)}",
+        f"RAM {format_size(cache.ram_bytes)}",
+        f"disk {format_size(cache.disk_bytes)}",
     ]
     return [title, *(Text("  " + " · ".join(facts)) for facts in (work, room))]
 
@@ -271,34 +229,18 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
         cells = (
             str(each.seq),
             each.state,
-            _short(each.session or "-"),
+            cut(one_line(each.session or "-"), 14),
             str(each.tokens),
             str(each.evicted),
             str(each.cached),
             str(each.new),
             str(each.generated),
-            _rate(each.tokens_per_s or None),
-            _age(each.idle_s) if each.state == "idle" else "",
+            format_rate(each.tokens_per_s or None),
+            format_age(each.idle_s) if each.state == "idle" else "",
         )
         # Names of sessions come from clients: no markup, no control characters.
         table.add_row(*map(Text, cells), style="dim" if each.state == "idle" else "")
     return table
-
-
-def _short(session: str, limit: int = 14) -> str:
-    text = clean(session).replace("\n", " ").replace("\t", " ")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _rate(per_s: float | None) -> str:
-    return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
-
-
-def _age(seconds: float) -> str:
-    for limit, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
-        if seconds < limit:
-            return f"{int(seconds / unit_s)} {unit}"
-    return f"{int(seconds / 86_400)} d"
 
 
 # -- looking again and again ------------------------------------------------------------------------------------------
@@ -341,7 +283,7 @@ class Watch:
         return Group(*parts, note)
 
 
-def _tell(server: Server, *, once: bool) -> None:
+def _print_samples(server: Server, *, once: bool) -> None:
     """One JSON object per look, one per line; just one if `once`."""
     watch = Watch(server)
     while True:
@@ -352,7 +294,7 @@ def _tell(server: Server, *, once: bool) -> None:
             line: dict[str, Any] = {"error": watch.problem.message}
         else:
             assert watch.now is not None
-            line = told(watch.now, watch.before)
+            line = sample_json(watch.now, watch.before)
         render.write(json.dumps({"time": round(time.time(), 3), **line}) + "\n")
         if once:
             return

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
+from shepherd.cli.text import clean, cut, n_columns, output_line
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -70,58 +70,6 @@ class Answer(Protocol):
         ...
 
 
-# -- text that is safe to show ----------------------------------------------------------------------------------------
-
-_HIDDEN: dict[int, int | None] = {code: 0x2400 + code for code in range(0x20) if code not in {0x09, 0x0A}}
-_HIDDEN |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD), 0x0D: None}  # None deletes
-# What makes a line read otherwise than it is: overriding marks of direction, line ends that only some know, halves.
-_HIDDEN |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], 0xFFFD)
-_HIDDEN |= dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
-
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-"""What programs write to colour their output or to steer the terminal."""
-
-
-def clean(text: str) -> str:
-    """`text` with its control characters made visible: what a model writes must not steer the terminal."""
-    return text.translate(_HIDDEN)
-
-
-def readable(text: str) -> str:
-    """The output of a program as a terminal would show it, without its colours; lines end with a line feed."""
-    lines = _ESCAPE.sub("", text).split("\n")
-    # Progress bars write over their line: what stands there in the end is behind the last carriage return.
-    return "\n".join(clean(line.rstrip("\r").rpartition("\r")[2]).expandtabs(4) for line in lines)
-
-
-def one_line(text: str) -> str:
-    """The same in one line: every run of white space is one space."""
-    return " ".join(readable(text).split())
-
-
-def n_columns(text: str) -> int:
-    """How wide a terminal shows it."""
-    return len(text) if text.isascii() else sum(map(_n_columns, text))
-
-
-def _n_columns(character: str) -> int:
-    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-
-
-def cut(text: str, width: int) -> str:
-    """`text`, or, if that is wider than `width` columns, its beginning and `…`."""
-    if n_columns(text) <= width:
-        return text
-    used = 1  # the mark's
-    for at, character in enumerate(text):
-        used += _n_columns(character)
-        if used > width:
-            return text[:at] + "…" * (width > 0)
-    return text
-
-
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 LINE_WIDTH = 80
@@ -137,12 +85,12 @@ def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
     """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`; of the longest arguments, the
     beginnings."""
     if isinstance(call, BadCall):
-        return one_line(f"[Tool Call: {call.name or '?'} could not be read: {call.error}]")
-    head, tail = f"[Tool Call: {one_line(call.name)}(", ")]"
+        return output_line(f"[Tool Call: {call.name or '?'} could not be read: {call.error}]")
+    head, tail = f"[Tool Call: {output_line(call.name)}(", ")]"
     room = max(1, width - n_columns(head) - n_columns(tail))
     values = arguments(call)
     if values is None:
-        return f"{head}{cut(one_line(call.arguments), room)}{tail}"
+        return f"{head}{cut(output_line(call.arguments), room)}{tail}"
     inside = ", ".join(f"{name}={value}" for name, value in _fitted(values, room).items())
     return f"{head}{cut(inside, room)}{tail}"
 
@@ -150,7 +98,7 @@ def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
 def arguments(call: ToolCall) -> dict[str, str] | None:
     """The arguments of a call, each as one line of JSON; None when they are no JSON object."""
     try:
-        return {one_line(name): _json(value) for name, value in json.loads(call.arguments).items()}
+        return {output_line(name): _json(value) for name, value in json.loads(call.arguments).items()}
     except (ValueError, AttributeError, RecursionError):
         return None
 
@@ -174,7 +122,7 @@ def _cut_value(value: str, width: int) -> str:
     return cut(value, width - 1) + '"' if value.startswith('"') else cut(value, width)
 
 
-def said(result: ToolResult) -> str:
+def result_text(result: ToolResult) -> str:
     """What a result says, in full; an image in a few words."""
     return "".join(part.text if isinstance(part, Text) else f"[{_named(part)}]" for part in result.parts)
 
@@ -189,10 +137,10 @@ def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
     changed no file, else what the tool wants a person to read, else its beginning."""
     head, tail = "[Tool Result: ", "]"
     room = max(1, width - len(head) - len(tail))
-    text = said(returned.result).strip()
-    inside = one_line(text[:_LOOKED_AT]) or "(empty)"
+    text = result_text(returned.result).strip()
+    inside = output_line(text[:_LOOKED_AT]) or "(empty)"
     is_short = "\n" not in text and len(text) <= _LOOKED_AT and n_columns(inside) <= room
-    summary = one_line(returned.summary)
+    summary = output_line(returned.summary)
     is_excerpt = inside.startswith(summary.removesuffix("…"))  # what calls have for one whose tool says nothing better
     if not is_excerpt and not returned.result.is_error and (returned.diff or not is_short):
         inside = summary
@@ -359,7 +307,7 @@ class JsonAnswer:
         fields: dict[str, Any]
         match event:
             case CallReturned(call=call, result=result):
-                fields = {"call_id": result.call_id, "name": result.name or call.name, "text": said(result)}
+                fields = {"call_id": result.call_id, "name": result.name or call.name, "text": result_text(result)}
                 fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
             case CallProgress(call=call, line=line):
                 fields = {"call_id": call.id, "name": call.name, "line": line}
@@ -384,9 +332,3 @@ _LONELY = re.compile(r"[\ud800-\udfff]")
 
 def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
-
-
-def bar(done: float, total: float, width: int = 16) -> str:
-    """A bar that is as full as `done` of `total`."""
-    filled = round(width * min(1.0, max(0.0, done / total))) if total else 0
-    return f"▕{'█' * filled}{'░' * (width - filled)}▏"

@@ -14,7 +14,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from shepherd.agent.turn import CallReturned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, one_line, readable, result_line, said
+from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
+from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURN_S = 0.1
@@ -31,7 +32,7 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
     """One line that says that a call is being carried out; `is_named`: its own line is not right above."""
-    return spinning(seconds, one_line(call.call.name) if is_named else "", one_line(call.line))
+    return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
 
 
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
@@ -52,8 +53,8 @@ def outcome(returned: CallReturned, width: int) -> list[Text]:
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
         return lines + diff(returned.diff)
-    content = said(returned.result).strip("\r\n")
-    if "\n" not in content or (len(content) < _LOOKED_AT and one_line(content) in head):
+    content = result_text(returned.result).strip("\r\n")
+    if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
     shown = readable(content[:_LOOKED_AT]).split("\n")
     style = "red" if is_error else "dim"

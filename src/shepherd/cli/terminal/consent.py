@@ -25,7 +25,7 @@ from shepherd.cli.terminal import form as forms
 from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
 from shepherd.cli.terminal.keyboard import END, ENTER, Keyboard, TerminalKeyboard
 from shepherd.cli.terminal.markdown import to_rows
-from shepherd.cli.terminal.screen import Front, Screen
+from shepherd.cli.terminal.screen import Draw, Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
 
@@ -90,7 +90,7 @@ class TerminalPerson:
             return await self._fill_in(show, fields)
 
     @asynccontextmanager
-    async def _attention(self) -> AsyncIterator[Front]:
+    async def _attention(self) -> AsyncIterator[Draw]:
         """The screen and the keyboard, for one question at a time."""
         self._n_asked += 1
         self._refresh()
@@ -107,7 +107,7 @@ class TerminalPerson:
             self._refresh()
 
     async def _choose(
-        self, show: Front, parts: Sequence[Part], choices: Mapping[str, tuple[str, str]], default: str = "n"
+        self, show: Draw, parts: Sequence[Part], choices: Mapping[str, tuple[str, str]], default: str = "n"
     ) -> str:
         """The key of one of the `choices` (key -> words before it is chosen, and after). `default`: what Enter means;
         empty = nothing."""
@@ -131,7 +131,7 @@ class TerminalPerson:
         finally:
             self._refresh = lambda: None
 
-    async def _fill_in(self, show: Front, fields: Sequence[forms.Field]) -> dict[str, Any] | None:
+    async def _fill_in(self, show: Draw, fields: Sequence[forms.Field]) -> dict[str, Any] | None:
         show(self._rows([note("Ctrl-D refuses.")]))
         answers = {field.name: field.default for field in fields}
         while True:
@@ -148,7 +148,7 @@ class TerminalPerson:
             if key != "e":
                 return values if key == "y" else None
 
-    async def _ask(self, show: Front, field: forms.Field, draft: str) -> str | None:
+    async def _ask(self, show: Draw, field: forms.Field, draft: str) -> str | None:
         """An answer that the field can read; None = refused."""
         title = exposed(field.title, in_one_line=True)
         show(self._rows([Part(list(_field(field)))]))

@@ -7,36 +7,51 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-if TYPE_CHECKING:
-    from shepherd.cli.chat.completion import Offer
+from shepherd.cli.terminal.reader import PROMPT, Suggest
 
 PLACEHOLDER = "Type a message; /help shows the commands"
 _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
 
 
-def make_session(prompt: str) -> PromptSession[str]:
-    """A session that asks with `prompt`."""
-    return PromptSession(
-        [("ansigreen", prompt)],  # coloured, because prompt_toolkit draws no space that has no style
-        history=_history(),
-        multiline=True,
-        key_bindings=_keys(),
-        complete_while_typing=True,
-        complete_in_thread=True,  # folders and saved conversations are read for it
-        prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
-        reserve_space_for_menu=4,
-    )
+class TerminalReader:
+    """A line editor with history and completion."""
+
+    is_person = True
+    has_editor = True
+
+    def __init__(self) -> None:
+        self._session: PromptSession[str] = PromptSession(
+            [("ansigreen", PROMPT)],  # coloured, because prompt_toolkit draws no space that has no style
+            history=_history(),
+            multiline=True,
+            key_bindings=_keys(),
+            complete_while_typing=True,
+            complete_in_thread=True,  # completion reads folders and saved conversations
+            prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
+            reserve_space_for_menu=4,
+        )
+        self._placeholder: HTML | str = HTML(f"<style fg='ansibrightblack'>{PLACEHOLDER}</style>")
+
+    async def read(self, suggest: Suggest) -> str | None:
+        try:
+            text = await self._session.prompt_async(
+                placeholder=self._placeholder, completer=_Completer(suggest), handle_sigint=False
+            )
+        except EOFError:
+            return None
+        self._placeholder = ""
+        return text
 
 
 def is_unfinished(text: str) -> bool:
@@ -95,18 +110,13 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def make_completer(offers: Callable[[str], Iterable[Offer]]) -> Completer:
-    """Completes with what `offers` has for the text before the cursor."""
-    return _Completer(offers)
-
-
 class _Completer(Completer):
-    def __init__(self, offers: Callable[[str], Iterable[Offer]]) -> None:
-        self._offers = offers
+    def __init__(self, suggest: Suggest) -> None:
+        self._suggest = suggest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        for offer in self._offers(document.text_before_cursor):
-            yield Completion(offer.text, -offer.n_replaced, display_meta=offer.note)
+        for found in self._suggest(document.text_before_cursor):
+            yield Completion(found.text, -found.n_replaced, display_meta=found.note)
 
 
 def _history() -> History:

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import call_view, markdown
-from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, bar, call_line, clean, one_line
+from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar, clean, output_line
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -87,7 +88,7 @@ class MarkdownAnswer:
                     self._flows["reasoning"].feed(clean(text))
             case CallStarted(name=name):
                 self._open("call")
-                self._written = one_line(name), 0
+                self._written = output_line(name), 0
             case CallDelta():
                 self._written = self._written[0], self._written[1] + 1
             case CallEnded(call=call):

@@ -17,7 +17,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, at_once, before
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once, before
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Keys
 from shepherd.dialects.parse.markup import Block, Markup, Thought
@@ -34,14 +34,14 @@ CITED_CUT = re.compile(r"[\s\d:,\[\]]*")
 """What documents and passages are named with: no text where the output ends within a tag."""
 
 
-def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """A `ReadHead` of the tag at either end of a citation."""
     end = CITED.match(text, at)
     if end:
-        return Head(end.end())
+        return Header(end.end())
     if final and CITED_CUT.fullmatch(text, at):
-        return Head(len(text))
-    return None if not final and CITED_BEGUN.fullmatch(text, at) else Head(at, declined=opener)
+        return Header(len(text))
+    return None if not final and CITED_BEGUN.fullmatch(text, at) else Header(at, declined=opener)
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

@@ -22,9 +22,9 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, everything, strays
 from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling, members, value
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, at_once
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
-from shepherd.dialects.parse.bodies.python_body import DeclaredBody
+from shepherd.dialects.parse.bodies.python_body import PythonFenceBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
@@ -38,27 +38,27 @@ CALL = re.compile(r"\s{0,64}(?:call\s{0,8}:|[\w.:-]{1,128}(?:\(|\s{0,8}\{)|[{\[]
 CALL_BEGUN = re.compile(r"\s{0,64}[\w.:-]{0,128}\s{0,8}")
 
 
-def read_channel(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+def read_channel(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     """What a channel holds, by its name; without a known one, the answer."""
     if not final and WORD_BEGUN.fullmatch(text, at):
         return None
     word = WORD.match(text, at)
     if word and word[1].lower() in THOUGHTS:
-        return Head(word.end(), then=Thought(opener + word[0], (CLOSER,)))
-    return Head(word.end() if word and word[1].lower() in ANSWERS else at)
+        return Header(word.end(), then=Thought(opener + word[0], (CLOSER,)))
+    return Header(word.end() if word and word[1].lower() in ANSWERS else at)
 
 
 def read_call(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, body: MakeBody
-) -> Head | None:
+) -> Header | None:
     """The call that follows an opener; if none does, the text speaks of it."""
     if text.startswith(opener, at):
-        return Head(at)  # written twice
+        return Header(at)  # written twice
     if CALL.match(text, at):
-        return Head(at, inside=body)
+        return Header(at, inside=body)
     if CALL_BEGUN.fullmatch(text, at) or opener.startswith(text[at:]):
-        return Head(at, inside=body) if final else None
-    return Head(at, declined=opener)
+        return Header(at, inside=body) if final else None
+    return Header(at, declined=opener)
 
 
 def call(tool: ToolSpec, *, quote: str) -> tuple[Part, ...]:
@@ -114,7 +114,7 @@ def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 def fenced(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     """Python in a fence, and the common forms."""
-    fence = Block("```tool_code", ("```",), DeclaredBody, within="never", starts=NOTHING)
+    fence = Block("```tool_code", ("```",), PythonFenceBody, within="never", starts=NOTHING)
     return (*((fence,) if tools else ()), *everything(tools))
 
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.grammar.spelling import Spelling, json_call
+from shepherd.dialects.parse.bodies.auto import AnyBody
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
-from shepherd.dialects.parse.bodies.chosen import AnyBody
-from shepherd.dialects.parse.bodies.simple import SimpleBody
+from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Where
 from shepherd.dialects.parse.tags import TagDialect
@@ -32,12 +32,14 @@ BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
 """The brackets by which bare JSON begins."""
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return ("\n", f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}\n")
-
-
 TAGGED = (
-    Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(call)),
+    Block(
+        "<tool_call>",
+        ("</tool_call>",),
+        AnyBody,
+        starts=r"[{\[<]",
+        spelling=Spelling(json_call(end="}\n"), "\n"),
+    ),
     Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
 )
 """JSON or tags in the tags that most models know."""
@@ -51,7 +53,7 @@ def unmarked(
     if not tools:
         return ()
     fences = Fences()
-    json, tag = unfenced(BareBody, fences), unfenced(SimpleBody, fences)
+    json, tag = unfenced(BareBody, fences), unfenced(OwnTagBody, fences)
     python = unfenced(partial(BareBody, python=True), fences)
     block = partial(Block, closers=(), within="never", starts=NOTHING, tight=True)
     return (

@@ -32,7 +32,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
+class CharacterClass:
     """One character of some ranges, or of all others."""
 
     ranges: tuple[tuple[str, str], ...]
@@ -69,7 +69,7 @@ class Repeat:
     most: int | None
 
 
-Part = Text | Letters | Name | Sequence | Choice | Repeat
+Part = Text | CharacterClass | Name | Sequence | Choice | Repeat
 
 
 def gbnf_to_lark(text: str, *, root: str = "start", field: str | None = None) -> str:
@@ -78,14 +78,14 @@ def gbnf_to_lark(text: str, *, root: str = "start", field: str | None = None) ->
     Raises: `InvalidRequest` with the line of what is wrong.
     """
     refuse_length(text, field)
-    rules = Reader(text, field).rules()
+    rules = GbnfParser(text, field).rules()
     if "root" not in rules:
         _refuse(field, "has no rule named 'root'")
     for name, rule in rules.items():
         for used in _names(rule):
             if used not in rules:
                 _refuse(field, f"uses the rule {used!r} in {name!r} and does not define it")
-    return Writer(rules, root).text()
+    return LarkWriter(rules, root).text()
 
 
 def _refuse(field: str | None, what: str) -> NoReturn:
@@ -122,7 +122,7 @@ _PLAIN = {"t": "\t", "n": "\n", "r": "\r"}
 _TIMES: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-class Reader:
+class GbnfParser:
     """Reads one grammar from the beginning to its end."""
 
     def __init__(self, text: str, field: str | None) -> None:
@@ -180,7 +180,7 @@ class Reader:
                 self._fail("')' is missing")
             return part
         if self._take("."):
-            return Letters((), negated=True)
+            return CharacterClass((), negated=True)
         if self._text.startswith(("<", "!<"), self._at):
             self._fail("references to tokens are not supported; write their text")
         return Name(self._word("")) if _WORD.match(self._text, self._at) else None
@@ -221,7 +221,7 @@ class Reader:
             ranges.append((first, last))
         if not ranges and not negated:
             self._fail("[] matches nothing")
-        return Letters(tuple(ranges), negated)
+        return CharacterClass(tuple(ranges), negated)
 
     def _character(self, awaited: str) -> str:
         character = self._text[self._at : self._at + 1]
@@ -271,7 +271,7 @@ class Reader:
 # -- writing -------------------------------------------------------------------------------------------------------
 
 
-class Writer:
+class LarkWriter:
     """Writes rules as Lark: one terminal for what is regular, rules of single characters for what is not."""
 
     def __init__(self, rules: dict[str, Part], root: str) -> None:
@@ -342,7 +342,7 @@ def _written(part: Part, names: dict[str, str], literal: Callable[[str], str]) -
     match part:
         case Text(text):
             return literal(text)
-        case Letters(ranges, negated):
+        case CharacterClass(ranges, negated):
             if not ranges:
                 return "/(?s:.)/"
             spelled = "".join(

@@ -58,7 +58,7 @@ Path = tuple[str | int, ...]
 """Where something stands in a JSON document."""
 
 
-class Unfit(Exception):
+class UnsupportedGrammar(Exception):
     """What llguidance must not be given; `path` leads there, within a JSON document."""
 
     def __init__(self, message: str, path: Path = ()) -> None:
@@ -94,7 +94,7 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 def pieces(lark: str) -> Iterator[Piece]:
     """The tokens of a grammar, which together are its text; JSON documents come with the keyword before them.
 
-    Raises: `Unfit` where a document is nested too deeply to be read.
+    Raises: `UnsupportedGrammar` where a document is nested too deeply to be read.
     """
     at = 0
     while at < len(lark):
@@ -107,7 +107,7 @@ def pieces(lark: str) -> Iterator[Piece]:
             try:
                 _, at = _DECODER.raw_decode(lark, blank.end())
             except RecursionError:
-                raise Unfit("is nested too deeply") from None
+                raise UnsupportedGrammar("is nested too deeply") from None
             except ValueError:
                 pass  # llguidance says what is wrong with it
         yield Piece(str(found.lastgroup), lark[start:at])
@@ -143,19 +143,19 @@ def closing(known: Sequence[Piece]) -> dict[int, int]:
 def check(lark: str) -> None:
     """Make sure that a grammar can be handed to llguidance.
 
-    Raises: `Unfit`, with the path inside of its JSON document where that is the reason.
+    Raises: `UnsupportedGrammar`, with the path inside of its JSON document where that is the reason.
     """
     if len(lark) > MAX_CHARACTERS:
-        raise Unfit(f"is too long: {len(lark)} characters, at most {MAX_CHARACTERS}")
+        raise UnsupportedGrammar(f"is too long: {len(lark)} characters, at most {MAX_CHARACTERS}")
     if lark.lstrip().startswith("{"):  # llguidance has another language, in JSON, which nobody has measured here
-        raise Unfit("is JSON, not Lark")
+        raise UnsupportedGrammar("is JSON, not Lark")
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
     closers = closing(known)
-    rules: dict[str, Weighed] = {}
+    rules: dict[str, Nesting] = {}
     bodies: dict[str, list[Piece]] = {}
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
-        rule = rules.setdefault(name, Weighed())
+        rule = rules.setdefault(name, Nesting())
         if kind == "name" and is_definition(known, index, closers):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
                 rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
@@ -168,35 +168,35 @@ def check(lark: str) -> None:
         elif text.startswith("%json"):
             rule.weight = max(rule.weight, depth + 1 + check_document(_document(text)))
         elif kind == "special":
-            raise Unfit(f"names the token {text}; write its text in quotes")
+            raise UnsupportedGrammar(f"names the token {text}; write its text in quotes")
         elif kind == "regex":
             rule.options += _n_options(text)
             if _n_options(text) > MAX_OPTIONS:
-                raise Unfit(TOO_MANY_OPTIONS)
+                raise UnsupportedGrammar(TOO_MANY_OPTIONS)
         elif kind == "other":
             depth += (text in "([") - (text in ")]")
             rule.weight = max(rule.weight, depth + 1)
             rule.options += _n_options(text)
     order, circling = _from_below(rules)
     if _heaviest(rules, order, circling) > MAX_DEPTH:
-        raise Unfit("is nested too deeply: too many rules build on each other")
+        raise UnsupportedGrammar("is nested too deeply: too many rules build on each other")
     _check_ends(bodies, circling)
     _check_repeats(bodies, [*order, *circling])
     for name in order:  # a terminal is one expression, with all that it builds on
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
         if name.isupper() and rule.options > MAX_OPTIONS:
-            raise Unfit(TOO_MANY_OPTIONS)
+            raise UnsupportedGrammar(TOO_MANY_OPTIONS)
 
 
 def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) -> None:
-    """Refuse rules that lead to themselves on every way: some never let llguidance go. Raises: `Unfit`."""
+    """Refuse rules that lead to themselves on every way: some never let llguidance go. Raises: `UnsupportedGrammar`."""
     endless, n_before = set(circling), -1
     while endless and len(endless) != n_before:
         n_before = len(endless)
         endless = {name for name in endless if not _may_end(bodies.get(name, ()), endless)}
     if endless:
-        raise Unfit(f"has a rule that no text can satisfy, as it always needs itself: {min(endless)}")
+        raise UnsupportedGrammar(f"has a rule that no text can satisfy, as it always needs itself: {min(endless)}")
 
 
 def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
@@ -220,7 +220,10 @@ def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
 
 
 def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) -> None:
-    """Measure the repetitions of rules and terminals, those first that others build on. Raises: `Unfit`."""
+    """Measure the repetitions of rules and terminals, in an order where a rule follows those it uses.
+
+    Raises: `UnsupportedGrammar`.
+    """
     costs: dict[str, limits.Cost] = {}
     for name in order:
         is_terminal = name.isupper()
@@ -264,11 +267,11 @@ def _cost_of(piece: Piece) -> limits.Cost:
 
 
 def _refuse_cost(cost: limits.Cost, path: Path = (), *, most: int = MAX_WAYS) -> None:
-    """Raises: `Unfit` for nested repetitions that are too much."""
+    """Raises: `UnsupportedGrammar` for nested repetitions that are too much."""
     if cost.ways > most and cost.is_multiplied:
-        raise Unfit(TOO_MANY_WAYS if most == MAX_WAYS else TOO_MANY_WAYS_COSTLY, path)
+        raise UnsupportedGrammar(TOO_MANY_WAYS if most == MAX_WAYS else TOO_MANY_WAYS_COSTLY, path)
     if cost.length > MAX_NESTED_LENGTH and cost.is_nested:
-        raise Unfit(TOO_LONG_REPEATED, path)
+        raise UnsupportedGrammar(TOO_LONG_REPEATED, path)
 
 
 def _n_options(text: str) -> int:
@@ -289,26 +292,30 @@ def _document(text: str) -> Any:
 def check_document(schema: Any) -> int:
     """How deep a JSON schema goes, following its references.
 
-    Raises: `Unfit`, with the path of what is too much.
+    Raises: `UnsupportedGrammar`, with the path of what is too much.
     """
     if (n := n_values(schema)) > MAX_SCHEMA_VALUES:
-        raise Unfit(f"has {n} values in it; at most {MAX_SCHEMA_VALUES} are accepted: make it smaller, or split it")
+        raise UnsupportedGrammar(
+            f"has {n} values in it; at most {MAX_SCHEMA_VALUES} are accepted: make it smaller, or split it"
+        )
     has_ids, n_joined = False, 0
     for path, node in walk(schema):
         if isinstance(node, Mapping):
             has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
             n_joined += _check_node(schema, path, node)
             if n_joined > MAX_JOINED_VALUES:
-                raise Unfit(
+                raise UnsupportedGrammar(
                     f"joins more than {MAX_JOINED_VALUES} values, references followed; make less of it",
                     (*path, "allOf"),
                 )
-    for path, n_remainders in numbers.steps(schema):
+    for path, n_remainders in numbers.multiples(schema):
         if n_remainders > MAX_MULTIPLE:
-            raise Unfit(f"has too many digits, together with others of this schema; at most {MAX_MULTIPLE:,}", path)
+            raise UnsupportedGrammar(
+                f"has too many digits, together with others of this schema; at most {MAX_MULTIPLE:,}", path
+            )
     for path, value in numbers.constants(schema):
-        if number := numbers.lost(value):
-            raise Unfit(f"holds {number}, a number that cannot be written exactly; use a string", path)
+        if number := numbers.inexact_number(value):
+            raise UnsupportedGrammar(f"holds {number}, a number that cannot be written exactly; use a string", path)
     targets = {"#": _weighed(schema)}
     anywhere = _weighed(schema, whole=True)
     waiting = list(targets["#"].uses)
@@ -321,16 +328,18 @@ def check_document(schema: Any) -> int:
             waiting += targets[pointer].uses
     deepest = _heaviest(targets, *_from_below(targets))
     if deepest > MAX_DEPTH:
-        raise Unfit(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
+        raise UnsupportedGrammar(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
     return deepest
 
 
-def eased(lark: str) -> str:
+def with_safe_bounds(lark: str) -> str:
     """A grammar with the bounds of its schemas moved to what llguidance can keep to."""
     if not numbers.may_be_large(lark):
         return lark
     return "".join(
-        "%json " + numbers.eased(piece.text.removeprefix("%json")) if piece.text.startswith("%json") else piece.text
+        "%json " + numbers.with_safe_bounds(piece.text.removeprefix("%json"))
+        if piece.text.startswith("%json")
+        else piece.text
         for piece in pieces(lark)
     )
 
@@ -379,19 +388,19 @@ def find(schema: Any, pointer: str) -> list[Any]:
 
 
 def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> int:
-    """How many values its `allOf` joins. Raises: `Unfit`."""
+    """How many values its `allOf` joins. Raises: `UnsupportedGrammar`."""
     required = node.get("required")
     named, needed = node.get("properties"), set(filter(_is_name, required if isinstance(required, list) else ()))
     n_optional = sum(name not in needed for name in named) if isinstance(named, Mapping) else 0
     if n_optional > MAX_OPTIONAL:
-        raise Unfit(
+        raise UnsupportedGrammar(
             f"has {n_optional} properties that are not required; at most {MAX_OPTIONAL} are accepted:"
             " name more of them in required, or send fewer",
             (*path, "properties"),
         )
     pattern = node.get("pattern")
     if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
-        raise Unfit(TOO_MANY_OPTIONS, (*path, "pattern"))
+        raise UnsupportedGrammar(TOO_MANY_OPTIONS, (*path, "pattern"))
     names = [str(name) for name, _ in members(node.get("patternProperties"))]
     guidance = node.get("x-guidance")
     spaces = guidance.get("whitespace_pattern") if isinstance(guidance, Mapping) else None
@@ -399,14 +408,16 @@ def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> int:
         if isinstance(expression, str):
             _refuse_cost(limits.of_regex(expression), (*path, where), most=MAX_WAYS_COSTLY)
     if len(names) > MAX_PATTERN_PROPERTIES:
-        raise Unfit(f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties"))
+        raise UnsupportedGrammar(
+            f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties")
+        )
     if _n_options("".join(names)) > MAX_OPTIONS:
-        raise Unfit(TOO_MANY_OPTIONS, (*path, "patternProperties"))
+        raise UnsupportedGrammar(TOO_MANY_OPTIONS, (*path, "patternProperties"))
     if "allOf" not in node:
         return 0
     n_patterns, n_joined = _joined(schema, node["allOf"])
     if n_patterns > MAX_JOINT_PATTERNS:
-        raise Unfit(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
+        raise UnsupportedGrammar(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
     return n_joined
 
 
@@ -432,7 +443,7 @@ def _joined(schema: Any, node: Any) -> tuple[int, int]:
     return n_patterns, n
 
 
-class Weighed:
+class Nesting:
     """How deep something is by itself, what else it builds on, and how often."""
 
     def __init__(self) -> None:
@@ -444,9 +455,9 @@ class Weighed:
         self.uses[name] = self.uses.get(name, 0) + 1
 
 
-def _weighed(node: Any, *, whole: bool = False) -> Weighed:
+def _weighed(node: Any, *, whole: bool = False) -> Nesting:
     """A part of a schema; its definitions are looked at where they are used, or here if `whole`."""
-    result = Weighed()
+    result = Nesting()
     waiting = [(1, node)]
     while waiting:
         depth, part = waiting.pop()
@@ -459,7 +470,7 @@ def _weighed(node: Any, *, whole: bool = False) -> Weighed:
     return result
 
 
-def _from_below(graph: Mapping[str, Weighed]) -> tuple[list[str], list[str]]:
+def _from_below(graph: Mapping[str, Nesting]) -> tuple[list[str], list[str]]:
     """All names, each behind what it builds on; and those that circle, or build on what does."""
     users: dict[str, list[str]] = {}
     missing: dict[str, int] = {}
@@ -477,7 +488,7 @@ def _from_below(graph: Mapping[str, Weighed]) -> tuple[list[str], list[str]]:
     return order, [name for name, n in missing.items() if n]
 
 
-def _heaviest(graph: Mapping[str, Weighed], order: Sequence[str], circling: Sequence[str]) -> int:
+def _heaviest(graph: Mapping[str, Nesting], order: Sequence[str], circling: Sequence[str]) -> int:
     """The weight of the heaviest chain; all that circle count as links of one."""
     total: dict[str, int] = {}
     for name in order:
@@ -520,7 +531,7 @@ def lark_to_rules(lark: str, *, root: str = "start", field: str | None = None) -
     refuse_length(lark, field)
     try:
         all_pieces = list(pieces(lark))
-    except Unfit as error:
+    except UnsupportedGrammar as error:
         raise InvalidRequest(f"{field or 'the grammar'} {error.message}", field=field) from error
     known = [piece for piece in all_pieces if piece.kind != "skip"]
     closers = closing(known)

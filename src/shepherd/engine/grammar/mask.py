@@ -13,11 +13,12 @@ llguidance and NumPy are imported at first use: half of all servers never constr
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shepherd.core import EngineError, InvalidRequest
@@ -35,10 +36,12 @@ MAX_STATES = 50_000
 """Of one grammar's lexer, 1 to 2 kB each."""
 TRIAL_STEPS = 3
 """Tokens that `check` tries out: some grammars are only found to be too large when they are used."""
-MAX_PROBES = 300
-"""Variants of a schema that are tried to find out which part of it is wrong."""
+MAX_PROBES = 20
+"""Variants of a schema that are compiled to find out which part of it is wrong."""
 MAX_PROBED_VALUES = 50_000
-"""Of all these variants, or of all the tools of one request: a second or two of compiling."""
+"""Values in all these variants, for all the tools of one request together: a second or two of compiling."""
+PROBE_COST = 8
+"""Values that compiling a variant counts for besides its own."""
 
 T = TypeVar("T")
 
@@ -75,12 +78,12 @@ class Constrainer:
         try:
             lark.encode()
             text.check(lark)
-        except text.Unfit as error:
+        except text.UnsupportedGrammar as error:
             _refuse(field, f" {error.message}")
         except UnicodeEncodeError:
             _refuse(field, " holds half a surrogate pair, which is not a character")
         matcher = compiled(self._tokenizer(), lark)
-        if fault := told(matcher.get_error()) or self._trial(matcher.deep_copy()):
+        if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
         with self._lookup:
             self._checked[lark] = matcher
@@ -98,10 +101,10 @@ class Constrainer:
         Raises: `EngineError` when the grammar cannot be used, or `written` is no beginning of it.
         """
         matcher = self._matcher(lark)
-        fault = told(matcher.get_error())
+        fault = explain_error(matcher.get_error())
         if not fault and written:
             matcher.consume_tokens(self._encoder(written.encode("utf-8", "replace")))
-            fault = told(matcher.get_error())
+            fault = explain_error(matcher.get_error())
         if fault:
             self._forget(lark)
             raise EngineError(f"the grammar cannot be used: {fault}")
@@ -124,7 +127,7 @@ class Constrainer:
                     break
                 mask.accept(token)
         except EngineError as error:
-            return told(matcher.get_error()) or error.message
+            return explain_error(matcher.get_error()) or error.message
         return ""
 
     def _matcher(self, lark: str) -> LLMatcher:
@@ -148,7 +151,7 @@ class Constrainer:
             return self._built
 
 
-class Stuck(EngineError):
+class GrammarFailed(EngineError):
     """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
 
     status = 400
@@ -221,13 +224,13 @@ class GrammarMask:
 
     def _fail(self) -> NoReturn:
         self._failed()
-        fault = told(self._matcher.get_error())
+        fault = explain_error(self._matcher.get_error())
         if fault == TOO_COMPLEX:
-            raise Stuck(
+            raise GrammarFailed(
                 "the answer could not be held to its form any further: the grammar is too complex;"
                 " use smaller repetitions, and fewer of them inside of each other"
             )
-        raise (Stuck if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
+        raise (GrammarFailed if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
 
 
 class Encoder:
@@ -294,7 +297,7 @@ def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
 
     limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
-    grammar = LLMatcher.grammar_from_lark(text.eased(lark))
+    grammar = LLMatcher.grammar_from_lark(text.with_safe_bounds(lark))
     return _guarded(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=limits))
 
 
@@ -332,7 +335,7 @@ _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
 _EXCERPT = re.compile(r"^\s*(?:\d+ \|.*|\^+)?$")
 
 
-def told(error: str) -> str:
+def explain_error(error: str) -> str:
     """An error of llguidance in our words, with the line where it gives one; empty for none."""
     error = error.partition("\n<")[0]
     place = _PLACE.match(error)
@@ -363,6 +366,7 @@ _DEFINITIONS = ("$defs", "definitions")
 _SCHEMAS = ("properties", "patternProperties", "anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords whose members are schemas, as are those of `_DEFINITIONS`."""
 _SCHEMA = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_COMBINED = ("anyOf", "oneOf", "allOf")
 
 
 def check_schema(schema: Any, field: str) -> None:
@@ -375,14 +379,14 @@ def check_schema(schema: Any, field: str) -> None:
     try:
         text.check_document(schema)
         fault = fault_of(schema)
-    except text.Unfit as error:
+    except text.UnsupportedGrammar as error:
         path, what = error.path, f" {error.message}"
     except (RecursionError, ValueError, TypeError) as error:
         raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
     else:
         if not fault:
             return
-        path, what = blamed(schema, fault), f": {fault}"
+        path, what = locate_fault(schema, fault), f": {fault}"
     where = field + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     raise InvalidRequest(f"{where}{what}", field=where)
 
@@ -392,73 +396,113 @@ def fault_of(schema: Any) -> str:
     matcher = compiled(_bytes_only(), "start: %json " + json.dumps(schema, allow_nan=False))
     if not matcher.is_error():
         _guarded(matcher.compute_bitmask)  # circles are found only now
-    return told(matcher.get_error())
+    return explain_error(matcher.get_error())
 
 
-class Probes:
-    """How much may still be compiled to find out what is wrong."""
+class ProbeBudget:
+    """How much may still be compiled to find what is wrong with the schemas of one request."""
 
-    def __init__(self, n: int = MAX_PROBES, n_values: int = MAX_PROBED_VALUES) -> None:
-        self._n = n
+    def __init__(self, n_values: int = MAX_PROBED_VALUES) -> None:
         self._n_values = n_values
 
     def take(self, schema: Any) -> bool:
-        """Whether this schema may still be compiled; it counts as if it was."""
-        self._n -= 1
-        self._n_values -= text.n_values(schema)
-        return self._n >= 0 and self._n_values >= 0
+        """Whether this schema may still be compiled; it is deducted either way."""
+        self._n_values -= PROBE_COST + text.n_values(schema)
+        return self._n_values >= 0
 
 
-def blamed(schema: Any, fault: str, probes: Probes | None = None) -> text.Path:
-    """The path of the smallest part of `schema` that has the fault, as far as `probes` reach.
+def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> text.Path:
+    """The path of the smallest part of `schema` that has the fault, after at most `MAX_PROBES` compilations.
 
-    llguidance does not tell, so parts are replaced by what cannot have it, half of them at a time.
+    llguidance does not name it. So subschemas are ordered, outer ones before inner ones and definitions last, and
+    bisection finds the first one with which the fault appears; then its keywords are bisected alike. If the limit or
+    the budget is reached, the path ends earlier.
     """
-    probes = probes or Probes()
+    budget = budget or ProbeBudget()
+    n_left = MAX_PROBES
 
-    def has_fault(variant: Any) -> bool:
-        return not probes.take(variant) or fault_of(variant) == fault
+    def has_fault(variant: Any) -> bool | None:
+        nonlocal n_left
+        n_left -= 1
+        return fault_of(variant) == fault if n_left >= 0 and budget.take(variant) else None
 
-    path: text.Path = ()
-    while True:
-        node = at(schema, path)
-        groups = [[(*path, *step) for step in steps] for steps in _steps(node)]
-        parts = next((group for group in groups if group and not has_fault(without(schema, group))), [])
-        if not parts:
-            break
-        while len(parts) > 1:
-            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
-            for kept, gone in (halves, halves[::-1]):
-                if has_fault(variant := without(schema, gone)):
-                    schema, parts = variant, kept
-                    break
-            else:  # it takes several of them
-                keywords = {part[len(path)] for part in parts}
-                return (*path, *keywords) if len(keywords) == 1 else path
-        path = parts[0]
-    if isinstance(node, Mapping):
-        for key in sorted(node, key=lambda key: key == "type"):
-            if not has_fault(replaced(schema, path, {other: node[other] for other in node if other != key})):
-                return (*path, key)
-    return path
+    paths = _subschemas(schema)
+    low, high = 0, len(paths)  # the first `low` subschemas alone do not have the fault, the first `high` have it
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := has_fault(_reduced(schema, set(paths[:middle])))) is None:
+            return _common(paths[low:high])
+        low, high = (low, middle) if found else (middle, high)
+    path = paths[high - 1]
+    schema = _reduced(schema, set(paths[:high]))
+    outer = [other for other in paths[:high] if path[: len(other)] == other]
+    for one, next_one in itertools.pairwise(outer):
+        if next_one[len(one)] in _COMBINED:
+            alone = schema
+            for name, _ in text.members(at(schema, next_one[:-1])):
+                if name != next_one[-1]:
+                    alone = replaced(alone, (*next_one[:-1], name), next_one[-2] == "allOf")
+            if has_fault(alone) is False:
+                return next_one[:-1]  # it takes several members
+    node = at(schema, path)
+    if not isinstance(node, Mapping) or not node:
+        return path
+    keys = [*node][::-1]  # of two that exclude each other, the first one is named
+    keys.sort(key=lambda key: bool(key != "type"))
+    low, high = 0, len(keys)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := has_fault(replaced(schema, path, {key: node[key] for key in keys[:middle]}))) is None:
+            return path
+        low, high = (low, middle) if found else (middle, high)
+    return (*path, keys[high - 1])
 
 
-def without(schema: Any, parts: Iterable[text.Path]) -> Any:
-    """A schema with parts of it replaced by what allows something else, or anything."""
-    for n, part in enumerate(parts):
-        # Of alternatives, one that allowed everything would hide the others.
-        is_alternative = len(part) > 1 and part[-2] in ("anyOf", "oneOf")
-        schema = replaced(schema, part, {"const": n} if is_alternative else True)
-    return schema
+def _subschemas(schema: Any) -> list[text.Path]:
+    """The paths of a schema and of all schemas in it: outer ones before inner ones, those in definitions last."""
+    found: list[text.Path] = []
+    defined: list[text.Path] = []
+    waiting: list[tuple[text.Path, Any, bool]] = [((), schema, False)]
+    while waiting:
+        path, node, is_defined = waiting.pop()
+        (defined if is_defined else found).append(path)
+        if isinstance(node, Mapping):
+            inner = [
+                ((*path, key, name), value, is_defined or key in _DEFINITIONS)
+                for key in (*_DEFINITIONS, *_SCHEMAS)
+                for name, value in text.members(node.get(key))
+            ]
+            inner += [((*path, key), node[key], is_defined) for key in _SCHEMA if key in node]
+            waiting += reversed(inner)
+    return found + defined
 
 
-def _steps(node: Any) -> tuple[Sequence[text.Path], Sequence[text.Path]]:
-    """The ways from a schema to those directly inside of it: its definitions, and all others."""
+def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), placeholder: Any = True) -> Any:
+    """A copy of a schema in which placeholders stand for the subschemas that are not in `kept`."""
+    if path not in kept:
+        return placeholder
     if not isinstance(node, Mapping):
-        return [], []
-    defined = [(key, name) for key in _DEFINITIONS if key in node for name, _ in text.members(node[key])]
-    many = [(key, name) for key in _SCHEMAS if key in node for name, _ in text.members(node[key])]
-    return defined, [*many, *((key,) for key in _SCHEMA if key in node)]
+        return node
+    copy = dict(node)
+    for key in _SCHEMA:
+        if key in node:
+            copy[key] = _reduced(node[key], kept, (*path, key))
+    for key in (*_DEFINITIONS, *_SCHEMAS):
+        is_choice = key in ("anyOf", "oneOf")  # an alternative that allowed everything would hide the others
+        reduced = {
+            name: _reduced(value, kept, (*path, key, name), (name == 0 and {"const": 0}) if is_choice else True)
+            for name, value in text.members(node.get(key))
+        }
+        if reduced:
+            copy[key] = reduced if isinstance(node[key], Mapping) else [*reduced.values()]
+    return copy
+
+
+def _common(paths: Sequence[text.Path]) -> text.Path:
+    """The longest path that all of `paths` begin with."""
+    first, last = min(paths, key=repr), max(paths, key=repr)
+    n = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[:n]
 
 
 def at(document: Any, path: Sequence[Any]) -> Any:

@@ -58,7 +58,7 @@ def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, index), value, False) for index, value in enumerate(node)]
 
 
-def lost(value: Any) -> str:
+def inexact_number(value: Any) -> str:
     """A number in a constant that would come out as another one; empty if there is none."""
     waiting = [value]
     while waiting:
@@ -81,7 +81,7 @@ def _is_kept(number: float) -> bool:
     return int(float(number)) == (number if isinstance(number, int) else int(Decimal(repr(number))))
 
 
-def steps(schema: Any) -> Iterator[tuple[Path, int]]:
+def multiples(schema: Any) -> Iterator[tuple[Path, int]]:
     """Every `multipleOf`, and the remainders that llguidance would tell apart for it and all before: a state for each.
 
     Schemas may meet by way of a reference or an `allOf`, and then both steps count.
@@ -109,7 +109,7 @@ def steps(schema: Any) -> Iterator[tuple[Path, int]]:
         yield (*path, "multipleOf"), int(found)
 
 
-def eased(text: str) -> str:
+def with_safe_bounds(text: str) -> str:
     """A JSON document with its bounds moved to what can be kept to; as it is, if it cannot be read."""
     try:
         document = json.loads(text)

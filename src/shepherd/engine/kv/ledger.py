@@ -124,7 +124,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class TurnEviction:
     """A turn that is to leave."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -442,15 +442,15 @@ def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Seq
     return reach
 
 
-def choose(
+def choose_turns(
     spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int, n_turns: int = 0
-) -> list[Leaving] | NoRoom:
+) -> list[TurnEviction] | NoRoom:
     """The oldest turns that must leave for `excess` tokens, and on until `wish` tokens and `n_turns` turns have left.
 
     `remaining(start, stop)` says how many tokens of a logical range still stay. Spans that are kept never leave, nor do
     the first tokens of all (`SINK`).
     """
-    leaving: list[Leaving] = []
+    leaving: list[TurnEviction] = []
     freed = 0
     for _, turn in groupby(spans, key=lambda span: span.turn):
         if freed >= max(excess, wish) and len(leaving) >= n_turns:
@@ -461,7 +461,7 @@ def choose(
         ranges = tuple((max(span.start, SINK), span.stop) for span in going)
         tokens = sum(remaining(*range_) for range_ in ranges)
         gone = tuple(dict.fromkeys(span.message for span in going))
-        leaving.append(Leaving(ranges, going[0].message, going[-1].message, len(going), tokens, gone))
+        leaving.append(TurnEviction(ranges, going[0].message, going[-1].message, len(going), tokens, gone))
         freed += tokens
     return leaving if freed >= excess else NoRoom(excess, freed)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from shepherd.engine.base import Held, Span
 from shepherd.engine.kv.ledger import Match
 from shepherd.engine.kv.pool import Pool
-from shepherd.engine.kv.tiers import Found
+from shepherd.engine.kv.tiers import SnapshotMatch
 
 
 def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
@@ -28,7 +28,7 @@ def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) 
     return Held(match.length, tuple((run.start, run.stop) for run in match.resident.runs), tier).until(match.length)
 
 
-def spared(what: Match | Found | None, *, holes: bool) -> int:
+def spared(what: Match | SnapshotMatch | None, *, holes: bool) -> int:
     """Tokens of a prompt that need not be computed.
 
     With holes, those that have left count: what was saved before they did is no better, it would bring them back.

@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.engine.base import Job, Memory, Span
-from shepherd.engine.kv.ledger import SINK, Leaving, Ledger, Match, NoRoom, Resident, choose, common_suffix, usable
+from shepherd.engine.kv.ledger import (
+    SINK,
+    Ledger,
+    Match,
+    NoRoom,
+    Resident,
+    TurnEviction,
+    choose_turns,
+    common_suffix,
+    usable,
+)
 
 ANCHOR = 16
 """Tokens by which a tail is recognised."""
@@ -61,7 +71,7 @@ class Plan:
     source: Resident | None
     length: int
     """Logical tokens of the source that stay, evicted ones included."""
-    leaving: tuple[Leaving, ...]
+    evictions: tuple[TurnEviction, ...]
     todo: tuple[Range, ...]
     n_cached: int
     n_new: int
@@ -94,14 +104,14 @@ def plan(
     source, length = (match.resident, match.length) if match else (None, 0)
     gone = [(start, min(stop, length)) for start, stop in source.gaps() if start < length] if source else []
     needed = len(tokens) - _size(gone) + reserve
-    leaving: list[Leaving] = []
-    if needed > limits.n_ctx or job.n_leaving:
+    evictions: list[TurnEviction] = []
+    if needed > limits.n_ctx or job.n_turns_to_evict:
         wish = needed - limits.n_low if needed > limits.n_ctx else 0
-        chosen = leave(job.spans, gone, excess=needed - limits.n_ctx, wish=wish, n_turns=job.n_leaving)
+        chosen = evictable_turns(job.spans, gone, excess=needed - limits.n_ctx, wish=wish, n_turns=job.n_turns_to_evict)
         if isinstance(chosen, NoRoom) or job.on_full != "evict":
             return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
-        leaving = chosen
-    leaves = [range_ for turn in leaving for range_ in turn.ranges]
+        evictions = chosen
+    leaves = [range_ for turn in evictions for range_ in turn.ranges]
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:
@@ -132,7 +142,7 @@ def plan(
     return Plan(
         source=source if length else None,
         length=length,
-        leaving=tuple(leaving),
+        evictions=tuple(evictions),
         todo=tuple(todo),
         n_cached=_size(kept),
         n_new=n_new,
@@ -177,13 +187,13 @@ def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
     return [at for at in (first, job.spans[-1].start, job.spans[-1].stop) if at > planned.length]
 
 
-def leave(
+def evictable_turns(
     spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
-) -> list[Leaving] | NoRoom:
-    """The turns that must leave, where the ranges in `gone` have left before; see `choose`."""
+) -> list[TurnEviction] | NoRoom:
+    """The turns that must leave, where the ranges in `gone` have left before; see `choose_turns`."""
     # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
     staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
-    return choose(
+    return choose_turns(
         staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish, n_turns=n_turns
     )
 

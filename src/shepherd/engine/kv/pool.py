@@ -19,7 +19,7 @@ from shepherd.core import EngineError
 from shepherd.engine.base import Chunk, Forget, Op, Runtime
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
-from shepherd.engine.kv.tiers import Found, Snapshot, Snapshots
+from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.prefill import CHUNK
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Tiers:
 
 
 @dataclass(slots=True)
-class Counts:
+class PoolCounts:
     """Totals of the pool."""
 
     dropped: int = 0
@@ -61,7 +61,7 @@ class Counts:
     """Tails that were kept behind an edit."""
 
 
-class Refused(Exception):
+class OperationRefused(Exception):
     """A plan could not be carried out, or is not worth it; the sequence that it failed on has been forgotten, if it
     failed half way."""
 
@@ -73,7 +73,7 @@ class Pool:
         """`on_ready` is called from another thread when a fetched snapshot has come."""
         self.runtime = runtime
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
-        self.counts = Counts()
+        self.counts = PoolCounts()
         self.token_s = 0.0
         """What computing a prompt token takes; tells what a snapshot is worth."""
         self._name = name
@@ -103,7 +103,7 @@ class Pool:
 
         For a `background` job that leaves the conversations of others as they are: there must be room enough.
 
-        Raises: `Refused` when the runtime could not; try another plan.
+        Raises: `OperationRefused` when the runtime could not; try another plan.
         """
         old = plan.replaced
         if old is not None and not old.live and old.background >= background and old in self.ledger:
@@ -113,7 +113,7 @@ class Pool:
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
-        self.evict(resident, [range_ for turn in plan.leaving for range_ in turn.ranges])
+        self.evict(resident, [range_ for turn in plan.evictions for range_ in turn.ranges])
         if plan.close_gaps:
             self.close_gaps(resident)
         self.make_room(n_free)
@@ -126,11 +126,11 @@ class Pool:
             return self.ledger.new()
         if background and not source.background:
             if plan.tail is not None or plan.close_gaps or not self._can_fork(source):
-                raise Refused  # it may share what a conversation has, not change it
+                raise OperationRefused  # it may share what a conversation has, not change it
             return self._fork(source, length)
         if plan.tail is not None:
             if not self._can_fork(source):
-                raise Refused
+                raise OperationRefused
             return self._part(source, plan.tail, length)
         is_over = length >= source.n_prompt - 1 or plan.close_gaps
         if not source.live and (is_over or not self._can_fork(source)):
@@ -143,7 +143,7 @@ class Pool:
 
     def _fork(self, source: Resident, length: int) -> Resident:
         if length < WORTH_SHARING and self.runtime.pays_for_idle:
-            raise Refused
+            raise OperationRefused
         if not self.ledger.has_free_id:
             self._need_id(source)
         target, ops = self.ledger.fork(source, length)
@@ -158,7 +158,7 @@ class Pool:
         parked, ops = self.ledger.fork(source, tail.stop)
         try:
             self._do(parked, [*ops, *self.ledger.evict(parked, [(0, tail.start)])])
-        except Refused:
+        except OperationRefused:
             self.apply(self.ledger.forget(source))
             raise
         parked.live = parked.aside = True
@@ -184,21 +184,21 @@ class Pool:
                 self.drop(resident)
 
     def evict(self, resident: Resident, ranges: Sequence[Range]) -> None:
-        """Take logical ranges out. Raises: `Refused`."""
+        """Take logical ranges out. Raises: `OperationRefused`."""
         self._do(resident, self.ledger.evict(resident, ranges))
 
     def rewind(self, resident: Resident, length: int) -> None:
-        """Cut a sequence back to logical index `length`, by a checkpoint where it must be. Raises: `Refused`."""
+        """Cut a sequence back to logical index `length`, with a checkpoint if needed. Raises: `OperationRefused`."""
         checkpoint = None
         if length < len(resident) and self.ledger.memory.rollback != "any":
             checkpoint = next((state for at, state in resident.checkpoints if at == length), None)
         if checkpoint is not None and not self.runtime.load(resident.id, checkpoint, partial=True):
             self.apply(self.ledger.forget(resident))
-            raise Refused
+            raise OperationRefused
         self._do(resident, self.ledger.cut(resident, length))
 
     def close_gaps(self, resident: Resident) -> None:
-        """Move what stands behind holes forward, where that is exact. Raises: `Refused`."""
+        """Move what stands behind holes forward, where that is exact. Raises: `OperationRefused`."""
         for start, stop in resident.gaps():
             logger.info("Closing the hole of evicted tokens %d-%d on cache %r", start, stop, self._name)
             logger.info("Shifting remaining tokens by -%d", stop - start)
@@ -215,7 +215,7 @@ class Pool:
             if n_positions and is_near and any(resident.gaps()):
                 try:
                     self._rebase(resident, is_urgent)
-                except (Refused, LedgerError, EngineError) as error:
+                except (OperationRefused, LedgerError, EngineError) as error:
                     logger.warning("an idle conversation on cache %r could not be rebased: %s", self._name, error)
                     if resident in self.ledger:
                         self.apply(self.ledger.forget(resident))
@@ -372,14 +372,14 @@ class Pool:
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
 
-    def restore(self, found: Found) -> Resident:
+    def restore(self, found: SnapshotMatch) -> Resident:
         """Bring a snapshot that is in RAM back as an idle sequence, for which the cells must be enough.
 
-        Raises: `Refused` when it is not what it promises: gone, not loaded, or less of use.
+        Raises: `OperationRefused` when it is not what it promises: gone, not loaded, or less of use.
         """
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
-            raise Refused
+            raise OperationRefused
         self._need_id(None)
         self.make_room(found.n_resident)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
@@ -388,17 +388,17 @@ class Pool:
         if not self.runtime.load(resident.id, snapshot.state):
             logger.warning("a saved conversation could not be loaded into cache %r and is computed anew", self._name)
             self.apply(self.ledger.forget(resident))
-            raise Refused
+            raise OperationRefused
         try:
             self.settle(resident)
         except LedgerError as error:
             logger.warning("a saved conversation did not come back as it was and is not used: %s", error)
-            raise Refused from error
+            raise OperationRefused from error
         self.counts.restored += 1
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
         if resident.reach(found.length, self.ledger.memory) < found.length:
-            raise Refused  # its first positions did not come back; what did stays, as any idle sequence
+            raise OperationRefused  # its first positions did not come back; what did stays, as any idle sequence
         return resident
 
     def save_one(self) -> bool:
@@ -426,7 +426,7 @@ class Pool:
             logger.warning("cache %r: the model's memory refused %s; the sequence starts afresh", self._name, ops)
             self.apply(op for op in ops if isinstance(op, Forget))  # the ledger has given these sequences up already
             self.apply(self.ledger.forget(resident))
-            raise Refused
+            raise OperationRefused
 
     def forget_all(self) -> None:
         """Empty the cells; the tiers keep what they have."""

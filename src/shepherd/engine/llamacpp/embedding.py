@@ -31,7 +31,7 @@ import numpy.typing as npt
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp.batch import Batch
-from shepherd.engine.llamacpp.library import C, because, devices, started
+from shepherd.engine.llamacpp.library import C, devices, reason_from, start_library
 from shepherd.engine.llamacpp.runtime import default_threads
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -73,7 +73,7 @@ class Embedded:
     """Indices of the inputs that were longer than the model reads: their vectors are those of their beginnings."""
 
 
-class Turns:
+class FairLock:
     """A lock whose holders come in the order in which they asked: Python's own goes to whoever is quickest, and that is
     the one who has just let it go."""
 
@@ -132,11 +132,13 @@ class EmbeddingModel:
         """Of the weights and the pooling: everything that makes vectors comparable."""
         self._weights = weights
         self._owned: Weights | None = None
-        self._lock = Turns()
+        self._lock = FairLock()
         self._n_threads = n_threads or default_threads(weights.n_params)
         n_first = N_TOKENS if n_tokens is None else min(max(n_tokens, _LEAST), N_TOKENS)
-        self._room: _Room | None = _Room(weights, self.pooling, n_first, n_first, self._n_threads)
-        self._looks_back = self._room.has_memory and _is_causal(weights)
+        self._context: _EmbeddingContext | None = _EmbeddingContext(
+            weights, self.pooling, n_first, n_first, self._n_threads
+        )
+        self._looks_back = self._context.has_memory and _is_causal(weights)
         """Whether a token sees only what stands before it, so that a text can be computed piece by piece."""
         if n_tokens is None:
             n_tokens = _MOST_BACK if self._looks_back else _MOST_AROUND
@@ -175,9 +177,9 @@ class EmbeddingModel:
 
     def close(self) -> None:
         with self._lock:
-            if self._room:
-                self._room.close()
-                self._room = None
+            if self._context:
+                self._context.close()
+                self._context = None
             if self._owned:
                 self._owned.close()
 
@@ -207,10 +209,10 @@ class EmbeddingModel:
         tokens = [one.tokens for one in read]
         longest = max(map(len, tokens), default=0)
         with self._lock:
-            room = self._room_for(longest)
+            room = self._context_for(longest)
         for indices in room.packed([len(one) for one in tokens]):
             with self._lock:  # by now there may be a wider room, where the same groups fit
-                vectors[indices] = self._room_for(longest).vectors([tokens[index] for index in indices])
+                vectors[indices] = self._context_for(longest).vectors([tokens[index] for index in indices])
         vectors = self._of_length_one(vectors)
         if dimensions is not None and dimensions < self.dim:
             vectors = self._of_length_one(vectors[:, :dimensions])
@@ -227,19 +229,19 @@ class EmbeddingModel:
         made: Vectors = vectors / lengths
         return made
 
-    def _room_for(self, n_tokens: int) -> _Room:
+    def _context_for(self, n_tokens: int) -> _EmbeddingContext:
         """A room where a text of so many tokens fits. The lock is held."""
-        if self._room is None:
+        if self._context is None:
             raise EngineError(f"{self._weights.path.name} has been closed")
-        if n_tokens > self._room.n_tokens:
+        if n_tokens > self._context.n_tokens:
             wider = min(self.n_tokens, 1 << (n_tokens - 1).bit_length())
             n_piece = N_TOKENS if self._looks_back else wider
-            made = _Room(self._weights, self.pooling, wider, n_piece, self._n_threads)
-            self._room.close()
-            self._room = made
-        return self._room
+            made = _EmbeddingContext(self._weights, self.pooling, wider, n_piece, self._n_threads)
+            self._context.close()
+            self._context = made
+        return self._context
 
-    def _read(self, given: Input, path: str, truncate: bool) -> _Read:
+    def _read(self, given: Input, path: str, truncate: bool) -> _TokenizedText:
         """At least one token, at most `n_tokens`."""
         limit = self.n_tokens
         is_long = isinstance(given, str) and len(given) > limit * _CHARS_PER_TOKEN and truncate
@@ -248,9 +250,9 @@ class EmbeddingModel:
         else:
             tokens = array("i", self._checked(given, path))
         if not tokens:  # an empty text, and a model that puts nothing around it
-            return _Read(array("i", [max(0, self._eos)]), is_cut=False)
+            return _TokenizedText(array("i", [max(0, self._eos)]), is_cut=False)
         if (n := len(tokens)) <= limit:
-            return _Read(tokens, is_cut=is_long)
+            return _TokenizedText(tokens, is_cut=is_long)
         if not truncate:
             raise InvalidRequest(
                 f"{path} has {n} tokens; {self._weights.path.name} reads at most {limit}: shorten it, cut it into "
@@ -258,7 +260,7 @@ class EmbeddingModel:
                 field=path,
             )
         closing = tokens[-1:] if tokens[-1] in self._closing else tokens[:0]
-        return _Read(tokens[: limit - len(closing)] + closing, is_cut=True)
+        return _TokenizedText(tokens[: limit - len(closing)] + closing, is_cut=True)
 
     def _checked(self, tokens: Sequence[int], path: str) -> Sequence[int]:
         n_vocab = self._weights.n_vocab
@@ -284,14 +286,14 @@ class EmbeddingModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _TokenizedText:
     """What is read of one input."""
 
     tokens: array[int]
     is_cut: bool
 
 
-class _Room:
+class _EmbeddingContext:
     """Where vectors are computed: a context, which takes memory for texts of up to `n_tokens`. For one thread."""
 
     def __init__(self, weights: Weights, pooling: Pooling, n_tokens: int, n_piece: int, n_threads: int) -> None:
@@ -299,7 +301,7 @@ class _Room:
 
         Raises: `EngineError` when there is no memory for it.
         """
-        log = started()
+        log = start_library()
         log.errors.clear()
         self._weights = weights
         self._pooling = pooling
@@ -311,7 +313,7 @@ class _Room:
         if not self._context:
             raise EngineError(
                 f"no context for vectors of texts of {n_tokens} tokens can be made for {weights.path.name}"
-                f"{because(log)}; try fewer tokens"
+                f"{reason_from(log)}; try fewer tokens"
             )
         self._memory = C.llama_get_memory(self._context)
         self.has_memory = bool(self._memory and C.llama_model_has_decoder(weights.handle))
@@ -362,9 +364,8 @@ class _Room:
         self._batch.struct.logits = None  # all tokens: pooling needs each of them
         code: int = self._compute(self._context, self._batch.struct)
         if code != 0:
-            raise EngineError(
-                f"{self._weights.path.name} could not compute {len(chunks)} texts (code {code}){because(started())}"
-            )
+            reason = reason_from(start_library())
+            raise EngineError(f"{self._weights.path.name} could not compute {len(chunks)} texts (code {code}){reason}")
         dim = int(C.llama_model_n_embd_out(self._weights.handle))
         rows = (ctypes.string_at(C.llama_get_embeddings_seq(self._context, seq), 4 * dim) for seq in range(len(chunks)))
         return np.frombuffer(b"".join(rows), np.float32).reshape(len(chunks), dim)

@@ -1,7 +1,7 @@
 """The native library itself: found, loaded, its log turned to ours, and what the build says of itself.
 
 Two handles of one library: through `C` (the bindings' own) the interpreter lock is released during a call, which is
-right for whatever computes; `QUICK` keeps it, which is right for calls that take a microsecond. Releasing means asking
+right for whatever computes; `FAST` keeps it, which is right for calls that take a microsecond. Releasing means asking
 for it again, and a busy Python thread gives it up only after its switch interval.
 """
 
@@ -55,7 +55,7 @@ def _import_bindings() -> Any:
 C: Any = _import_bindings()
 
 
-class _Quick:
+class _FastCalls:
     """Calls that take about a microsecond, with the interpreter lock held throughout."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Quick:
         self.accept = call("llama_sampler_accept", None, pointer, integer)
 
 
-QUICK = _Quick()
+FAST = _FastCalls()
 
 
 # -- log -----------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ _log: Log | None = None
 _start = threading.Lock()
 
 
-def started() -> Log:
+def start_library() -> Log:
     """Initialises the library on first use, once per process."""
     global _log  # noqa: PLW0603 - the library itself is global state
     with _start:
@@ -129,7 +129,7 @@ def started() -> Log:
         return _log
 
 
-def because(log: Log) -> str:
+def reason_from(log: Log) -> str:
     """The library's own last words about a failure, as the end of a sentence."""
     told = [line.split(": ", 1)[-1] for line in log.errors if line]
     log.errors.clear()
@@ -153,14 +153,14 @@ def build() -> str:
 
 def system_info() -> str:
     """The CPU features and options that this build uses, in llama.cpp's own words."""
-    started()
+    start_library()
     text: bytes = C.llama_print_system_info()
     return text.decode("utf-8", "replace").strip()
 
 
 def devices() -> tuple[str, ...]:
     """What can compute besides the CPU, by name; empty without a GPU."""
-    started()
+    start_library()
     lib = C._lib
     lib.ggml_backend_dev_get.restype = ctypes.c_void_p
     lib.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
@@ -184,9 +184,9 @@ def supports_rpc() -> bool:
 
 def quantize(source: Path, target: Path, file_type: Literal["F16", "Q4_0", "Q8_0"]) -> None:
     """Write `source` in another number format. Raises: `EngineError` when llama.cpp refuses."""
-    log = started()
+    log = start_library()
     params = C.llama_model_quantize_default_params()
     params.ftype = FILE_TYPES[file_type]
     params.nthread = 1
     if C.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)) != 0:
-        raise EngineError(f"{source.name} cannot be quantised to {file_type}{because(log)}")
+        raise EngineError(f"{source.name} cannot be quantised to {file_type}{reason_from(log)}")

@@ -5,23 +5,23 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-from shepherd.engine.llamacpp.library import C, started
+from shepherd.engine.llamacpp.library import C, start_library
 
 _GPU = 1
 """ggml's number for a device with memory of its own. Those that share the machine's have another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cards:
+class GpuMemory:
     """The memory of all cards together, in bytes."""
 
     free: int
     total: int
 
 
-def card_memory(kind: int = _GPU) -> Cards | None:
+def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
     """The memory of the devices of one kind; None when there is none, or this build cannot tell."""
-    started()
+    start_library()
     lib = C._lib
     try:
         get, n_devices = lib.ggml_backend_dev_get, lib.ggml_backend_dev_count
@@ -39,4 +39,4 @@ def card_memory(kind: int = _GPU) -> Cards | None:
         if kind_of(device) == kind:
             memory_of(device, ctypes.byref(free), ctypes.byref(total))
             sums = [sums[0] + free.value, sums[1] + total.value]
-    return Cards(*sums) if sums[1] else None
+    return GpuMemory(*sums) if sums[1] else None

@@ -26,7 +26,7 @@ from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.kv import capabilities
 from shepherd.engine.llamacpp.batch import Batch
-from shepherd.engine.llamacpp.library import CACHE_TYPES, QUICK, C, because, build, devices, started
+from shepherd.engine.llamacpp.library import CACHE_TYPES, FAST, C, build, devices, reason_from, start_library
 from shepherd.engine.llamacpp.sampler import LlamaSampler
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -83,7 +83,7 @@ class LlamaRuntime:
     """One `llama_context`; satisfies `Runtime`. One thread at a time, but for `interrupt`."""
 
     def __init__(self, weights: Weights, options: ContextOptions) -> None:
-        log = started()
+        log = start_library()
         log.errors.clear()
         self._weights = weights
         self._options = options
@@ -92,7 +92,7 @@ class LlamaRuntime:
         self._context = C.llama_init_from_model(weights.handle, self._params(options))
         if not self._context:
             raise EngineError(
-                f"no context of {options.n_ctx} tokens can be made for {weights.path.name}{because(log)}; "
+                f"no context of {options.n_ctx} tokens can be made for {weights.path.name}{reason_from(log)}; "
                 "try a smaller context size, or other cache types"
             )
         self._kv = C.llama_get_memory(self._context)
@@ -172,7 +172,7 @@ class LlamaRuntime:
             self._shifted = False
             return "aborted"
         where = ", ".join(f"{len(c.tokens)} of sequence {c.seq} at position {c.position}" for c in batch[:8])
-        raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){because(started())}")
+        raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){reason_from(start_library())}")
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
@@ -180,7 +180,7 @@ class LlamaRuntime:
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
         from shepherd.engine.llamacpp.scorer import scorer  # noqa: PLC0415 - few ask, and NumPy takes long to import
 
-        address = QUICK.logits(self._context, self._output(chunk) - behind)
+        address = FAST.logits(self._context, self._output(chunk) - behind)
         return scorer(address, self._weights.n_vocab, n_top)
 
     def logits(self, chunk: int) -> array[float]:
@@ -188,7 +188,7 @@ class LlamaRuntime:
 
         Raises: `EngineError` when they were not wanted.
         """
-        row = QUICK.logits(self._context, self._output(chunk))
+        row = FAST.logits(self._context, self._output(chunk))
         return array("f", ctypes.string_at(row, 4 * self._weights.n_vocab))
 
     def _output(self, chunk: int) -> int:
@@ -210,7 +210,7 @@ class LlamaRuntime:
     def held(self, seq: int) -> tuple[int, int]:
         """With a recurrent state, its one position twice; with sliding windows, from where on these layers hold all."""
         self._check(seq)
-        return QUICK.pos_min(self._kv, seq), QUICK.pos_max(self._kv, seq)
+        return FAST.pos_min(self._kv, seq), FAST.pos_max(self._kv, seq)
 
     def apply(self, op: Op) -> bool:
         match op:
@@ -231,7 +231,7 @@ class LlamaRuntime:
             self._shared[other].discard(seq)
         self._shared[seq].clear()
         self._incomplete.discard(seq)
-        return bool(QUICK.seq_rm(self._kv, seq, -1, -1))
+        return bool(FAST.seq_rm(self._kv, seq, -1, -1))
 
     def _remove(self, seq: int, start: int, stop: int) -> bool:
         low, high = self.held(seq)
@@ -244,7 +244,7 @@ class LlamaRuntime:
         elif start <= high and not self._reaches(low, start):
             return False
         # A recurrent state refuses by itself to go back; behind a checkpoint the attention layers have more to remove.
-        return bool(QUICK.seq_rm(self._kv, seq, start, stop))
+        return bool(FAST.seq_rm(self._kv, seq, start, stop))
 
     def _reaches(self, low: int, position: int) -> bool:
         """Whether sliding-window layers that hold `low` and on still hold what a token at `position` looks at."""
@@ -265,7 +265,7 @@ class LlamaRuntime:
                 self._incomplete.add(target)
         elif not self.memory.share or (ends_early and not self._reaches(low, stop)):
             return False
-        QUICK.seq_cp(self._kv, source, target, start, stop)
+        FAST.seq_cp(self._kv, source, target, start, stop)
         group = {source, target} | self._shared[source] | self._shared[target]
         for member in group:
             self._shared[member] |= group - {member}
@@ -276,7 +276,7 @@ class LlamaRuntime:
         possible = self.memory.shift and not capabilities.is_shift_fatal(self._facts)
         if not possible or self._shared[seq] or delta >= 0 or start + delta < 0:
             return False
-        QUICK.seq_add(self._kv, seq, start, -1, delta)
+        FAST.seq_add(self._kv, seq, start, -1, delta)
         self._shifted = True
         return True
 
@@ -299,7 +299,7 @@ class LlamaRuntime:
         if read == len(state) > 0:
             self._incomplete.discard(seq)
             return True
-        started().errors.clear()
+        start_library().errors.clear()
         self._forget(seq)
         return False
 

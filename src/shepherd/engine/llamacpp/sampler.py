@@ -17,7 +17,7 @@ from typing import Any
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import sampling as chain
 from shepherd.engine.base import Mask
-from shepherd.engine.llamacpp.library import QUICK, C
+from shepherd.engine.llamacpp.library import FAST, C
 from shepherd.engine.llamacpp.weights import Weights
 
 LARGE_VOCABULARY = 32_768
@@ -51,17 +51,17 @@ class LlamaSampler:
                 self._add(weights, stage)
             self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
             large = weights.n_vocab > LARGE_VOCABULARY
-            self._draw = C.llama_sampler_sample if large else QUICK.sample
+            self._draw = C.llama_sampler_sample if large else FAST.sample
             self._which = self._chain if large else self._address
             if mask is not None:
-                apply = functools.partial(C.llama_sampler_apply if large else QUICK.apply, self._which)
+                apply = functools.partial(C.llama_sampler_apply if large else FAST.apply, self._which)
                 unwanted = weights.end_tokens if sampling.ignore_eos else frozenset[int]()
                 self._masked = MaskedDraw(mask, apply, weights.n_vocab, unwanted)
         except BaseException:
             self.close()
             raise
         for token in history[len(history) - chain.history_length(sampling, len(history)) :]:
-            QUICK.accept(self._address, token)
+            FAST.accept(self._address, token)
 
     def sample(self, chunk: int) -> int:
         """Raises: `EngineError` when the grammar cannot go on."""
@@ -70,8 +70,8 @@ class LlamaSampler:
         if output < 0:  # the library would abort the process
             raise EngineError(f"chunk {chunk} of the last decode has no logits")
         if self._masked is not None:
-            token = self._masked.draw(QUICK.logits(self._context, output))
-            QUICK.accept(self._address, token)
+            token = self._masked.draw(FAST.logits(self._context, output))
+            FAST.accept(self._address, token)
             return token
         token = self._draw(self._which, self._context, output)
         return token

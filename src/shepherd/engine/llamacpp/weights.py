@@ -12,7 +12,7 @@ from pathlib import Path
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
 from shepherd.engine.kv import capabilities
-from shepherd.engine.llamacpp.library import C, because, started
+from shepherd.engine.llamacpp.library import C, reason_from, start_library
 from shepherd.models import gguf
 
 _HASHED_WHOLE = 32 << 20
@@ -64,7 +64,7 @@ class Weights:
 
         Raises: `EngineError` with the library's reason when it cannot be loaded.
         """
-        log = started()
+        log = start_library()
         log.errors.clear()
         params = C.llama_model_default_params()
         if gpu_layers is not None:
@@ -82,7 +82,7 @@ class Weights:
         params.progress_callback = callback
         handle = C.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
-            raise EngineError(f"{path.name} cannot be loaded{because(log)}")
+            raise EngineError(f"{path.name} cannot be loaded{reason_from(log)}")
         return cls(handle, path)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 
-def aligned(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int, int]]:
+def align(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int, int]]:
     """Blocks (start in `new`, start in `old`, length), rising in both and apart from each other."""
     anchors = _rising(_unique(new, old))
     blocks: list[tuple[int, int, int]] = []

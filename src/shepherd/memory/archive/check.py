@@ -74,8 +74,8 @@ def repair(connection: apsw.Connection) -> list[Problem]:
     )
     forget.requote(connection, [id for (id,) in missing], are_indexed=False)
     connection.execute("REINDEX")
-    for lane in dict.fromkeys(index.LANES.values()):
-        connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('secure-delete', 1)")
+    for table in index.FTS_TABLES:
+        connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('secure-delete', 1)")
     forget.reindex(connection)
     for path in _files(connection):
         os.chmod(path, 0o600)
@@ -95,25 +95,25 @@ def _damage(connection: apsw.Connection, deep: bool) -> Iterator[Problem]:
 
 def _lanes(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
     """Whether the lanes are sound, and whether each holds the messages that it should, no others."""
-    for lane in dict.fromkeys(index.LANES.values()):
+    for table in index.FTS_TABLES:
         try:
             # Its own structure only (0): it cannot be compared with a view that shows it the other lane's, too.
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
         except apsw.CorruptError:
-            yield Problem("index", f"the full-text index {lane} is damaged", can_repair=True)
-        wanted = ", ".join(f"'{role}'" for role, its in index.LANES.items() if its == lane)
+            yield Problem("index", f"the full-text index {table} is damaged", can_repair=True)
+        wanted = ", ".join(f"'{role}'" for role, its in index.TABLE_OF_ROLE.items() if its == table)
         ((n_missing, n_foreign),) = connection.execute(
             f"WITH wanted AS (SELECT id FROM message WHERE role IN ({wanted})) SELECT "
-            f"(SELECT count(*) FROM wanted WHERE id NOT IN (SELECT id FROM {lane}_docsize)), "
-            f"(SELECT count(*) FROM {lane}_docsize WHERE id NOT IN (SELECT id FROM wanted))"
+            f"(SELECT count(*) FROM wanted WHERE id NOT IN (SELECT id FROM {table}_docsize)), "
+            f"(SELECT count(*) FROM {table}_docsize WHERE id NOT IN (SELECT id FROM wanted))"
         )
         if n_missing:
-            yield Problem("index", f"{n_missing} messages are not in {lane}: they cannot be found", can_repair=True)
+            yield Problem("index", f"{n_missing} messages are not in {table}: they cannot be found", can_repair=True)
         if n_foreign:
-            yield Problem("index", f"{n_foreign} entries of {lane} belong to no message of it", can_repair=True)
-        secure = list(connection.execute(f"SELECT v FROM {lane}_config WHERE k = 'secure-delete'"))
+            yield Problem("index", f"{n_foreign} entries of {table} belong to no message of it", can_repair=True)
+        secure = list(connection.execute(f"SELECT v FROM {table}_config WHERE k = 'secure-delete'"))
         if secure != [(1,)]:
-            yield Problem("index", f"{lane} keeps words that were deleted", can_repair=True)
+            yield Problem("index", f"{table} keeps words that were deleted", can_repair=True)
 
 
 def _orphans(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:

@@ -12,7 +12,6 @@ Not here: how candidates are found in what a user says (`profile.py`), and how t
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 
@@ -20,7 +19,7 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import now_ms
-from shepherd.memory.records import Fact, FactKind, FactStatus, Trust, clean
+from shepherd.memory.records import Fact, FactKind, FactStatus, Trust, clean, digest
 
 KEY_CHARS = 200
 VALUE_CHARS = 10_000
@@ -138,7 +137,7 @@ def reject(connection: apsw.Connection, id: int) -> None:
 def key_of(value: str) -> str:
     """The key of an instruction or a preference, which has no name: a hash of its words, however they are written."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", value).casefold()) or [value.strip()]
-    return hashlib.blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
+    return digest(" ".join(words).encode()).hex()
 
 
 def folded(key: str) -> str:

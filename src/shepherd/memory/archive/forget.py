@@ -174,9 +174,9 @@ def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexe
 
 def reindex(connection: apsw.Connection) -> None:
     """Make both lanes anew from the messages; some 30,000 a second."""
-    for lane in dict.fromkeys(index.LANES.values()):
-        connection.execute(f"INSERT INTO {lane}({lane}) VALUES('delete-all')")
-    index.index_from(connection, 0, index.LANES)
+    for table in index.FTS_TABLES:
+        connection.execute(f"INSERT INTO {table}({table}) VALUES('delete-all')")
+    index.index_from(connection, 0, index.TABLE_OF_ROLE)
 
 
 def folded(text: str) -> str:

@@ -22,16 +22,17 @@ import re
 import time
 import uuid as uuids
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import index
-from shepherd.memory.archive.alignment import aligned
-from shepherd.memory.archive.names import Named, Recent
+from shepherd.memory.archive.alignment import align
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Entry, State, clean
 
 SHORT_CHARS = 40
@@ -40,6 +41,8 @@ CLEARED = re.compile(
     r"\s*|(?=.{1,200}\Z).*\b(clear|remov|omitt|truncat|elid|prun|trimm|compact|dropp)\w*\b.*", re.IGNORECASE | re.DOTALL
 )
 """What clients put in the place of a tool's result to save its room."""
+RECENT = 16
+"""Histories of a file that are remembered between two requests, so that a longer one is not named from its start."""
 TAIL = 4
 """Messages that a request mostly adds to a history."""
 TITLE_CHARS = 80
@@ -76,7 +79,7 @@ def add_conversation(
     return connection.last_insert_rowid()
 
 
-class New(NamedTuple):
+class NewMessage(NamedTuple):
     """One message to be stored, and its place."""
 
     entry: Entry
@@ -91,7 +94,7 @@ class New(NamedTuple):
     """Of the entry; None = not known yet."""
 
 
-def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[New]) -> range:
+def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[NewMessage]) -> range:
     """Store messages and index them; their ids. Much cheaper than one by one."""
     first = next_id(connection)
     ids = range(first, first + len(new))
@@ -113,7 +116,7 @@ def next_id(connection: apsw.Connection) -> int:
     return id
 
 
-def _row(id: int, conversation: int, new: New, now: int) -> tuple[object, ...]:
+def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:
     entry = new.entry
     created_ms = now if entry.created_ms is None else entry.created_ms
     body, indexed, meta = entry.text, index.indexed(entry), entry.meta
@@ -140,7 +143,7 @@ def _row(id: int, conversation: int, new: New, now: int) -> tuple[object, ...]:
     )
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """A stored message, and where the conversation goes on behind it."""
 
     id: int
@@ -158,24 +161,26 @@ def archive(
     session: str | None = None,
     model: str = "",
     title: str | None = None,
-    recent: Recent | None = None,
+    recent: LruCache[NamedHistory] | None = None,
 ) -> list[int]:
     """Store what is new of a history; the ids of all its messages, in order.
 
     0 stands for a message that was forgotten, and is not stored again. `session` is what the client calls the
     conversation; without it a changed history is a branch. `title` is that of a conversation that begins here; None =
     the first line of the first user message. Sent again, the same history stores nothing.
+    `recent` saves time only: what it holds is checked against the file, since a transaction may have been rolled back.
     """
     if not history:
         return []
     session = clean(session or "") or None
-    gone, may_forget = connection.execute(
+    n_deletions, may_forget = connection.execute(
         "SELECT value, EXISTS (SELECT 1 FROM erased) FROM about WHERE name = 'gone'"
     ).fetchone() or (0, 1)
     entries = tuple(history)
     key = session if session is not None else tuple((entry.role, entry.body) for entry in entries[:2])
-    named = Named.of(entries, session or "", recent.get(key, gone) if recent else None)
-    place, n_known = _find(connection, named, is_whole=not gone)
+    old = recent.find(key) if recent is not None else None
+    named = NamedHistory.of(entries, session or "", n_deletions, old)
+    place, n_known = _find(connection, named, is_whole=not n_deletions)
     rest = [i for i in range(n_known, len(entries)) if entries[i].role != "system"]
     end = _end(connection, place.conversation) if place else None
     is_followed = bool(place and end and end.seq > place.seq and _last_said(connection, end.conversation) != place.tip)
@@ -193,10 +198,10 @@ def archive(
     new = sorted(places.values())  # a system prompt that is repeated on the spot is one
     if new or kept:
         if title is None:
-            title = headline(next((entries[i].text for i in new if entries[i].role == "user"), ""))
+            title = title_of(entries[i] for i in new)
         title = clean(title)
         if not end or (rest and is_followed):
-            end = place or _Place(0, 0, -1, 0, 0)
+            end = place or _Position(0, 0, -1, 0, 0)
             if new:
                 branch = (place.conversation, place.seq) if place else None
                 made = add_conversation(connection, session=session, model=model, title=title, parent=branch)
@@ -207,18 +212,18 @@ def archive(
         _store(connection, end, named, new, kept)
         for i in fresh:
             named.ids[i] = named.ids[places[named.chains[i]]]
-    if recent:
-        recent.put(key, gone, named)
+    if recent is not None:
+        recent.keep(key, named)
     return named.ids.copy()
 
 
-def _find(connection: apsw.Connection, named: Named, *, is_whole: bool) -> tuple[_Place | None, int]:
+def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -> tuple[_Position | None, int]:
     """Where the longest known prefix ends, and how long it is; the ids of its messages go into `named`.
 
     `is_whole`: nothing was ever deleted from the file, so that behind what is not known nothing can be.
     """
 
-    def look_up(i: int) -> _Place | None:
+    def look_up(i: int) -> _Position | None:
         return _look_up(connection, named.chains[i])
 
     systems = set(named.systems)
@@ -248,22 +253,22 @@ def _ids(connection: apsw.Connection, chains: Sequence[bytes]) -> list[int]:
     return [id for (id,) in rows]
 
 
-def _look_up(connection: apsw.Connection, chain: bytes) -> _Place | None:
+def _look_up(connection: apsw.Connection, chain: bytes) -> _Position | None:
     row = connection.execute(
         "SELECT id, conversation, seq, turn, id FROM message WHERE chain = ?1 UNION ALL "
         "SELECT alias.message, conversation, seq, turn, tip FROM alias JOIN message ON id = tip WHERE alias.chain = ?1",
         (chain,),
     ).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 _LAST = "SELECT id, conversation, seq, turn, id FROM message WHERE conversation = ? {} ORDER BY seq DESC LIMIT 1"
 
 
-def _end(connection: apsw.Connection, conversation: int) -> _Place | None:
+def _end(connection: apsw.Connection, conversation: int) -> _Position | None:
     """Where a conversation ends."""
     row = connection.execute(_LAST.format(""), (conversation,)).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 def _last_said(connection: apsw.Connection, conversation: int) -> int:
@@ -272,7 +277,7 @@ def _last_said(connection: apsw.Connection, conversation: int) -> int:
     return row[0] if row else 0
 
 
-def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequence[int]) -> dict[int, int]:
+def _kept(connection: apsw.Connection, session: str, named: NamedHistory, rest: Sequence[int]) -> dict[int, int]:
     """Those of the indexes `rest` whose messages this session has stored elsewhere, with their ids."""
     known = {id for id in named.ids if id}
     stored = [
@@ -286,7 +291,7 @@ def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequenc
         if row[0] not in known
     ]
     kept: dict[int, int] = {}
-    for start, at, length in aligned([named.shas[i] for i in rest], [row[1] for row in stored]):
+    for start, at, length in align([named.shas[i] for i in rest], [row[1] for row in stored]):
         lone = named.entries[rest[start]] if length == 1 else None
         is_said_again = start + length == len(rest) and at + length < len(stored)
         if lone and (is_said_again or _n_chars(lone) < SHORT_CHARS):
@@ -305,7 +310,7 @@ def _n_chars(entry: Entry) -> int:
     return len(entry.body) + len(entry.call_id) + sum(len(call.id) + len(call.arguments) for call in entry.calls)
 
 
-def _is_forgotten(connection: apsw.Connection, named: Named, i: int, n_known: int) -> bool:
+def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_known: int) -> bool:
     """Whether a message must not come back.
 
     A few words that were forgotten once may be said again: behind what is known, or as the last of all. Anywhere else
@@ -320,8 +325,8 @@ def _is_forgotten(connection: apsw.Connection, named: Named, i: int, n_known: in
 
 def _store(
     connection: apsw.Connection,
-    end: _Place,
-    named: Named,
+    end: _Position,
+    named: NamedHistory,
     new: Sequence[int],
     kept: dict[int, int],
 ) -> None:
@@ -330,7 +335,7 @@ def _store(
     named_here = dict(zip(new, range(first, first + len(new)), strict=True))
     for i, id in (named_here | kept).items():
         named.ids[i] = id
-    rows, aliases = list[New](), list[tuple[bytes, int, int]]()
+    rows, aliases = list[NewMessage](), list[tuple[bytes, int, int]]()
     _, conversation, seq, turn, tip = end
     texts, ids = _before(named, min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0))
     for i in sorted(named_here.keys() | kept.keys()):
@@ -339,7 +344,7 @@ def _store(
             aliases.append((named.chains[i], kept[i], tip or kept[i]))
         else:
             seq, turn, tip = seq + 1, turn + (entry.role == "user"), named_here[i]
-            rows.append(New(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
+            rows.append(NewMessage(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
         if entry.role != "system":
             texts, ids = (*texts[-1:], entry.text), (*ids[-1:], named.ids[i])
     if rows:
@@ -348,7 +353,7 @@ def _store(
         connection.executemany("INSERT OR REPLACE INTO alias(chain, message, tip) VALUES(?, ?, ?)", aliases)
 
 
-def _before(named: Named, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _before(named: NamedHistory, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Texts and ids of the last two messages before `i` that are stored and were said by somebody."""
     said = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
     last = list(islice(said, 2))[::-1]
@@ -375,6 +380,11 @@ def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:
     connection.execute("UPDATE conversation SET title = ? WHERE uuid = ?", (headline(clean(title)), clean(uuid)))
     if not connection.changes():
         raise InvalidRequest(f"conversation: there is no {uuid!r}", field="conversation", status=404)
+
+
+def title_of(entries: Iterable[Entry]) -> str:
+    """The first line of the first user message."""
+    return headline(next((entry.text for entry in entries if entry.role == "user"), ""))
 
 
 def headline(text: str) -> str:

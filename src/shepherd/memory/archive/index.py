@@ -12,10 +12,11 @@ from functools import lru_cache
 
 import apsw
 
-from shepherd.memory.records import Entry, clean, when
+from shepherd.memory.records import Entry, clean, to_datetime
 
-LANES = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
-"""By role. What the system says is kept and not indexed: it would be found by everything."""
+TABLE_OF_ROLE = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
+"""The FTS5 table of each role. System prompts are not indexed: every query would find them."""
+FTS_TABLES = tuple(dict.fromkeys(TABLE_OF_ROLE.values()))
 SHORT_CHARS = 400
 """A message shorter than this is indexed with what was said before it, too: on its own it may say too little."""
 BEFORE_CHARS = 300
@@ -50,23 +51,23 @@ def context(created_ms: int, body: str, before: Sequence[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _day(days: int) -> str:
-    return f"{when(days * MS_A_DAY):%A %d %B %Y}"
+    return f"{to_datetime(days * MS_A_DAY):%A %d %B %Y}"
 
 
 def index(connection: apsw.Connection, id: int, role: str) -> None:
     """Put a stored message into its lane."""
-    if lane := LANES.get(role):
+    if table := TABLE_OF_ROLE.get(role):
         connection.execute(
-            f"INSERT INTO {lane}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)
+            f"INSERT INTO {table}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)
         )
 
 
 def index_from(connection: apsw.Connection, first: int, roles: Collection[str]) -> None:
     """Put all messages from the id `first` on into their lanes, of which none is there yet; `roles` are theirs."""
-    for lane in dict.fromkeys(LANES[role] for role in roles if role in LANES):
-        its = [role for role, name in LANES.items() if name == lane]
+    for table in dict.fromkeys(TABLE_OF_ROLE[role] for role in roles if role in TABLE_OF_ROLE):
+        its = [role for role, name in TABLE_OF_ROLE.items() if name == table]
         connection.execute(
-            f"INSERT INTO {lane}(rowid, body, context) SELECT id, coalesce(spaced, body), coalesce(context, '') "
+            f"INSERT INTO {table}(rowid, body, context) SELECT id, coalesce(spaced, body), coalesce(context, '') "
             f"FROM message WHERE id >= ? AND role IN ({', '.join('?' * len(its))}) ORDER BY id",
             (first, *its),
         )
@@ -74,9 +75,9 @@ def index_from(connection: apsw.Connection, first: int, roles: Collection[str]) 
 
 def unindex(connection: apsw.Connection, id: int, role: str) -> None:
     """Take a stored message out of its lane, before it is changed or deleted."""
-    if lane := LANES.get(role):
+    if table := TABLE_OF_ROLE.get(role):
         connection.execute(
-            f"INSERT INTO {lane}({lane}, rowid, body, context) "
+            f"INSERT INTO {table}({table}, rowid, body, context) "
             "SELECT 'delete', id, body, context FROM fts_source WHERE id = ?",
             (id,),
         )

@@ -6,22 +6,18 @@ of the chain, because many clients write the time into them: what follows one is
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass
 
-from shepherd.memory.records import Entry
-
-RECENT = 16
-"""Histories that are remembered between two requests."""
+from shepherd.memory.records import Entry, digest
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedHistory:
     """A history, the names of its messages, and their ids as far as they are known."""
 
     entries: tuple[Entry, ...]
+    n_deletions: int
+    """The file's count of deleted messages at the time. Another count makes the ids worthless."""
     shas: list[bytes]
     chains: list[bytes]
     ids: list[int]
@@ -30,10 +26,14 @@ class Named:
     """Where the system prompts are."""
 
     @classmethod
-    def of(cls, entries: tuple[Entry, ...], seed: str, old: Named | None = None) -> Named:
-        """Names for all; those of a prefix that it shares with `old` are taken from there, ids included."""
+    def of(
+        cls, entries: tuple[Entry, ...], seed: str, n_deletions: int = 0, old: NamedHistory | None = None
+    ) -> NamedHistory:
+        """Names for all messages. The prefix shared with `old` keeps its own, unless messages were deleted since."""
+        if old is not None and old.n_deletions != n_deletions:
+            old = None
         n = _n_common(old.entries, entries) if old else 0
-        made = cls(entries, [], [], [], [])
+        made = cls(entries, n_deletions, [], [], [], [])
         if old:
             made.shas[:], made.chains[:], made.ids[:] = old.shas[:n], old.chains[:n], old.ids[:n]
             for i in (i for i in old.systems if i < n):
@@ -46,38 +46,17 @@ class Named:
     def _link(self, i: int, seed: str) -> bytes:
         """What the chain of the message at `i` goes on from."""
         said = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
-        return next(said, None) or _digest(seed.encode("utf-8", "replace"))
+        return next(said, None) or digest(seed.encode("utf-8", "replace"))
 
     def _name(self, i: int, link: bytes) -> bytes:
         """Name the message at `i`; what the chain of the next one goes on from."""
         sha = self.entries[i].sha
-        chain = _digest(link + sha)
+        chain = digest(link + sha)
         self.shas[i : i + 1], self.chains[i : i + 1], self.ids[i : i + 1] = [sha], [chain], [0]
         if self.entries[i].role != "system":
             return chain
         self.systems.append(i)
         return link
-
-
-class Recent:
-    """The histories that were archived last: one that has grown is not named anew from its start. One thread only.
-
-    Nothing in it is believed without a look into the file: what was written may have been rolled back since.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, tuple[int, Named]] = OrderedDict()
-
-    def get(self, key: Hashable, gone: int) -> Named | None:
-        """What was put, unless messages have gone from the file since then (`gone` counts them)."""
-        since, named = self._known.get(key, (gone, None))
-        return named if since == gone else None
-
-    def put(self, key: Hashable, gone: int, named: Named) -> None:
-        self._known[key] = (gone, named)
-        self._known.move_to_end(key)
-        if len(self._known) > RECENT:
-            self._known.popitem(last=False)
 
 
 def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
@@ -90,7 +69,3 @@ def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
         if a.body != b.body or a.role != b.role or a.calls != b.calls or a.call_id != b.call_id:
             return i
     return min(len(old), len(new))
-
-
-def _digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=16).digest()

@@ -11,7 +11,7 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import forget
-from shepherd.memory.archive.history import NOTES, New, add_conversation, add_messages
+from shepherd.memory.archive.history import NOTES, NewMessage, add_conversation, add_messages
 from shepherd.memory.records import Entry, State, Trust
 
 TITLE = "Notes"
@@ -32,7 +32,7 @@ def remember(connection: apsw.Connection, question: str, answer: str) -> list[in
     ).fetchone() or (0, 1)
     entries = Entry("user", question, trust=Trust.MODEL), Entry("assistant", answer, trust=Trust.MODEL)
     # No history leads here, so any name that nothing else has will do.
-    new = [New(entry, seq + n, turn, uuids.uuid4().bytes) for n, entry in enumerate(entries)]
+    new = [NewMessage(entry, seq + n, turn, uuids.uuid4().bytes) for n, entry in enumerate(entries)]
     ids = list(add_messages(connection, conversation, new))
     connection.execute("UPDATE message SET state = ? WHERE id IN (?, ?)", (int(State.EVICTED), *ids))
     return ids

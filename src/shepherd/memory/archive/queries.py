@@ -11,7 +11,7 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import retention
-from shepherd.memory.records import Conversation, State, Stats, Stored, Trust, clean
+from shepherd.memory.records import Conversation, State, Stats, StoredMessage, Trust, clean
 
 MOST = 2**63 - 1
 """What SQLite counts to."""
@@ -31,7 +31,7 @@ WITH RECURSIVE line(id, parent, parent_seq, last) AS (
 """A conversation and those it branched off, each with the last `seq` that it gives to the one below."""
 
 
-def stored(connection: apsw.Connection, ids: Collection[int]) -> list[Stored]:
+def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
     """The messages with these ids, in the order of `ids`; one that is not there is left out."""
     chosen = list(dict.fromkeys(ids))
     rows = connection.execute(
@@ -48,7 +48,7 @@ def messages(
     after_seq: int = -1,
     limit: int | None = None,
     shared: bool = False,
-) -> list[Stored]:
+) -> list[StoredMessage]:
     """The messages of a conversation from behind `after_seq` on, in order.
 
     `shared`: with what it has in common with the conversations it branched off.
@@ -179,7 +179,7 @@ def _conversation(row: tuple[Any, ...]) -> Conversation:
     return Conversation(*row)
 
 
-def _stored(row: tuple[Any, ...]) -> Stored:
+def _stored(row: tuple[Any, ...]) -> StoredMessage:
     id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta = row
     trusted, where = Trust(trust), State(state)
-    return Stored(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)
+    return StoredMessage(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)

@@ -106,8 +106,8 @@ def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> Pru
     if not is_due(size, limit_bytes):
         return Pruned()
     n = _give_up(connection, size, limit_bytes)
-    for lane in dict.fromkeys(index.LANES.values()):
-        _compact(connection, lane)
+    for table in index.FTS_TABLES:
+        _compact(connection, table)
     connection.execute(f"PRAGMA incremental_vacuum({_number(connection, 'freelist_count')})").fetchall()
     return Pruned(n, max(0, size - weight_bytes(connection, path, limit_bytes)))
 
@@ -129,19 +129,19 @@ def _give_up(connection: apsw.Connection, size: int, limit_bytes: int) -> int:
     return len(chosen)
 
 
-def _compact(connection: apsw.Connection, lane: str) -> None:
+def _compact(connection: apsw.Connection, table: str) -> None:
     """Merge a little of a lane: what is taken out of it leaves its pages as they are, with air between the words."""
-    merge, before = f"INSERT INTO {lane}({lane}, rank) VALUES('merge', ?)", connection.total_changes()
+    merge, before = f"INSERT INTO {table}({table}, rank) VALUES('merge', ?)", connection.total_changes()
     connection.execute(merge, (MERGE_PAGES,))  # goes on with what was begun
     if connection.total_changes() - before > 1:
         return
     ((n_bytes,),) = connection.execute(
-        f"SELECT avg(length(block)) FROM (SELECT block FROM {lane}_data WHERE id >= ? ORDER BY id LIMIT 200)", (2**37,)
+        f"SELECT avg(length(block)) FROM (SELECT block FROM {table}_data WHERE id >= ? ORDER BY id LIMIT 200)", (2**37,)
     )
     if n_bytes is None or n_bytes > DENSE_BYTES:
         return
     # One segment is never merged with itself: a message that is put in anew makes a second one.
-    newest = f"SELECT id, role FROM message WHERE id = (SELECT max(id) FROM {lane}_docsize)"
+    newest = f"SELECT id, role FROM message WHERE id = (SELECT max(id) FROM {table}_docsize)"
     for id, role in list(connection.execute(newest)):
         index.unindex(connection, id, role)
         index.index(connection, id, role)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shepherd.memory.recall.profile_patterns import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
-from shepherd.memory.recall.quotation import tidy, unframed
+from shepherd.memory.recall.quotation import escape_quote, to_one_line
 from shepherd.memory.records import Fact, FactKind
 
 OPENING = "[PROFILE: standing wishes of the user, in the user's own words]"
@@ -96,7 +96,7 @@ def _in_sentence(said: str, own: str) -> Iterator[Candidate]:
             if (is_passing and not rule.is_name) or not (match := pattern.match(own, start)):
                 continue
             end = _name_end(own, match.end()) if rule.is_name else len(own)
-            value = tidy(said[start:end]).rstrip(" .!,;:")
+            value = to_one_line(said[start:end]).rstrip(" .!,;:")
             if end and len(value) <= MAX_VALUE_CHARS:
                 yield Candidate(rule.kind, value[0].upper() + value[1:])
                 taken = end
@@ -144,7 +144,7 @@ def render(facts: Sequence[Fact], budget: int, count: Callable[[str], int]) -> s
 
 
 def _block(facts: Sequence[Fact], n_left_out: int) -> str:
-    lines = [f"- {unframed(fact.value)}" for fact in facts]
+    lines = [f"- {escape_quote(fact.value)}" for fact in facts]
     if n_left_out:
         lines.insert(0, f"({n_left_out} left out for want of room)")
     return "\n".join([OPENING, *lines, CLOSING])

@@ -48,12 +48,12 @@ _OWN = re.compile(
 _NAME = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+")
 
 
-def asks(text: str) -> bool:
+def is_question_only(text: str) -> bool:
     """Whether it does nothing but ask."""
-    return not stated(text).strip() and bool(text.strip())
+    return not without_questions(text).strip() and bool(text.strip())
 
 
-def stated(text: str) -> str:
+def without_questions(text: str) -> str:
     """The text without its questions."""
     return _SENTENCE.sub(lambda sentence: "" if _is_question(sentence[0]) else sentence[0], text)
 
@@ -62,35 +62,35 @@ def _is_question(sentence: str) -> bool:
     return sentence.endswith(("?", "？")) or _QUESTION.match(sentence) is not None
 
 
-def ends_asking(text: str) -> bool:
+def ends_with_question(text: str) -> bool:
     return text.rstrip(" \t\r\n\"')*_").endswith(("?", "？"))
 
 
-def wants(text: str) -> bool:
+def asks_for_answer(text: str) -> bool:
     """Whether it wants an answer, without being a question."""
     return _WANTING.search(text) is not None
 
 
-def leans(text: str) -> bool:
+def refers_back(text: str) -> bool:
     """Whether it means something that was said before it."""
     return _LEANING.search(text) is not None
 
 
-def evades(text: str) -> bool:
+def does_not_know(text: str) -> bool:
     """Whether an answer says that it does not know."""
     return _EVASION.search(text[:HEAD_CHARS].replace("’", "'")) is not None
 
 
-def corrects(text: str) -> bool:
+def reports_change(text: str) -> bool:
     """Whether it says that something is no longer as it was."""
     return _CHANGE.search(text) is not None
 
 
-def is_of_speaker(text: str) -> bool:
+def is_first_person(text: str) -> bool:
     """Whether it speaks of who says it."""
     return _OWN.search(text) is not None
 
 
-def names_in(text: str) -> list[str]:
+def find_names(text: str) -> list[str]:
     """The names, as far as capitals within sentences tell."""
     return _NAME.findall(text)

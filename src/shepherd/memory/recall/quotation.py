@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from shepherd.memory.search.excerpt import ELLIPSIS, Place, around
+from shepherd.memory.search.excerpt import ELLIPSIS, TermSpan, snippet
 
 MIN_CHARS = 24
 """A piece of a longer text that is shorter than this says nothing."""
@@ -38,7 +38,7 @@ _CLOSING = dict.fromkeys(map(ord, "]］】〕〗〙〛⟧❳⁆﹞"), ")")
 _FORM = {**_QUOTES, **_OPENING, **_CLOSING}
 
 
-def tidy(text: str) -> str:
+def to_one_line(text: str) -> str:
     """The text on one line, without what cannot be seen."""
     text = _BREAKS.sub(" / ", text.strip())
     if not text.isprintable():
@@ -46,14 +46,14 @@ def tidy(text: str) -> str:
     return " ".join(text.split())
 
 
-def unframed(text: str) -> str:
+def escape_quote(text: str) -> str:
     """The text as it can stand on a line of a block of ours."""
-    held = _INDEX.sub(rf"{_HOLD}\1{_RELEASE}", tidy(text)).translate(_FORM)
+    held = _INDEX.sub(rf"{_HOLD}\1{_RELEASE}", to_one_line(text)).translate(_FORM)
     return held.replace(_HOLD, "[").replace(_RELEASE, "]")
 
 
-def fitting(
-    text: str, found: Sequence[Place], fits: Callable[[str], bool], room: int, least: int = MIN_CHARS
+def longest_fitting(
+    text: str, found: Sequence[TermSpan], fits: Callable[[str], bool], room: int, least: int = MIN_CHARS
 ) -> str | None:
     """The part of `text` that says the most of what was `found` in it, as long as it `fits`; None if less than `least`.
 
@@ -62,7 +62,7 @@ def fitting(
     """
     chars = min(len(text), room * GUESS_CHARS)
     while chars >= min(len(text), least) and chars > 0:
-        piece = around(text, found[:MOST_PLACES], chars)
+        piece = snippet(text, found[:MOST_PLACES], chars)
         if piece.strip(ELLIPSIS) and fits(piece):
             return piece
         chars = min(chars * 4 // 5, chars - 1)

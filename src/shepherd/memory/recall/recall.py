@@ -22,20 +22,20 @@ import apsw
 
 from shepherd.memory.archive import queries
 from shepherd.memory.recall.question_patterns import (
-    asks,
-    corrects,
-    ends_asking,
-    evades,
-    is_of_speaker,
-    leans,
-    names_in,
-    stated,
-    wants,
+    asks_for_answer,
+    does_not_know,
+    ends_with_question,
+    find_names,
+    is_first_person,
+    is_question_only,
+    refers_back,
+    reports_change,
+    without_questions,
 )
-from shepherd.memory.recall.quotation import MIN_CHARS, fitting, tidy, unframed
-from shepherd.memory.records import Ranked, Stored, Trust
+from shepherd.memory.recall.quotation import MIN_CHARS, escape_quote, longest_fitting, to_one_line
+from shepherd.memory.records import RankedMessage, StoredMessage, Trust
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.excerpt import READ_CHARS, Place, is_alike, places
+from shepherd.memory.search.excerpt import READ_CHARS, TermSpan, is_near_duplicate, term_spans
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.words import STOP
 
@@ -80,13 +80,13 @@ FEW_MESSAGES = 5
 NEAR_SCORE, MAX_NEAR = 0.6, 2
 """Relevance of messages that have no word of the question, but its meaning: they are quoted when no others are."""
 
-SAID = Filters(roles=("user", "assistant"), untrusted=False)
-NOTHING = frozenset().union(*STOP.values())
+DIALOGUE = Filters(roles=("user", "assistant"), untrusted=False)
+STOP_WORDS = frozenset().union(*STOP.values())
 """Words that say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecallBlock:
     """What to put in front of a question."""
 
     text: str
@@ -99,21 +99,21 @@ class Recalled:
 class Quote:
     """One line of a block."""
 
-    message: Stored
+    message: StoredMessage
     text: str
     """Its body, or the part of it that there is room for, as it was said."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class QuoteUnit:
     """What is quoted together or not at all: one message, or a question and its answer."""
 
-    messages: tuple[Stored, ...]
-    places: tuple[Sequence[Place], ...]
+    messages: tuple[StoredMessage, ...]
+    spans: tuple[Sequence[TermSpan], ...]
     """Where each of them, tidied, says what is asked for."""
 
     @property
-    def found(self) -> Stored:
+    def found(self) -> StoredMessage:
         return self.messages[0]
 
     @property
@@ -123,7 +123,7 @@ class Unit:
     @property
     def terms(self) -> frozenset[int]:
         """What of the question it has."""
-        return frozenset(place.term for found in self.places for place in found)
+        return frozenset(place.term for found in self.spans for place in found)
 
     @property
     def age(self) -> tuple[int, int]:
@@ -135,34 +135,34 @@ class Unit:
         return self.found.conversation, self.found.turn
 
     @property
-    def is_of_speaker(self) -> bool:
+    def is_first_person(self) -> bool:
         """Whether it says what is asked for of who speaks: "my name", "I live"."""
-        said = tidy(self.found.body)
-        return any(is_of_speaker(" ".join(said[: place.start].split()[-2:])) for place in self.places[0])
+        said = to_one_line(self.found.body)
+        return any(is_first_person(" ".join(said[: place.start].split()[-2:])) for place in self.spans[0])
 
-    def is_same(self, other: Unit) -> bool:
+    def is_same(self, other: QuoteUnit) -> bool:
         """Whether one of them is enough: near-duplicates, or a statement and its echo.
 
         What differs in what it has of the question is about something else.
         """
-        return self.terms == other.terms and (self.turn == other.turn or is_alike(self.said, other.said))
+        return self.terms == other.terms and (self.turn == other.turn or is_near_duplicate(self.said, other.said))
 
-    def is_better_than(self, same: Unit) -> bool:
+    def is_better_than(self, same: QuoteUnit) -> bool:
         """Of two that say the same the newer; of those of one turn what the user said."""
         if self.turn == same.turn:
             return self.found.role == "user" != same.found.role
         return self.age > same.age
 
 
-class Archive(Protocol):
+class RankingStore(Protocol):
     """What of a `MemoryStore` is used."""
 
-    def rank(self, query: str, *, limit: int, filters: Filters = ...) -> list[Ranked]: ...
+    def rank(self, query: str, *, limit: int, filters: Filters = ...) -> list[RankedMessage]: ...
     def read(self, job: Callable[[apsw.Connection], T]) -> T: ...
 
 
 def recall(
-    store: Archive,
+    store: RankingStore,
     question: str,
     *,
     previous: str = "",
@@ -171,7 +171,7 @@ def recall(
     budget: int,
     count: Callable[[str], int],
     max_items: int = MAX_ITEMS,
-) -> Recalled | None:
+) -> RecallBlock | None:
     """What was said before and matters to `question`; None when nothing does.
 
     `previous` is the user's message before it. `live` are the messages in the model's context, the question among
@@ -180,9 +180,9 @@ def recall(
 
     Raises: `MemoryFailure`.
     """
-    asked = frozenset({tidy(question), tidy(previous)})
+    asked = frozenset({to_one_line(question), to_one_line(previous)})
     for query in _queries(question, previous):
-        ranked = store.rank(query, limit=LOOK, filters=SAID)
+        ranked = store.rank(query, limit=LOOK, filters=DIALOGUE)
         choose = partial(_units, query=query, ranked=ranked, live=frozenset(live), shown=frozenset(shown), asked=asked)
         if units := store.read(choose):
             return _fitted(units[:max_items], budget, count)
@@ -196,17 +196,17 @@ def render(quotes: Iterable[Quote]) -> str:
 
 def line(quote: Quote) -> str:
     """One quotation: when it was said, by whom, and what."""
-    return f'- {quote.message.time:%Y-%m-%d} {quote.message.role}: "{unframed(quote.text)}"'
+    return f'- {quote.message.time:%Y-%m-%d} {quote.message.role}: "{escape_quote(quote.text)}"'
 
 
 def _queries(question: str, previous: str) -> list[str]:
     """What to look for, in the order of trying; nothing for a sum, or for words that say nothing."""
     if not any(char.isalpha() for char in question):
         return []
-    n_terms = sum(term.said[0] not in NOTHING for term in terms_of(question))
-    both = f"{question}\n{previous}" if previous.strip() and n_terms < FEW_TERMS and asks(question) else ""
-    alone = question if n_terms > (1 if both and leans(question) else 0) else ""
-    return [query for query in ((both, alone) if leans(question) else (alone, both)) if query]
+    n_terms = sum(term.forms[0] not in STOP_WORDS for term in terms_of(question))
+    both = f"{question}\n{previous}" if previous.strip() and n_terms < FEW_TERMS and is_question_only(question) else ""
+    alone = question if n_terms > (1 if both and refers_back(question) else 0) else ""
+    return [query for query in ((both, alone) if refers_back(question) else (alone, both)) if query]
 
 
 # -- what is worth quoting -------------------------------------------------------------------------------------------
@@ -226,17 +226,17 @@ def _units(
     connection: apsw.Connection,
     *,
     query: str,
-    ranked: Sequence[Ranked],
+    ranked: Sequence[RankedMessage],
     live: frozenset[int],
     shown: frozenset[int],
     asked: frozenset[str],
-) -> list[Unit]:
+) -> list[QuoteUnit]:
     """What to quote, best first. `asked` are the texts of the question itself, tidied: no rivals of what answers it."""
     reader = _Reader(connection, query)
     rivals = sorted((each for each in ranked if each.id in live), key=lambda each: -each.coverage)[:READ]
     there = queries.stored(connection, [*(each.id for each in rivals), *sorted(shown)])
     coverage = {each.id: each.coverage for each in rivals}
-    competing = (each for each in there if tidy(each.body) not in asked and reader.says_something(each))
+    competing = (each for each in there if to_one_line(each.body) not in asked and reader.says_something(each))
     said_now = max((coverage.get(each.id, 0.0) for each in competing), default=0.0)
 
     free = [each for each in ranked if each.id not in live | shown]
@@ -256,32 +256,34 @@ class _Reader:
 
     def __init__(self, connection: apsw.Connection, query: str) -> None:
         self._connection, self._query, self.terms = connection, query, terms_of(query)
-        self._locate, self._words = tokenizer.places(connection), tokenizer.words(connection)
-        forms = (form for term in self.terms for form in (*term.said, *term.near))
+        self._locate, self._words = tokenizer.span_tokenizer(connection), tokenizer.word_tokenizer(connection)
+        forms = (form for term in self.terms for form in (*term.forms, *term.near))
         self._asked_for = set(self._words(" ".join(forms)))
-        self._names = set(self._words(" ".join(names_in(query))))
-        self._nothing = set(self._words(" ".join(NOTHING)))
+        self._names = set(self._words(" ".join(find_names(query))))
+        self._nothing = set(self._words(" ".join(STOP_WORDS)))
 
-    def says_something(self, message: Stored) -> bool:
+    def says_something(self, message: StoredMessage) -> bool:
         """Whether it has a word that says something and is not asked for, and so may be the answer.
 
         Not when it asks, itself, for what is asked for, whatever it says besides.
         """
         body = message.body[:READ_CHARS]
-        said = stated(body)
+        said = without_questions(body)
         if _is_evasion(message) or (said != body and self._said(said) != self._said(body)):
             return False
         return not (self._asked_for | self._nothing).issuperset(self._words(said))
 
     def _said(self, text: str) -> frozenset[int]:
-        return frozenset(place.term for place in places(text, self.terms, self._locate))
+        return frozenset(place.term for place in term_spans(text, self.terms, self._locate))
 
-    def is_apart(self, message: Stored) -> bool:
+    def is_apart(self, message: StoredMessage) -> bool:
         """Whether it was found by its meaning: nothing that is asked for was said just before it, either."""
         beside = self._connection.execute("SELECT context FROM message WHERE id = ?", (message.id,)).get
         return self._asked_for.isdisjoint(self._words(f"{beside or ''} {message.body[:READ_CHARS]}"))
 
-    def coverage(self, ranked: Sequence[Ranked], stored: Sequence[Stored], least: float) -> dict[int, float]:
+    def coverage(
+        self, ranked: Sequence[RankedMessage], stored: Sequence[StoredMessage], least: float
+    ) -> dict[int, float]:
         """How much of the question each message says, of those that say enough of it, and at least so much."""
         known = {each.id: each for each in ranked}
         made: dict[int, float] = {}
@@ -299,34 +301,36 @@ class _Reader:
                 made[message.id] = said
         return made
 
-    def units(self, messages: Iterable[Stored], held: Collection[int]) -> Iterator[Unit]:
+    def units(self, messages: Iterable[StoredMessage], held: Collection[int]) -> Iterator[QuoteUnit]:
         """The messages that say something, each with the answer if it wants one that is not `held`."""
         for message in messages:
             says_something = self.says_something(message)
-            said: tuple[Stored, ...] = (message,)
+            said: tuple[StoredMessage, ...] = (message,)
             if (answer := self._answer(message, says_something)) is not None:
                 if answer.id in held:
                     continue
                 said = (message, answer)
             if message.body.strip() and (answer or says_something):
-                yield Unit(said, tuple(places(tidy(each.body), self.terms, self._locate) for each in said))
+                yield QuoteUnit(
+                    said, tuple(term_spans(to_one_line(each.body), self.terms, self._locate) for each in said)
+                )
 
-    def _answer(self, message: Stored, says_something: bool) -> Stored | None:
+    def _answer(self, message: StoredMessage, says_something: bool) -> StoredMessage | None:
         if message.role == "assistant":
-            sql = _REPLY if ends_asking(message.body) else ""
+            sql = _REPLY if ends_with_question(message.body) else ""
         else:
-            sql = _ANSWER if wants(message.body) or not says_something else ""
+            sql = _ANSWER if asks_for_answer(message.body) or not says_something else ""
         row = sql and self._connection.execute(sql, (message.conversation, message.turn, message.seq)).get
         for answer in queries.stored(self._connection, [row] if row else []):
-            if answer.trust < Trust.UNTRUSTED and not (_is_evasion(answer) or ends_asking(answer.body)):
+            if answer.trust < Trust.UNTRUSTED and not (_is_evasion(answer) or ends_with_question(answer.body)):
                 return answer
         return None
 
-    def _is_named(self, message: Stored) -> bool:
+    def _is_named(self, message: StoredMessage) -> bool:
         """Whether it says a name that the question says, if that says any."""
         return not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
 
-    def _n_when(self, message: Stored) -> int:
+    def _n_when(self, message: StoredMessage) -> int:
         """How many words of the question name the day on which this was said, if they name its weekday or month."""
         time = message.time
         names = {f"{time:%A}".lower(), f"{time:%B}".lower()}
@@ -334,10 +338,10 @@ class _Reader:
         return len(asked & (names | {f"{time.day}", f"{time.day:02}", f"{time.year}"})) if asked & names else 0
 
 
-def _chosen(units: Sequence[Unit], coverage: Mapping[int, float], query: str, *, n_terms: int) -> list[Unit]:
+def _chosen(units: Sequence[QuoteUnit], coverage: Mapping[int, float], query: str, *, n_terms: int) -> list[QuoteUnit]:
     """Those that say about as much of the question as the best one, or correct it."""
     if n_terms == 1:
-        own = [unit for unit in units if unit.is_of_speaker] if is_of_speaker(query) else []
+        own = [unit for unit in units if unit.is_first_person] if is_first_person(query) else []
         units = own or (units if len(units) <= FEW_MESSAGES else [])
     if not units:
         return []
@@ -350,14 +354,14 @@ def _chosen(units: Sequence[Unit], coverage: Mapping[int, float], query: str, *,
     ]
 
 
-def _is_correction(message: Stored, since: tuple[int, int]) -> bool:
+def _is_correction(message: StoredMessage, since: tuple[int, int]) -> bool:
     """Whether a user says that something is no longer as it was then."""
-    return message.role == "user" and _age(message) > since and corrects(message.body)
+    return message.role == "user" and _age(message) > since and reports_change(message.body)
 
 
-def _without_repetition(units: Iterable[Unit], held: Sequence[Unit]) -> list[Unit]:
+def _without_repetition(units: Iterable[QuoteUnit], held: Sequence[QuoteUnit]) -> list[QuoteUnit]:
     """The units in their order, of those that say the same one; none that the context has as new or newer."""
-    kept: list[Unit] = []
+    kept: list[QuoteUnit] = []
     used: set[int] = set()
     for unit in units:
         ids = {message.id for message in unit.messages}
@@ -372,18 +376,18 @@ def _without_repetition(units: Iterable[Unit], held: Sequence[Unit]) -> list[Uni
     return kept
 
 
-def _is_evasion(message: Stored) -> bool:
-    return message.role == "assistant" and evades(message.body)
+def _is_evasion(message: StoredMessage) -> bool:
+    return message.role == "assistant" and does_not_know(message.body)
 
 
-def _age(message: Stored) -> tuple[int, int]:
+def _age(message: StoredMessage) -> tuple[int, int]:
     return message.created_ms, message.id
 
 
 # -- what there is room for ------------------------------------------------------------------------------------------
 
 
-def _fitted(units: Sequence[Unit], budget: int, count: Callable[[str], int]) -> Recalled | None:
+def _fitted(units: Sequence[QuoteUnit], budget: int, count: Callable[[str], int]) -> RecallBlock | None:
     """The block of as many units as fit, the best first; what does not fit is left out for one that does."""
     kept: list[Quote] = []
     for unit in units:
@@ -391,22 +395,22 @@ def _fitted(units: Sequence[Unit], budget: int, count: Callable[[str], int]) -> 
     if not kept:
         return None
     kept.sort(key=lambda quote: _age(quote.message))
-    return Recalled(render(kept), tuple(quote.message.id for quote in kept))
+    return RecallBlock(render(kept), tuple(quote.message.id for quote in kept))
 
 
-def _quotes(unit: Unit, kept: Sequence[Quote], budget: int, count: Callable[[str], int]) -> list[Quote]:
+def _quotes(unit: QuoteUnit, kept: Sequence[Quote], budget: int, count: Callable[[str], int]) -> list[Quote]:
     """The quotations of a unit, shortened where that makes them fit beside those that are kept; none if they do not."""
     most = ITEM_TOKENS if len(unit.messages) == 1 else PAIR_TOKENS
     made: list[Quote] = []
-    for message, found in zip(unit.messages, unit.places, strict=True):
+    for message, found in zip(unit.messages, unit.spans, strict=True):
         n_left = len(unit.messages) - len(made) - 1
         limit = min(most, budget - count(render([*kept, *made])) - n_left * LEAST_TOKENS)
 
-        def fits(piece: str, message: Stored = message, limit: int = limit) -> bool:
+        def fits(piece: str, message: StoredMessage = message, limit: int = limit) -> bool:
             quote = Quote(message, piece)
             return count(line(quote)) <= limit and count(render([*kept, *made, quote])) <= budget
 
-        piece = fitting(tidy(message.body), found, fits, limit, WORTH_CHARS if kept else MIN_CHARS)
+        piece = longest_fitting(to_one_line(message.body), found, fits, limit, WORTH_CHARS if kept else MIN_CHARS)
         if piece is None:
             return []
         made.append(Quote(message, piece))

@@ -24,13 +24,13 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.memory.archive import index as lanes
+from shepherd.memory.archive import index as tables
 from shepherd.memory.records import Embedder
 
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
-Nearest = Callable[[str, int], list[tuple[int, float]]]
+Nearest = Callable[[str, int], Sequence[tuple[int, float]]]
 """A question and how many -> ids of messages with their cosines, best first."""
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ _FIRST = "(m.role = 'user' OR m.id IN (SELECT source FROM fact WHERE source IS N
 _MISSING = "NOT EXISTS (SELECT 1 FROM vector v WHERE v.message = m.id AND +v.embedder = :embedder)"
 _TIERS = {False: f"AND {_FIRST} AND {_MISSING}", True: f"AND m.role = 'assistant' AND NOT {_FIRST} AND {_MISSING}"}
 """By `assistants`. The plus keeps SQLite off the index that has embedders first."""
-_SIZES = {"short": lanes.SHORT_CHARS, "chars": PASSAGE_CHARS}
+_SIZES = {"short": tables.SHORT_CHARS, "chars": PASSAGE_CHARS}
 
 
 def register(connection: apsw.Connection, embedder: Embedder) -> int:
@@ -229,7 +229,7 @@ def _quantised(vectors: Vectors) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _SignTable:
     """The signs of the first `n` vectors. The arrays have room for more, which is filled before `n` is raised."""
 
     embedder: int | None
@@ -308,10 +308,10 @@ class VectorIndex:
                 held = self._with(held, some, n_bytes)
             self._held = held
 
-    def _empty(self, number: int | None) -> _Held:
-        return _Held(number, 0, 0, np.empty(0, np.int64), np.empty((self._n_words, 0), np.uint64))
+    def _empty(self, number: int | None) -> _SignTable:
+        return _SignTable(number, 0, 0, np.empty(0, np.int64), np.empty((self._n_words, 0), np.uint64))
 
-    def _with(self, held: _Held, rows: Sequence[tuple[int, int, bytes]], n_bytes: int) -> _Held:
+    def _with(self, held: _SignTable, rows: Sequence[tuple[int, int, bytes]], n_bytes: int) -> _SignTable:
         n = held.n + len(rows)
         ids, words = held.ids, held.words
         if n > len(ids):  # those who search in the old arrays keep them
@@ -320,7 +320,7 @@ class VectorIndex:
             ids[: held.n], words[:, : held.n] = held.ids[: held.n], held.words[:, : held.n]
         ids[held.n : n] = [message for _, message, _ in rows]
         words[:, held.n : n] = self._as_words(b"".join(bits for _, _, bits in rows), n_bytes)
-        return _Held(held.embedder, rows[-1][0], n, ids, words)
+        return _SignTable(held.embedder, rows[-1][0], n, ids, words)
 
     def _as_words(self, bits: bytes, n_bytes: int) -> Words:
         """Signs as 64-bit words, [n_words, n]."""
@@ -329,7 +329,7 @@ class VectorIndex:
         padded[:, :n_bytes] = signs
         return padded.view(np.uint64).T
 
-    def _closest(self, held: _Held, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
+    def _closest(self, held: _SignTable, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
         """Ids of the `n` whose signs differ least from those of the vector, and of all others that are as close."""
         ids, words = held.ids[: held.n], held.words[:, : held.n]
         if allowed is not None:
@@ -339,7 +339,9 @@ class VectorIndex:
         at = _least(_differences(words, self._as_words(signs, len(signs))[:, 0]), n)
         return ids[at]
 
-    def _scored(self, connection: apsw.Connection, held: _Held, ids: Ids, vector: Vectors) -> list[tuple[int, float]]:
+    def _scored(
+        self, connection: apsw.Connection, held: _SignTable, ids: Ids, vector: Vectors
+    ) -> list[tuple[int, float]]:
         """Those of the messages that still have a vector, with their cosines."""
         if held.embedder is None or len(ids) == 0:
             return []

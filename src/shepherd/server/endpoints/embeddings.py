@@ -9,16 +9,13 @@ import asyncio
 import time
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shepherd.core import Request
 from shepherd.core.status import Embeddings
+from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.openai import embeddings as openai_embeddings
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 
 async def answer_openai(service: Service, body: Json, path: str) -> Json:

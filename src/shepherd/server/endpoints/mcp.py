@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
     from starlette.types import Message, Receive, Scope, Send
 
-    from shepherd.server.endpoints.generate import Limits
-    from shepherd.tools.base import Tool
-    from shepherd.tools.toolbox import Box
+    from shepherd.server.endpoints.handler import Limits
+    from shepherd.tools.tool import Tool
+    from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ SHORTEST_SILENCE_S = 0.1
 MOST_CONVERSATIONS = 16
 """Whose cut results are kept, over HTTP."""
 
-Open = Callable[[str | None], Awaitable["Box"]]
+Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
 """The tools for one user; None = nobody known."""
 
 
@@ -67,10 +67,10 @@ def make_server(open_box: Open) -> Server[Any]:
     from mcp_types import ListToolsResult  # noqa: PLC0415
 
     numbers = itertools.count(1)
-    boxes = LruCache["Box"](MOST_CONVERSATIONS)
+    boxes = LruCache["ConversationToolbox"](MOST_CONVERSATIONS)
     """A result that was cut is read on in the box where it is kept, by a request of its own."""
 
-    async def box_of(context: ServerRequestContext[Any, Any]) -> Box:
+    async def box_of(context: ServerRequestContext[Any, Any]) -> ConversationToolbox:
         place = _conversation(context)
         if (known := boxes.find(place)) is not None:
             return known
@@ -171,7 +171,7 @@ class _Endpoint:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            scope["app"].state.live.held.add(asyncio.create_task(self._live(self._sessions)))
+            scope["app"].state.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
         await sessions.handle_request(scope, receive, send)
 

@@ -19,12 +19,11 @@ from starlette.responses import JSONResponse, Response
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.server.http.errors import refused, told
-from shepherd.server.routes import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json, shown
 from shepherd.wire.names import ALIAS
-from shepherd.wire.openai.shapes import encode_model, encode_models
+from shepherd.wire.openai.shapes import encode_error, encode_model, encode_models
 
 MAX_PAGE = 1000
 """Of Anthropic's list."""
@@ -202,7 +201,5 @@ def _codex_model(card: ModelCard, priority: int) -> Json:
 
 
 def _refusal(request: HTTPRequest, error: Exception) -> Response:
-    encoded = (
-        anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(request.scope["path"], error)
-    )
+    encoded = anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(error)
     return refused(error, encoded, request.scope)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -21,12 +20,10 @@ from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownMode
 from shepherd.core.status import ModelCard
 from shepherd.server.http.body import send_json
 from shepherd.server.http.errors import refused, told
+from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.names import model_names
 from shepherd.wire.ollama.fields import encode_error
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 VERSION = "0.13.5"
 """Of Ollama, not of Shepherd: clients compare it with the least that they work with, and hide features below it. What

@@ -6,7 +6,6 @@ Not here: how they are made (`exchange`) and kept (`kept`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.requests import Request as HTTPRequest
@@ -15,11 +14,9 @@ from starlette.responses import JSONResponse, Response
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.http.errors import refused, told
 from shepherd.server.response_store import KeptResponses
+from shepherd.server.service import Service
 from shepherd.wire.base import Json, shown
 from shepherd.wire.openai.responses import codec as responses
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 MAX_PAGE = 100
 """OpenAI's limit."""

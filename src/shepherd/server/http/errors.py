@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from shepherd.server.endpoints.generate import retry_headers, with_id
-from shepherd.server.http.body import json_bytes
+from shepherd.core import EngineDown, RateLimited
+from shepherd.server.http.body import RawHeaders, json_bytes
 from shepherd.server.observe.record import REQUEST_ID
 from shepherd.wire.base import Json
+
+LOADING_RETRY_S = 5
+"""What a client is told to wait for while the engine is loading or being restarted."""
+
+
+class Stopping(EngineDown):
+    """The server is being stopped: not a failure."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is stopping; send the request again when it is back")
 
 
 def told(body: Any, status: int = 200) -> Response:
@@ -23,3 +34,19 @@ def refused(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any
     response = told(with_id(body, scope.get(REQUEST_ID, "-")), status)
     response.raw_headers.extend(retry_headers(error))
     return response
+
+
+def with_id(body: Json, id: str) -> Json:
+    """An error's body with the request's id, in the protocol whose errors have one (Anthropic's)."""
+    return {**body, "request_id": id} if body.get("type") == "error" else body
+
+
+def retry_headers(error: Exception) -> RawHeaders:
+    """When to come back, for the errors that pass."""
+    match error:
+        case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
+            return [(b"retry-after", str(max(0, math.ceil(seconds))).encode())]
+        case EngineDown():
+            return [(b"retry-after", str(LOADING_RETRY_S).encode())]
+        case _:
+            return []

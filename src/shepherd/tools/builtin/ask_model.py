@@ -5,35 +5,14 @@ Not here: which models there are and how they are asked (`Models`, given by whoe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
-from shepherd.tools.base import Result, Run, Tool, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.tool import Models, Run, Tool, ToolContext
 
 MOST_TOKENS = 1024
 """Of an answer, unless the call says otherwise: it stands in the context of the one who asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advisor:
-    """A model that can be asked."""
-
-    name: str
-    is_local: bool
-    """Whether what it is asked stays on this machine."""
-
-
-class Models(Protocol):
-    """Models that answer one question each, without tools, memory or history. One event loop."""
-
-    def advisors(self) -> Sequence[Advisor]:
-        """The default model comes first."""
-        ...
-
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
-        """The visible text of the answer. Raises: as `Backend.stream`."""
-        ...
 
 
 def tools(models: Models) -> list[Tool]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.results import MOST_CHARS_PER_TOKEN, boundary, fits
+from shepherd.tools.results import MOST_CHARS_PER_TOKEN, char_boundary, fits
 from shepherd.tools.sandbox.folder import Folder
 
 T = TypeVar("T", str, bytes)
@@ -168,7 +168,7 @@ def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: 
     n_chars = room(asked[:MOST_CHARS])
     is_cut = n_chars < len(asked)
     if is_cut:
-        n_chars = asked.rfind("\n", 0, n_chars) + 1 or max(1, boundary(asked, n_chars))
+        n_chars = asked.rfind("\n", 0, n_chars) + 1 or max(1, char_boundary(asked, n_chars))
     shown = asked[:n_chars]
     n_lines = offset - 1 + text.count("\n")
     total: int | None = None

@@ -17,15 +17,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import charset, in_utf8, lines_that_fit, opened, read_lines, room_in, sniff
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
 from shepherd.tools.builtin.diff import unified
 from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
 from shepherd.tools.results import fits
 from shepherd.tools.sandbox.folder import Folder, kind_of
-from shepherd.tools.sandbox.roots import Missing, NotAFolder, Place, Roots, printable, quoted
-from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, printable, quoted
+from shepherd.tools.signature import as_json, in_thread, tool
+from shepherd.tools.tool import ToolContext
 
 NOTE_TOKENS = 60
 """Kept free of what is shown: for the sentence that says how to read on."""
@@ -208,7 +209,7 @@ def or_here(roots: Roots, path: str) -> tuple[str, str]:
         try:
             with roots.find(path) as place:
                 place.stat()
-        except Missing:
+        except MissingPath:
             return ".", f'\n(there is no {quoted(said)}; this is the current folder, ".")'
     return path, ""
 
@@ -219,14 +220,14 @@ def file_exists(context: ToolContext, path: str) -> dict[str, Any]:
     try:
         with roots_of(context).find(path) as place:
             return {"exists": True, "type": kind_of(place.stat())}
-    except Missing:
+    except MissingPath:
         return {"exists": False}
 
 
 # -- changing ---------------------------------------------------------------------------------------------------------
 
 
-def old_content(place: Place, most: int) -> bytes | None:
+def old_content(place: Location, most: int) -> bytes | None:
     """What is in a file, or the beginning of it, a little more than `most`; None = there is none yet.
 
     Raises: `ToolError` for a folder; `NotAFile`, `OSError`.
@@ -290,7 +291,7 @@ def would_write(context: ToolContext, path: str, content: str, encoding: str = "
             return change_of(old_content(place, MOST_COMPARED), new, place.shown)
     except NotAFolder:
         raise
-    except Missing:  # folders on the way to it, which would be made
+    except MissingPath:  # folders on the way to it, which would be made
         return change_of(None, new, printable(path))
 
 
@@ -317,8 +318,8 @@ def write_file(
     return Result(as_json(answer), summary=f"{action} {printable(path)} ({len(new):,} bytes)", diff=diff)
 
 
-def edited(place: Place, old: str, new: str, replace_all: bool) -> tuple[bytes, bytes, int]:
-    """A file before and after, and how many places have changed. Raises: `ToolError`, `Missing`, `OSError`."""
+def edited(place: Location, old: str, new: str, replace_all: bool) -> tuple[bytes, bytes, int]:
+    """A file before and after, and how many places have changed. Raises: `ToolError`, `MissingPath`, `OSError`."""
     shown = quoted(place.shown)
     place.stat()
     before = old_content(place, MOST_BYTES) or b""
@@ -414,8 +415,8 @@ def would_delete(context: ToolContext, path: str) -> str:
         return removal(place)
 
 
-def removal(place: Place) -> str:
-    """What is lost, for a person. Raises: `ToolError` for a folder, `Missing`."""
+def removal(place: Location) -> str:
+    """What is lost, for a person. Raises: `ToolError` for a folder, `MissingPath`."""
     kind = kind_of(place.stat())
     if kind == "directory":
         raise ToolError(f"{quoted(place.shown)} is a folder; delete_file deletes only files")
@@ -444,7 +445,3 @@ def delete_file(context: ToolContext, path: str) -> Result:
         diff = removal(place)
         place.folder.unlink(place.name)
     return Result(as_json({"success": True, "path": path}), summary=f"deleted {printable(path)}", diff=diff)
-
-
-def as_json(answer: Mapping[str, Any]) -> str:
-    return json.dumps(answer, ensure_ascii=False)

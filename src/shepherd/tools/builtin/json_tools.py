@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.sandbox.isolated import apart
+from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.signature import tool
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def json_validate(json: JsonText, schema: Annotated[Any, "JSON Schema"] = None) 
             raise ToolError(f"schema: {error.message}") from error
     else:
         schema = write(schema)
-    return verdict(apart("shepherd.tools.builtin.json_tools:problems", [write(value), schema]))
+    return verdict(run_isolated("shepherd.tools.builtin.json_tools:problems", [write(value), schema]))
 
 
 @tool(category="json", effect="read", aliases=("serialize_json", "format_json"), argument_aliases={"text": "json"})
@@ -77,7 +77,7 @@ def json_format(json: JsonText | None = None, data: Annotated[Any, "or a value"]
 def json_path(json: JsonText, path: Annotated[str, "such as $.items[?@.price < 10].name"]) -> Result:
     """Take values out of JSON by JSONPath."""
     value, notes = read(json)
-    found = apart("shepherd.tools.builtin.json_tools:matches", [write(value), rooted(path.strip())])
+    found = run_isolated("shepherd.tools.builtin.json_tools:matches", [write(value), rooted(path.strip())])
     text = "\n".join([found["text"], *notes])
     return Result(text, summary=f"{found['n']} match{'' if found['n'] == 1 else 'es'}")
 

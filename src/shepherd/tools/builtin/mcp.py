@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolContext, ToolError
-from shepherd.tools.mcp.servers import Servers
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import as_json, tool
+from shepherd.tools.tool import McpServers, ToolContext
 
 
-def servers_of(context: ToolContext) -> Servers:
-    if context.servers is None or not context.servers.connections:
+def servers_of(context: ToolContext) -> McpServers:
+    if context.servers is None or not context.servers.server_names:
         raise ToolError("no MCP server is configured; do without")
     return context.servers
 
@@ -21,7 +21,7 @@ async def list_resources(context: ToolContext, server: Annotated[str | None, "on
     found = await servers_of(context).resources(server)
     if not found:
         return Result("[]", summary="no resources")
-    lines = ",\n ".join(as_json(each.told()) for each in found)
+    lines = ",\n ".join(as_json(each.described()) for each in found)
     return Result(f"[{lines}]", summary=f"{len(found)} resources", more="list_resources(server=...) lists one server")
 
 

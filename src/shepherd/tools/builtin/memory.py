@@ -11,8 +11,9 @@ from typing import Any
 
 from shepherd.memory.search.search import TEXT_CHARS, as_text
 from shepherd.memory.store import MemoryStore
-from shepherd.tools.base import ToolContext, ToolError
+from shepherd.tools.base import ToolError
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import ToolContext
 
 MOST_RESULTS = 50
 LEAST_CHARS = 300

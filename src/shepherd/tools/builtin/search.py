@@ -17,14 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
 from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of
 from shepherd.tools.sandbox.folder import Folder, kind_of
-from shepherd.tools.sandbox.isolated import apart
-from shepherd.tools.sandbox.roots import Place, printable, quoted
-from shepherd.tools.sandbox.tree import alternatives, takes, walk
+from shepherd.tools.sandbox.isolated import run_isolated
+from shepherd.tools.sandbox.roots import Location, printable, quoted
+from shepherd.tools.sandbox.tree import alternatives, glob_matches, walk
 from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.tool import ToolContext
 
 MOST_SECONDS = 20.0
 """After which what has been found is shown."""
@@ -169,7 +170,7 @@ class Search:
     def is_late(self) -> bool:
         return self.is_over or time.monotonic() > self.until
 
-    def files(self, place: Place, folder: Folder) -> Iterator[tuple[Folder, str, str]]:
+    def files(self, place: Location, folder: Folder) -> Iterator[tuple[Folder, str, str]]:
         """The files that the globs take: the open folder, the name in it, the path from the working folder."""
         above = () if place.shown == "." else (place.shown,)
         for inner, names, kind in walk(folder, self.closed):
@@ -177,7 +178,9 @@ class Search:
                 return
             if kind == "file" or (kind != "directory" and not self.pattern):
                 shown = "/".join([*above, *names])
-                if not self.globs or any(takes(each, names) or takes(each, shown.split("/")) for each in self.globs):
+                if not self.globs or any(
+                    glob_matches(each, names) or glob_matches(each, shown.split("/")) for each in self.globs
+                ):
                     yield inner, names[-1], printable(shown)
 
     def chunks(self, folder: Folder, name: str, shown: str, most: int | None) -> Iterator[Chunk]:
@@ -230,7 +233,7 @@ class Search:
                 "most": most,
             }
             try:
-                found = apart("shepherd.tools.builtin.search:lines_that_match", payload)
+                found = run_isolated("shepherd.tools.builtin.search:lines_that_match", payload)
             except ToolError as error:
                 raise ToolError(f"the pattern {quoted(self.pattern)}: {error.message}") from error
         for chunk, hits in zip(chunks, found, strict=True):
@@ -331,7 +334,7 @@ def lines_with(wanted: str, text: str, most: int) -> list[Hit]:
 
 
 def lines_that_match(payload: Mapping[str, Any]) -> list[list[Hit]]:
-    """For `apart`: the lines of each text that match a regular expression. Raises: `ToolError`."""
+    """For `run_isolated`: the lines of each text that match a regular expression. Raises: `ToolError`."""
     try:
         regex = re.compile(payload["pattern"], re.IGNORECASE if payload["ignore_case"] else 0)
     except (re.error, OverflowError) as error:

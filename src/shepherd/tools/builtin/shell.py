@@ -1,7 +1,7 @@
 """`execute_command`: a shell command, with everything it starts, for as long as it may take.
 
     command ─▶ bash in a session of its own, no input, no secrets ─▶ Capped(stdout), Capped(stderr) ─▶ text
-                    └─ at its end, at the deadline, when cancelled: Family.end() ─▶ TERM, after 2 s KILL
+                    └─ at its end, at the deadline, when cancelled: ProcessTree.ending() ─▶ TERM, after 2 s KILL
 
 A command leaves no process behind, as far as `tools/sandbox/process_tree.py` can tell.
 
@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import IO, Annotated
 
-from shepherd.tools.base import Result, ToolContext, ToolError
+from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
+from shepherd.tools.tool import CommandOptions, ToolContext
 
 MOST_SECONDS = 3600
 FLUSH_S = 0.2
@@ -38,16 +39,6 @@ FLUSH_S = 0.2
 CHUNK_BYTES = 65_536
 TICK_S = 0.1
 """How long a cancellation, or a line for the person who watches, may wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """What `execute_command` may do."""
-
-    max_bytes: int = 2**20
-    """Of output that is kept of each stream, its beginning and its end."""
-    keep_env: tuple[str, ...] = ()
-    """Names or globs of variables that programs may see although they look like secrets."""
 
 
 @tool(
@@ -73,7 +64,7 @@ async def execute_command(
     timeout: Annotated[float, "seconds"] = 30,  # noqa: ASYNC109 - the model's argument
 ) -> Result:
     """Run a shell command."""
-    may = context.commands or Commands()
+    may = context.commands or CommandOptions()
     arguments = shell_line(command)
     seconds = seconds_of(timeout)
     folder = context.roots.directory(working_dir or ".") if context.roots else working_dir
@@ -84,7 +75,7 @@ async def execute_command(
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(context.tell, line)
 
-    def work() -> Ended:
+    def work() -> FinishedCommand:
         return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=tell)
 
     # Not a daemon: the program ends behind this thread, and the thread behind all that the command has started.
@@ -172,7 +163,7 @@ def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Coll
 # -- what it writes ---------------------------------------------------------------------------------------------------
 
 
-class Capped:
+class HeadAndTail:
     """The beginning and the end of what a stream brings, in bounded memory."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -247,7 +238,7 @@ def last_line(chunk: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedCommand:
     """A command that has come to its end."""
 
     stdout: str
@@ -299,70 +290,52 @@ def run(
     max_bytes: int,
     stop: threading.Event,
     tell: Callable[[str], None],
-) -> Ended:
+) -> FinishedCommand:
     """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind.
 
     Raises: `ToolError` if it cannot be started.
     """
-    from shepherd.tools.sandbox.process_tree import MARK, Family  # noqa: PLC0415 - psutil costs 30 ms
+    from shepherd.tools.sandbox.process_tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
     deadline = time.monotonic() + timeout_s
     mark = uuid.uuid4().hex
     try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=folder,
-            env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()},
-            start_new_session=True,
-        )
+        process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
-    with Streams(process, max_bytes, tell) as streams:
-        family = Family(process, mark)
+    with OutputReader(process, max_bytes, tell) as streams:
+        tree = ProcessTree(process.pid, mark)
         try:
-            while not (exited := has_exited(process)) and time.monotonic() < deadline and not stop.is_set():
+            while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
                 streams.pump(min(TICK_S, deadline - time.monotonic()))
             flushed = time.monotonic() + FLUSH_S
-            while exited and streams.is_open and time.monotonic() < flushed:
+            while exit_code is not None and streams.is_open and time.monotonic() < flushed:
                 streams.pump(TICK_S / 10)
         finally:
-            left = family.end(streams.pump)
+            for pause_s in tree.ending():
+                streams.pump(pause_s)
             with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the system cannot be killed
                 process.wait(TICK_S)
         streams.drain()
         out, err = streams.kept
-        return Ended(
+        return FinishedCommand(
             out.text,
             err.text,
             exit_code=-signal.SIGKILL if process.returncode is None else process.returncode,
-            timed_out=not exited and not stop.is_set(),
+            timed_out=exit_code is None and not stop.is_set(),
             n_lines=out.n_lines + err.n_lines,
-            left=left if exited else (),
+            left=tree.background if exit_code is not None else (),
         )
 
 
-def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has ended; it is left unreaped where the system can tell without (see `Family`)."""
-    if not hasattr(os, "waitid"):
-        return process.poll() is not None
-    try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # somebody reaps all children of this program
-        return True
-
-
-class Streams:
+class OutputReader:
     """The two outputs of a process, read as they come; and its end, which wakes who waits for them."""
 
     def __init__(self, process: subprocess.Popen[bytes], max_bytes: int, tell: Callable[[str], None]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self.files: list[IO[bytes]] = [process.stdout, process.stderr]
-        self.kept = [Capped(max_bytes) for _ in self.files]
+        self.kept = [HeadAndTail(max_bytes) for _ in self.files]
         self.tell = tell
         self.told = time.monotonic()
         self.latest = b""
@@ -376,7 +349,7 @@ class Streams:
             self.files.append(os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0))
             self.selector.register(self.files[-1], selectors.EVENT_READ, None)
 
-    def __enter__(self) -> Streams:
+    def __enter__(self) -> OutputReader:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -27,10 +27,11 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shepherd.tools.base import Result, Tool, ToolContext, ToolError
-from shepherd.tools.sandbox.isolated import apart
-from shepherd.tools.sandbox.network import Reach, Target
+from shepherd.tools.base import Result, ToolError
+from shepherd.tools.sandbox.isolated import run_isolated
+from shepherd.tools.sandbox.network import NetworkPolicy, Target
 from shepherd.tools.signature import in_thread, tool
+from shepherd.tools.tool import Tool, ToolContext
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,10 +45,19 @@ TOO_MANY = f"not followed: these are more than {MOST_REDIRECTS} redirects"
 UNPACKED = {"": False, "identity": False, "gzip": True, "x-gzip": True, "deflate": True}
 UNREADABLE = re.compile(r"(image|audio|video|font)/(?!svg)|application/(pdf|zip|gzip|x-tar|wasm)\b", re.IGNORECASE)
 """Types of bodies that are not even read."""
-TELL_BYTES = 2**18
+PROGRESS_BYTES = 2**18
 MOST_HEADERS = 40
-"""Of an answer without a body, shown to the model; with a body, only those of `TOLD`."""
-TOLD = ("content-type", "location", "retry-after", "last-modified", "etag", "link", "www-authenticate", "allow")
+"""Of an answer without a body, shown to the model; with a body, only those of `SHOWN_HEADERS`."""
+SHOWN_HEADERS = (
+    "content-type",
+    "location",
+    "retry-after",
+    "last-modified",
+    "etag",
+    "link",
+    "www-authenticate",
+    "allow",
+)
 OWN_HEADERS = frozenset({
     "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect",
     "accept-encoding",
@@ -124,7 +134,7 @@ async def http_request(  # noqa: PLR0917 - called by names
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class HttpRequest:
     """A request on its way, which redirects change."""
 
     method: str
@@ -134,7 +144,7 @@ class Asking:
     via: str = ""
     """Whose redirect it is, for an error."""
 
-    def redirected(self, status: int, location: str) -> Asking | None:
+    def redirected(self, status: int, location: str) -> HttpRequest | None:
         """What to ask next; None = what is sent would go to somebody else, whom nobody has named."""
         via = f"{self.target.authority} redirects: "
         try:
@@ -149,11 +159,11 @@ class Asking:
             if body is not None or method not in {"GET", "HEAD", "OPTIONS"}:
                 return None
             headers = tuple(each for each in headers if each[0].lower() in HARMLESS)
-        return Asking(method, replace(target, user=""), headers, body, via)
+        return HttpRequest(method, replace(target, user=""), headers, body, via)
 
 
 @dataclass(slots=True)
-class Answer:
+class HttpResponse:
     """What has come back so far."""
 
     status: int
@@ -167,11 +177,11 @@ class Answer:
         return next((value for key, value in self.headers if key == name), "")
 
 
-async def call(context: ToolContext, asking: Asking, timeout_s: float, *, as_text: bool = False) -> Result:
+async def call(context: ToolContext, asking: HttpRequest, timeout_s: float, *, as_text: bool = False) -> Result:
     """The result of one tool. Raises: `ToolError` where there is no answer at all."""
     if not 0 < timeout_s <= MOST_SECONDS:
         raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout_s:g}")
-    exchange = Exchange(context.reach or Reach(), asking, timeout_s, context.tell)
+    exchange = HttpCall(context.reach or NetworkPolicy(), asking, timeout_s, context.tell)
     try:
         async with asyncio.timeout(timeout_s):
             answer = await exchange.run()
@@ -182,7 +192,7 @@ async def call(context: ToolContext, asking: Asking, timeout_s: float, *, as_tex
     return await as_result(answer, url=asking.target.url, as_text=as_text)
 
 
-def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> Asking:
+def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> HttpRequest:
     """The request that the arguments mean. Raises: `ToolError` that names the argument."""
     target = Target.of(url)
     lines = [header(name, value) for name, value in (headers or {}).items()]
@@ -200,7 +210,7 @@ def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any)
         *([("authorization", "Basic " + base64.b64encode(target.user.encode()).decode())] if target.user else []),
     ]
     lines += [(name, value) for name, value in defaults if name not in have]
-    return Asking(method, target, tuple(lines), content)
+    return HttpRequest(method, target, tuple(lines), content)
 
 
 def header(name: str, value: Any) -> tuple[str, str]:
@@ -224,22 +234,24 @@ def is_json(text: str) -> bool:
 # -- the wire ---------------------------------------------------------------------------------------------------------
 
 
-class Exchange:
+class HttpCall:
     """A request and all that it leads to. `asking` and `answer` are as far as it has come, should its time be up."""
 
-    def __init__(self, reach: Reach, asking: Asking, timeout_s: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, reach: NetworkPolicy, asking: HttpRequest, timeout_s: float, tell: Callable[[str], None]
+    ) -> None:
         self.reach = reach
         self.asking = asking
         self.timeout_s = timeout_s
         self.tell = tell
-        self.answer: Answer | None = None
+        self.answer: HttpResponse | None = None
 
-    async def run(self) -> Answer:
+    async def run(self) -> HttpResponse:
         """Raises: `ToolError`, with the reason why there is no answer."""
         for n_left in reversed(range(MOST_REDIRECTS + 1)):
             async with opened(self.reach, self.asking, self.timeout_s) as response:
                 lines = [(name.lower(), value) for name, value in response.headers.multi_items()]
-                answer = Answer(response.status_code, lines, self.asking.target)
+                answer = HttpResponse(response.status_code, lines, self.asking.target)
                 location = answer.header("location")
                 if answer.status in REDIRECTS and location:
                     further = self.asking.redirected(answer.status, location)
@@ -255,7 +267,7 @@ class Exchange:
 
 
 @asynccontextmanager
-async def opened(reach: Reach, asking: Asking, timeout_s: float) -> AsyncIterator[httpx2.Response]:
+async def opened(reach: NetworkPolicy, asking: HttpRequest, timeout_s: float) -> AsyncIterator[httpx2.Response]:
     """The response of one server, its body unread. Raises: `ToolError`."""
     # Loaded by the first call: a chat that calls nothing must not wait for it.
     import httpx2  # noqa: PLC0415
@@ -317,7 +329,7 @@ def trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-async def read(answer: Answer, response: httpx2.Response, most: int, tell: Callable[[str], None]) -> None:
+async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell: Callable[[str], None]) -> None:
     """Read the body into the answer, unpacked, up to `most` bytes. Notes what is missing."""
     import httpx2  # noqa: PLC0415
 
@@ -342,7 +354,7 @@ async def read(answer: Answer, response: httpx2.Response, most: int, tell: Calla
                 total = f" of {int(size):,}" if size.isdecimal() and not unpacker else ""
                 answer.note = f"cut: only the first {len(answer.body):,} bytes{total} were read"
                 return
-            if len(answer.body) - n_told >= TELL_BYTES:
+            if len(answer.body) - n_told >= PROGRESS_BYTES:
                 n_told = len(answer.body)
                 tell(f"{n_told // 1024:,} KiB")
         if unpacker and answer.body and not unpacker.is_complete:
@@ -393,7 +405,7 @@ CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|cp\d|koi8|mac|shift_jis|euc
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-async def as_result(answer: Answer, *, url: str, as_text: bool) -> Result:
+async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
     """What an answer has to say."""
     phrase = HTTPStatus(answer.status).phrase if answer.status in set(HTTPStatus) else ""
     status = f"{answer.status} {phrase}".strip()
@@ -408,10 +420,10 @@ async def as_result(answer: Answer, *, url: str, as_text: bool) -> Result:
     if as_text and looks_like_html(answer, text):
         page = {"html": text, "url": answer.target.url}
         try:
-            text = await in_thread(lambda: apart("shepherd.tools.builtin.page:as_text", page))
+            text = await in_thread(lambda: run_isolated("shepherd.tools.builtin.page:as_text", page))
         except ToolError as error:
             notes.append(f"shown as it is: {error.message}")
-    told = [(name, value) for name, value in answer.headers if name in TOLD or not body]
+    told = [(name, value) for name, value in answer.headers if name in SHOWN_HEADERS or not body]
     lines = [
         f"HTTP {status}",
         *(f"{name}: {value[:500]}" for name, value in told[:MOST_HEADERS]),
@@ -426,7 +438,7 @@ async def as_result(answer: Answer, *, url: str, as_text: bool) -> Result:
     )
 
 
-def charset_of(answer: Answer) -> str:
+def charset_of(answer: HttpResponse) -> str:
     """The name of the codec: what the header says, or the first bytes, or the page; else UTF-8 if it can be."""
     head = bytes(answer.body[:2048])
     said = PARAMETER.search(answer.header("content-type"))
@@ -449,5 +461,5 @@ def charset_of(answer: Answer) -> str:
     return "utf-8"
 
 
-def looks_like_html(answer: Answer, text: str) -> bool:
+def looks_like_html(answer: HttpResponse, text: str) -> bool:
     return "html" in answer.header("content-type") or text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))

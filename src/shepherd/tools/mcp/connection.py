@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
-from shepherd.tools.mcp.guardian import Guardian
-from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, State, ToolOffer
+from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerTool, State
+from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
-    from shepherd.tools.mcp.session import Kind, Line, Session
+    from shepherd.tools.mcp.session import Connector, Kind, Session
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Connection:
         env: Mapping[str, str],
         guardian: Guardian,
         person: Callable[[], Person | None],
-        answer: Answer | None,
+        answer: AskModel | None,
         roots: Sequence[str],
         warn: Callable[[str], None],
         on_tools: Callable[[], None],
@@ -59,9 +59,9 @@ class Connection:
         self.on_tools = on_tools
         self.state: State = "starting" if options.enabled else "off"
         self.problem = ""
-        self.tools: tuple[ToolOffer, ...] = ()
+        self.tools: tuple[ServerTool, ...] = ()
         self.session: Session | None = None
-        self.line: Line | None = None
+        self.connector: Connector | None = None
         self.settled = asyncio.Event()
         """Set while the server is ready, or known not to become so."""
         self.lost = asyncio.Event()
@@ -147,28 +147,28 @@ class Connection:
         except ToolError as error:
             return False, f"is not started: {error.message}"
         session = await asyncio.to_thread(load_sdk)
-        line = self.line = self._line(session, options)
+        connector = self.connector = self._connector_for(session, options)
         modes: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
         for mode in modes:
             try:
-                await self._open(line, mode)
+                await self._open(connector, mode)
             except Exception as error:  # foreign code, which raises what it likes; and our own sentences
                 if not self._was_ready and mode == "legacy" and session.refuses_handshake(error):
                     continue
-                ending = await self._explain_end(session, line, error)
+                ending = await self._explain_end(session, connector, error)
             else:
                 return True, self.ending
             break
-        self.ending = self._with_last_words(line, ending)
+        self.ending = self._with_last_words(connector, ending)
         self.over.set()
         return self._was_ready, self.ending
 
-    async def _open(self, line: Line, mode: Literal["legacy", "auto"]) -> None:
+    async def _open(self, connector: Connector, mode: Literal["legacy", "auto"]) -> None:
         """Start it and keep it until it is lost."""
         self._was_ready = False
         async with AsyncExitStack() as stack:
-            async with asyncio.timeout(line.options.timeout):
-                session = await stack.enter_async_context(line.open(mode))
+            async with asyncio.timeout(connector.options.timeout):
+                session = await stack.enter_async_context(connector.open(mode))
                 self.tools = await session.tools()
             self._was_ready = True
             self.session, self.state = session, "ready"
@@ -186,19 +186,19 @@ class Connection:
                 if self.state == "ready":
                     self.state = "starting"
                     self.settled.clear()
-            how = await line.child.how_it_ended() if line.child is not None else "has closed the connection"
-            self.ending = self._with_last_words(line, how)
+            how = await connector.child.how_it_ended() if connector.child is not None else "has closed the connection"
+            self.ending = self._with_last_words(connector, how)
             self.over.set()
 
-    def _line(self, session: Any, options: ServerOptions) -> Line:
-        from shepherd.tools.mcp.process import Log  # noqa: PLC0415
-        from shepherd.tools.mcp.server_requests import Asked  # noqa: PLC0415 - imports the SDK
+    def _connector_for(self, session: Any, options: ServerOptions) -> Connector:
+        from shepherd.tools.mcp.process import ServerLog  # noqa: PLC0415
+        from shepherd.tools.mcp.server_requests import ServerRequestHandler  # noqa: PLC0415 - imports the SDK
 
-        made: Line = session.Line(
+        made: Connector = session.Connector(
             options=options,
-            asked=Asked(self.name, self.person, self.answer, self.roots, self.off_the_clock),
+            asked=ServerRequestHandler(self.name, self.person, self.answer, self.roots, self.off_the_clock),
             guardian=self.guardian,
-            log=self.line.log if self.line is not None else Log(self.name),
+            log=self.connector.log if self.connector is not None else ServerLog(self.name),
             env=self.env,
             warn=lambda text: self.warn(f"the MCP server {self.name}: {text}"),
             on_end=self.lost.set,
@@ -206,23 +206,23 @@ class Connection:
         )
         return made
 
-    async def _explain_end(self, session: Any, line: Line, error: Exception) -> str:
+    async def _explain_end(self, session: Any, connector: Connector, error: Exception) -> str:
         if isinstance(session.first_of(error), ToolError):
             return f"is not started: {session.explain(error)}"
         if isinstance(session.first_of(error), TimeoutError):
-            return f"did not start within {line.options.timeout:g} s"
-        if line.child is not None and session.is_gone(error):
-            how = await line.child.how_it_ended()
+            return f"did not start within {connector.options.timeout:g} s"
+        if connector.child is not None and session.is_gone(error):
+            how = await connector.child.how_it_ended()
             return how if self._was_ready else f"{how} before it was ready"
-        if line.status:
-            hint = "; check its url and headers" if line.status in {401, 403, 404, 405} else ""
-            return f"answered with HTTP status {line.status}{hint}"
+        if connector.status:
+            hint = "; check its url and headers" if connector.status in {401, 403, 404, 405} else ""
+            return f"answered with HTTP status {connector.status}{hint}"
         said: str = session.explain(error)
         return said
 
     @staticmethod
-    def _with_last_words(line: Line, ending: str) -> str:
-        return f"{ending} (its last words: {line.log.last})" if line.log.last else ending
+    def _with_last_words(connector: Connector, ending: str) -> str:
+        return f"{ending} (its last words: {connector.log.last})" if connector.log.last else ending
 
     # -- what changes -----------------------------------------------------------------------------------------------
 

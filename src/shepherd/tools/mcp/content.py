@@ -12,7 +12,7 @@ import mcp_types as types
 
 from shepherd.core import Image, Message, Text
 from shepherd.tools.base import Result
-from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ToolOffer
+from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerTool
 
 DESCRIPTION_CHARS = 1024
 """Of a tool: what OpenAI's API takes. Some servers write whole manuals there."""
@@ -20,7 +20,7 @@ COMPARED_CHARS = 10**6
 ERROR_CHARS = 300
 
 
-def as_tool(tool: types.Tool) -> ToolOffer:
+def as_tool(tool: types.Tool) -> ServerTool:
     description = tool.description or tool.title or ""
     if len(description) > DESCRIPTION_CHARS:
         description = description[: DESCRIPTION_CHARS - 1] + "…"
@@ -28,7 +28,7 @@ def as_tool(tool: types.Tool) -> ToolOffer:
     # Only what a server says is believed: the protocol's own default, an open world, would make every tool one that
     # calls other machines.
     effect: Any = "net" if notes.open_world_hint else "read" if notes.read_only_hint else "write"
-    return ToolOffer(tool.name, description, tool.input_schema, effect, tool.title or "")
+    return ServerTool(tool.name, description, tool.input_schema, effect, tool.title or "")
 
 
 def as_resource(server: str, found: types.Resource | types.ResourceTemplate) -> Resource:

@@ -29,14 +29,14 @@ from mcp.shared.message import SessionMessage
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.framing import Lines, TooLong, decode
+from shepherd.tools.sandbox.process_tree import STEP_S, ProcessTree, exit_code_of, start
 
 if TYPE_CHECKING:
-    import psutil
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
     from mcp_types import JSONRPCMessage
 
-    from shepherd.tools.mcp.guardian import Guardian
+    from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ ORPHAN_S = 0.3
 """For what a server has started to end after the server has."""
 TERMINATE_S = 1.0
 """For what is left to end after SIGTERM, before SIGKILL."""
+DRAIN_S = 0.2
+"""For the last lines on standard error to be read."""
 LONG_BYTES = 2**20
 """A message of this length is decoded in a thread: the others go on meanwhile."""
 LOG_LINES = 200
@@ -68,7 +70,7 @@ PASSED = (
 PASSED_PREFIXES = ("LC_", "XDG_")
 
 
-class Log:
+class ServerLog:
     """The last lines of what a server wrote beside the protocol."""
 
     def __init__(self, server: str) -> None:
@@ -86,7 +88,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServerCommand:
     """What is started."""
 
     command: str
@@ -115,24 +117,25 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipes:
+class ServerPipes:
     """A process that has been started."""
 
     pid: int
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
-    poll: Callable[[], int | None]
-    """Its exit status, once it has one; takes the zombie away."""
+    exit_code: Callable[[], int | None]
+    """None = it still runs."""
     close: Callable[[], Awaitable[object]]
     """After its end: gives our ends of the pipes back, even if a descendant that got away still holds the others."""
 
 
-class Child:
+class ServerProcess:
     """A running server. `how_it_ended` tells of its exit once there is one."""
 
-    def __init__(self, pipes: Pipes, log: Log) -> None:
+    def __init__(self, pipes: ServerPipes, log: ServerLog) -> None:
         self.pipes = pipes
+        self.tree = ProcessTree(pipes.pid)
         self.log = log
         self.n_garbage = 0
         self.is_drained = asyncio.Event()
@@ -143,14 +146,12 @@ class Child:
         """Such as `ended with exit status 3`; waits for that a moment, no longer. By then, `log` has its last words."""
         is_noisy = self.n_garbage > GARBAGE_LINES
         if not is_noisy and not self.was_killed:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await self.is_drained.wait()
+            await self.wait_for_drain()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    while self.pipes.poll() is None:  # noqa: ASYNC110 - an exit tells nobody
+                    while self.pipes.exit_code() is None:  # noqa: ASYNC110 - an exit tells nobody
                         await asyncio.sleep(0.01)
-        match self.pipes.poll():
+        match self.pipes.exit_code():
             case _ if is_noisy:
                 return f"writes lines that are no messages, {self.n_garbage} of them in a row"
             case code if code is None or self.was_killed:
@@ -219,39 +220,38 @@ class Child:
             self.log.add(rest.decode("utf-8", "replace"))
         self.is_drained.set()
 
+    async def wait_for_drain(self) -> None:
+        """Wait until `log` has all of standard error; a moment at most, since a process that got away may hold it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self.is_drained.wait()
+
     # -- its end ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Close its input and wait, then end it and everything it has started, by force if need be."""
-        family = descendants(self.pipes.pid)
+        clock = asyncio.get_running_loop().time
+        members = self.tree.members()  # while the parents of all of them are alive
         self.pipes.stdin.close()
-        for signal_name, patience_s in (("", STOP_S), ("SIGTERM", TERMINATE_S), ("SIGKILL", TERMINATE_S)):
-            if signal_name:
-                self.was_killed = self.was_killed or self.pipes.poll() is None
-                family = [*family, *descendants(self.pipes.pid)]
-                send(signal_name, self.pipes.pid, family)
-            clock = asyncio.get_running_loop().time
-            deadline = clock() + patience_s
-            has_ended = False
-            while clock() < deadline:
-                if self.pipes.poll() is not None:
-                    if not left(self.pipes.pid, family):
-                        return
-                    if not has_ended:
-                        has_ended, deadline = True, min(deadline, clock() + ORPHAN_S)
-                await asyncio.sleep(0.02)
-        logger.warning("MCP server %s (process %d) could not be ended", self.log.server, self.pipes.pid)
-
-    def kill(self) -> None:
-        """The last resort, where waiting is not possible."""
-        if self.pipes.poll() is None or left(self.pipes.pid, []):
-            send("SIGKILL", self.pipes.pid, descendants(self.pipes.pid))
+        deadline = clock() + STOP_S
+        while members and clock() < deadline:
+            await asyncio.sleep(STEP_S)
+            if self.pipes.exit_code() is not None:
+                deadline = min(deadline, clock() + ORPHAN_S)
+                members = self.tree.members()
+        if members:
+            self.was_killed = self.was_killed or self.pipes.exit_code() is None
+            for pause_s in self.tree.ending(TERMINATE_S):
+                await asyncio.sleep(pause_s)
+            if self.tree.members():
+                logger.warning("MCP server %s (process %d) could not be ended", self.log.server, self.pipes.pid)
+        await self.wait_for_drain()
 
 
 @contextlib.asynccontextmanager
-async def running(
-    program: Program, log: Log, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
-) -> AsyncIterator[tuple[Child, TransportStreams]]:
+async def run_server(
+    program: ServerCommand, log: ServerLog, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
+) -> AsyncIterator[tuple[ServerProcess, TransportStreams]]:
     """The program, started, with the streams for a session. `on_end`: called when it says no more.
 
     Raises: `ToolError` if it cannot be started.
@@ -261,7 +261,7 @@ async def running(
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ToolError(f"its command {program.command!r} cannot be started: {why}") from error
-    child = Child(pipes, log)
+    child = ServerProcess(pipes, log)
     guardian.watch(pipes.pid)
     sender, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, receiver = anyio.create_memory_object_stream[SessionMessage](0)
@@ -285,7 +285,7 @@ async def running(
             # Whoever cancels us once more while we wait gets `kill` instead.
             await child.stop()
         finally:
-            child.kill()
+            child.tree.kill()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -295,7 +295,7 @@ async def running(
             guardian.release(pipes.pid)
 
 
-async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
+async def spawn(program: ServerCommand, environment: Mapping[str, str]) -> ServerPipes:
     """Start it, in a session of its own: Ctrl-C in the terminal is for us. None of our descriptors but the three pipes
     is passed on. Raises: `ToolError`, `OSError`, `ValueError`.
     """
@@ -309,19 +309,9 @@ async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
         assert process.stdout is not None
         assert process.stderr is not None
         made = (process.stdin, process.stdout, process.stderr)
-        return Pipes(process.pid, *made, lambda: process.returncode, process.wait)
+        return ServerPipes(process.pid, *made, lambda: process.returncode, process.wait)
     # Not the loop's own way: uvloop passes on every descriptor that is inheritable, whatever `close_fds` says.
-    started = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond or two
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        env=environment,
-        cwd=program.cwd,
-        bufsize=0,
-        start_new_session=True,
-        close_fds=True,
-    )
+    started = start(command, cwd=program.cwd, env=environment, stdin=pipe)
     assert started.stdin is not None
     assert started.stdout is not None
     assert started.stderr is not None
@@ -357,68 +347,4 @@ async def spawn(program: Program, environment: Mapping[str, str]) -> Pipes:
         started.kill()
         await close()
         raise
-    return Pipes(started.pid, stdin, stdout, stderr, started.poll, close)
-
-
-# -- the processes that a server has started --------------------------------------------------------------------------
-
-
-def descendants(pid: int) -> list[psutil.Process]:
-    """Also those that have left the process group."""
-    import psutil  # noqa: PLC0415 - at the end of a server only
-
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def left(group: int, family: Sequence[psutil.Process]) -> bool:
-    """Whether any of them lives: a member of the group, or of the family. Zombies do not."""
-    import psutil  # noqa: PLC0415
-
-    def lives(process: psutil.Process) -> bool:
-        try:
-            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
-
-    if any(map(lives, family)):
-        return True
-    if sys.platform == "win32":
-        return False
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-
-    def members() -> list[psutil.Process]:
-        found = []
-        for pid in psutil.pids():
-            with contextlib.suppress(OSError, psutil.Error):
-                if os.getpgid(pid) == group:
-                    found.append(psutil.Process(pid))
-        return found
-
-    # An orphan that nobody has reaped keeps its group alive for killpg.
-    return any(map(lives, members()))
-
-
-def send(signal_name: str, group: int, family: Sequence[psutil.Process]) -> None:
-    """A signal to all of them; psutil sees to it that a number that was given away again is not hit."""
-    import psutil  # noqa: PLC0415
-
-    if sys.platform != "win32":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, getattr(signal, signal_name))
-    else:
-        with contextlib.suppress(psutil.Error):
-            psutil.Process(group).kill()
-    for process in family:
-        with contextlib.suppress(psutil.Error):
-            if sys.platform == "win32" or signal_name == "SIGKILL":
-                process.kill()
-            else:
-                process.terminate()
+    return ServerPipes(started.pid, stdin, stdout, stderr, lambda: exit_code_of(started), close)

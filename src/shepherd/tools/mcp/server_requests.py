@@ -18,7 +18,7 @@ import mcp_types as types
 from shepherd.core import Message, ShepherdError
 from shepherd.tools.base import Form, Person
 from shepherd.tools.mcp.content import as_message
-from shepherd.tools.mcp.values import Answer
+from shepherd.tools.mcp.values import AskModel
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ REJECTED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServerRequestHandler:
     """Who answers one server."""
 
     server: str
     person: Callable[[], Person | None]
     """Looked up when it is needed: conversations come and go."""
-    answer: Answer | None
+    answer: AskModel | None
     """None = servers may not ask the model."""
     roots: Sequence[str]
     off_the_clock: Callable[[], AbstractContextManager[None]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,24 +18,24 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from shepherd.core import Message
-from shepherd.tools.base import Person, Result, Tool, ToolContext, ToolError
+from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
-from shepherd.tools.mcp.guardian import Guardian
-from shepherd.tools.mcp.values import Answer, Prompt, Resource, ServerOptions, Status, ToolOffer
+from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
+from shepherd.tools.registry import MOST_CHARS, free_name
+from shepherd.tools.sandbox.guardian import Guardian
+from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
 """For servers to become ready before the first request of a conversation in the terminal."""
-NAME_CHARS = 64
-"""Of a tool's name: what every provider takes."""
 WALL_S = 86_400.0
 """The toolbox's limit for a call: our own clock is stricter, and stands still while a person is asked."""
 ANYTHING: Mapping[str, Any] = {"type": "object"}
 T = TypeVar("T")
 
 
-class Servers:
+class McpServerPool:
     """The servers of one program, on one event loop.
 
     `person` may be assigned at any time, before `start` for servers to know that there is one. `on_tools` is called
@@ -49,7 +48,7 @@ class Servers:
         *,
         env: Mapping[str, str],
         roots: Sequence[str] = (),
-        answer: Answer | None = None,
+        answer: AskModel | None = None,
         person: Person | None = None,
         warn: Callable[[str], None] = logger.warning,
         on_tools: Callable[[], None] = lambda: None,
@@ -73,7 +72,7 @@ class Servers:
         }
         self.names: dict[tuple[str, str], str] = {}
         """Server and tool -> our name. Names once given stay, whatever comes later."""
-        self.made: dict[str, tuple[tuple[ToolOffer, ...], tuple[Tool, ...]]] = {}
+        self.made: dict[str, tuple[tuple[ServerTool, ...], tuple[Tool, ...]]] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ class Servers:
         self.tasks = []
         await asyncio.to_thread(self.guardian.close)
 
-    async def __aenter__(self) -> Servers:
+    async def __aenter__(self) -> McpServerPool:
         self.start()
         return self
 
@@ -115,16 +114,16 @@ class Servers:
         """Start one anew, and wait until it is ready or has failed. Raises: `ToolError`."""
         await self._get(name).restart()
 
-    def statuses(self) -> Sequence[Status]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """In the order of the configuration."""
         return [self._status(each) for each in self.connections.values()]
 
-    def _status(self, connection: Connection) -> Status:
-        options, session, line = connection.options, connection.session, connection.line
+    def _status(self, connection: Connection) -> ServerStatus:
+        options, session, connector = connection.options, connection.session, connection.connector
         software = session.software if session is not None else ""
         names = tuple(tool.name for tool in self._tools_of(connection))
         details = {"ready": software, "starting": "is starting", "off": "switched off in the configuration"}
-        return Status(
+        return ServerStatus(
             name=options.name,
             state=connection.state,
             detail=details.get(connection.state, connection.problem),
@@ -135,8 +134,12 @@ class Servers:
             tools=names,
             skipped=tuple(each.name for each in connection.tools if each.is_deprecated),
             instructions=(session.client.instructions or "") if session is not None else "",
-            log=tuple(line.log.kept) if line is not None else (),
+            log=tuple(connector.log.kept) if connector is not None else (),
         )
+
+    @property
+    def server_names(self) -> Sequence[str]:
+        return tuple(self.connections)
 
     def _tell_of_tools(self) -> None:
         self.on_tools()
@@ -155,7 +158,7 @@ class Servers:
             known = self.made[connection.name] = (offers, made)
         return known[1]
 
-    def _make(self, connection: Connection, offer: ToolOffer) -> Tool:
+    def _make(self, connection: Connection, offer: ServerTool) -> Tool:
         async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
             return await connection.call(offer.name, arguments, context.tell)
 
@@ -174,17 +177,12 @@ class Servers:
         """Our name of a tool: always the same while the program runs, and nobody else's."""
         key = (server, tool)
         if key not in self.names:
-            taken = set(self.names.values())
-            name = plain = sanitised(server, tool)
-            number = 2
-            while name in taken:
-                suffix = f"_{number}"
-                name, number = plain[: NAME_CHARS - len(suffix)] + suffix, number + 1
-            self.names[key] = name
+            self.names[key] = free_name(sanitised(server, tool), self.names.values())
         return self.names[key]
 
-    def meant(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
-        """The tool and the arguments that `call_mcp_tool` was given; a server that is still starting is taken on trust.
+    def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+        """The tool and the arguments that a call of `call_mcp_tool` names; `arguments` fit its schema. A server that is
+        still starting is trusted to have the tool.
 
         Raises: `ToolError` naming the servers, or the tools, that there are.
         """
@@ -193,13 +191,13 @@ class Servers:
         if colon and (not server or head.casefold() == server.casefold()):
             server, tool = head, rest
         connection = self._get(server)
-        inner = read_arguments(arguments.get("arguments"))
+        inner: Mapping[str, Any] = arguments.get("arguments") or {}
         wanted = {tool, tool.casefold()}
         for offer in connection.tools:
             if {offer.name, self._name(connection.name, offer.name)} & wanted or offer.name.casefold() in wanted:
                 return self._make(connection, offer), inner
         if connection.state == "starting" and not connection.tools:
-            return self._make(connection, ToolOffer(tool, "", ANYTHING, "write")), inner
+            return self._make(connection, ServerTool(tool, "", ANYTHING, "write")), inner
         if not connection.tools and connection.state != "ready":
             raise ToolError(f"the MCP server {connection.name} {connection.problem or 'is ' + connection.state}")
         known = ", ".join(offer.name for offer in connection.tools) or "none"
@@ -207,7 +205,7 @@ class Servers:
 
     async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
         """Call a tool by its own name. Raises: `ToolError`."""
-        found, inner = self.meant({"server": server, "tool": tool, "arguments": arguments})
+        found, inner = self.resolve_call({"server": server, "tool": tool, "arguments": arguments})
         return await found.run(context, inner)
 
     # -- prompts and resources --------------------------------------------------------------------------------------
@@ -287,20 +285,6 @@ class Servers:
 def sanitised(server: str, tool: str) -> str:
     """`server_tool` of letters that every provider takes; the end of a long one becomes a digest."""
     name = re.sub(r"[^a-z0-9_-]", "_", f"{server}_{tool}".lower())
-    if len(name) <= NAME_CHARS:
+    if len(name) <= MOST_CHARS:
         return name
-    return f"{name[: NAME_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"
-
-
-def read_arguments(given: Any) -> Mapping[str, Any]:
-    """The arguments for a server's tool, which models also write as JSON text. Raises: `ToolError`."""
-    if isinstance(given, str) and given.strip():
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError) as error:
-            raise ToolError("arguments is no JSON object; give an object") from error
-    if given is None or given == "":
-        return {}
-    if not isinstance(given, Mapping):
-        raise ToolError("arguments must be an object with the tool's arguments by their names")
-    return given
+    return f"{name[: MOST_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"

@@ -26,9 +26,9 @@ from shepherd.core import Message
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
-from shepherd.tools.mcp.guardian import Guardian
-from shepherd.tools.mcp.server_requests import Asked
-from shepherd.tools.mcp.values import Prompt, Resource, ServerOptions, ToolOffer
+from shepherd.tools.mcp.server_requests import ServerRequestHandler
+from shepherd.tools.mcp.values import Prompt, Resource, ServerOptions, ServerTool
+from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Session:
 
     name: str
     client: Client
-    child: process.Child | None
+    child: process.ServerProcess | None
     """None = over HTTP."""
     warn: Callable[[str], None]
 
@@ -72,11 +72,11 @@ class Session:
         anything = (said.tools, said.prompts, said.resources)
         return getattr(said, kind) is not None or not any(each is not None for each in anything)
 
-    async def tools(self) -> tuple[ToolOffer, ...]:
+    async def tools(self) -> tuple[ServerTool, ...]:
         """Each name once."""
         if not self.has("tools"):
             return ()
-        found: dict[str, ToolOffer] = {}
+        found: dict[str, ServerTool] = {}
         for tool in await self._pages("tools", self.client.list_tools, lambda page: page.tools):
             found.setdefault(tool.name, content.as_tool(tool))
         return tuple(found.values())
@@ -148,20 +148,20 @@ class Session:
 
 
 @dataclass(slots=True)
-class Line:
+class Connector:
     """How to reach one server, and what it is told of us. Each `open` is a new connection."""
 
     options: ServerOptions
     """With variables expanded."""
-    asked: Asked
+    asked: ServerRequestHandler
     guardian: Guardian
-    log: process.Log
+    log: process.ServerLog
     env: Mapping[str, str]
     warn: Callable[[str], None]
     on_end: Callable[[], None]
     """Called when the server says no more."""
     on_change: Callable[[Kind], None]
-    child: process.Child | None = None
+    child: process.ServerProcess | None = None
     """The last one that was started."""
     status: int = 0
     """The last HTTP status that was an error."""
@@ -190,8 +190,8 @@ class Line:
     async def _transport(self) -> AsyncIterator[Any]:
         options = self.options
         if options.command is not None:
-            program = process.Program(options.command, options.args, options.env, options.cwd)
-            async with process.running(program, self.log, self.guardian, self.env, self.on_end) as (
+            program = process.ServerCommand(options.command, options.args, options.env, options.cwd)
+            async with process.run_server(program, self.log, self.guardian, self.env, self.on_end) as (
                 self.child,
                 streams,
             ):

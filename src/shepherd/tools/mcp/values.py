@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shepherd.core import Message
 from shepherd.tools.base import Effect, ToolError
 
-Answer = Callable[[Sequence[Message], str | None, int | None], Awaitable[str]]
+AskModel = Callable[[Sequence[Message], str | None, int | None], Awaitable[str]]
 """Our model's answer to these messages, with this system prompt and at most so many tokens."""
 
 State = Literal["off", "starting", "ready", "failed", "closed"]
@@ -72,7 +72,7 @@ VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOffer:
+class ServerTool:
     """A tool as its server describes it."""
 
     name: str
@@ -100,7 +100,7 @@ class Resource:
     size_bytes: int | None = None
     is_template: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """For the model: without what is empty."""
         said = {
             "server": self.server,
@@ -137,7 +137,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServerStatus:
     """How a server is, for people."""
 
     name: str

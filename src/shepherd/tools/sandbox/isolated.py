@@ -33,7 +33,7 @@ ROOT = str(Path(__file__).resolve().parents[3])
 CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.sandbox.isolated import serve; serve()"
 
 
-def apart(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:
+def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:
     """What the function `work` ("package.module:name") makes of `payload`; both are JSON. Blocks; call it in a thread.
 
     `deadline_s`: of processor time.

@@ -37,7 +37,7 @@ EMBEDDING = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 IP = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
-Place = Literal["world", "near", "nowhere"]
+AddressClass = Literal["world", "near", "nowhere"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def quoted_query(parts: SplitResult) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class NetworkPolicy:
     """What HTTP tools may call, and how much they read of it."""
 
     allow_private: bool = False
@@ -143,11 +143,11 @@ class Reach:
             raise ToolError(f"the host {target.host!r} is not known ({reason}); check its name") from error
         if self.is_named(target):
             return list(found)
-        open_places: set[Place] = {"world", "near"} if self.allow_private else {"world"}
-        allowed = [address for address in found if place_of(address) in open_places]
+        open_places: set[AddressClass] = {"world", "near"} if self.allow_private else {"world"}
+        allowed = [address for address in found if classify(address) in open_places]
         if not allowed:
             shut = ", ".join(each for each in dict.fromkeys(found) if each != target.host)
-            is_near = {place_of(address) for address in found} == {"near"}
+            is_near = {classify(address) for address in found} == {"near"}
             raise ToolError(
                 f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and HTTP tools "
                 f"may not call it; the operator can open it with tools.http.allow_hosts = [{target.host!r}]"
@@ -169,17 +169,17 @@ async def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in rows))
 
 
-def place_of(text: str) -> Place:
+def classify(text: str) -> AddressClass:
     """Where an address is: out in the world, near us, or where no tool has any business."""
     try:
         address = ip_address(text)
     except ValueError:
         return "nowhere"
-    places = {own_place(each) for each in (address, *embedded(address))}
+    places = {classify_alone(each) for each in (address, *embedded(address))}
     return "nowhere" if "nowhere" in places else "near" if "near" in places else "world"
 
 
-def own_place(address: IP) -> Place:
+def classify_alone(address: IP) -> AddressClass:
     if address.is_unspecified or address.is_loopback:
         return "near"
     is_old = isinstance(address, IPv4Address)

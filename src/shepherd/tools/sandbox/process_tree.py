@@ -1,21 +1,28 @@
-"""A process and all that it has started, so that all of it can be ended.
+"""Starts a program in a session of its own, and ends it with everything that it has started.
 
-Found are its process group, its session, its descendants, and whoever has the mark that it had in its environment,
-which daemons inherit. Not found is a program that has both left the family (a daemon) and wiped or overwritten its
-environment, and one of another user (`sudo`).
+    start(arguments, ...) ─▶ process ─▶ ProcessTree(process.pid) ─▶ members()
+                                             └─ ending(): stop all ─▶ TERM ─ grace ─▶ KILL ─ grace ─▶ nothing is left
 
-Not here: what the processes say (`tools/builtin/shell.py`).
+Commands (`tools/builtin/shell.py`) and MCP servers (`tools/mcp/process.py`) end this way. `ending` is a generator of
+pauses, so that a thread and an event loop can both drive it.
+
+A member is a process of the same group or session, a descendant, a process that was a member before, or one that has
+the mark of the tree in its environment, which daemons inherit. Two kinds are not found: a daemon that has also wiped
+or overwritten its environment, and a process of another user (`sudo`).
+
+Not here: what the processes print, and what ends them when this program is killed (`guardian.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from signal import SIGKILL, SIGTERM, Signals
 from typing import TypeVar
 
 import psutil
@@ -23,49 +30,92 @@ import psutil
 T = TypeVar("T")
 
 MARK = "SHEPHERD_COMMAND"
-"""The variable that families are known by: a word for each one that a process belongs to, since a command may run a
-Shepherd that runs commands."""
+"""The environment variable that holds marks: one word for each tree that a process belongs to, since a command may run
+a Shepherd that runs commands."""
 GRACE_S = 2.0
 """From TERM to KILL, and from KILL to giving up."""
 STEP_S = 0.02
 CLOCK_S = 5.0
 
 
-class Family:
-    """A process that leads a session, and its kin. The process must not be reaped before `end`: as long as it is there,
-    nobody else gets its number, and a signal to its group meets no stranger."""
+def start(
+    arguments: Sequence[str], *, cwd: str | None, env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """A process that leads a session of its own: Ctrl-C in the terminal does not reach it. Its outputs are pipes; it
+    inherits no other descriptor. Raises: `OSError`, `ValueError`.
+    """
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        arguments, stdin=stdin, stdout=pipe, stderr=pipe, bufsize=0, cwd=cwd, env=env, start_new_session=True
+    )
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: str) -> None:
-        """`mark`: a word of the variable `MARK` that the process was started with."""
-        self.pid = process.pid
+
+def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code, negative for a signal; None = it still runs.
+
+    The process is left unreaped where the system allows that (see `ProcessTree`).
+    """
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll()
+    try:
+        status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # something else in this program reaps all children
+        return process.poll()
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+class ProcessTree:
+    """A process that leads a session, and everything that it has started. For one thread at a time.
+
+    The process must not be reaped before `ending` is over: as long as it is there, no other process gets its number,
+    and a signal to its group meets no stranger.
+    """
+
+    def __init__(self, pid: int, mark: str = "") -> None:
+        """`mark`: a word of the variable `MARK` that the process was started with; empty = it has none."""
+        self.pid = pid
         self.mark = mark
-        # Times of birth are reckoned from the time of the start, which moves when the clock is set.
-        self.born = ask(lambda: psutil.Process(process.pid).create_time() - CLOCK_S, 0.0)
+        self.background: list[str] = []
+        """The command lines of what was still running besides the first process when `ending` began."""
+        # The system reckons times of birth from its own start, which moves when the clock is set.
+        self._not_before = ask(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
+        self._seen: set[psutil.Process] = set()
 
-    def end(self, pause: Callable[[float], object]) -> list[str]:
-        """End everybody, first politely; the command lines of those who were there besides the first process.
+    def ending(self, grace_s: float = GRACE_S) -> Iterator[float]:
+        """End all members: TERM, and KILL after `grace_s`. Yields seconds: the caller pauses so long.
 
-        `pause` waits so many seconds and reads their output meanwhile: who cannot write cannot say goodbye.
+        The caller reads the outputs meanwhile: a process that cannot write cannot end by itself.
         """
-        members = self.frozen()
-        names = [name_of(each) for each in members if each.pid != self.pid]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + GRACE_S
+        members = self._suspended()
+        self.background = [name_of(each) for each in members if each.pid != self.pid]
+        for number in (SIGTERM, SIGKILL):
+            deadline = time.monotonic() + grace_s
             while members and time.monotonic() < deadline:
-                if number == signal.SIGKILL:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(self.pid, number)  # at one blow: faster than they can fork
-                for each in members:
-                    ask(partial(each.send_signal, number), None)
-                    if number == signal.SIGTERM:
-                        ask(each.resume, None)  # who is stopped hears nothing
+                self._send(number, members)
                 while any(map(is_alive, members)) and time.monotonic() < deadline:
-                    pause(STEP_S)
-                members = self.members()  # who has come meanwhile
-        return names
+                    yield STEP_S
+                members = self.members()  # with those that were started meanwhile
 
-    def frozen(self) -> list[psutil.Process]:
-        """Everybody, at a standstill. Who is ended while it forks leaves a child that nobody can find any more."""
+    def kill(self) -> None:
+        """KILL to all members, without waiting."""
+        if members := self.members():
+            self._send(SIGKILL, members)
+
+    def members(self) -> list[psutil.Process]:
+        """Those that are alive. One that was seen once is found even if it has left its group and its parent."""
+        young = [each for each in map(find, psutil.pids()) if each and ask(each.create_time, 0.0) >= self._not_before]
+        parents = {each.pid: ask(each.ppid, 0) for each in young}
+        found = {each.pid for each in young if each in self._seen or self._is_own(each)}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        members = [each for each in young if each.pid in found and is_alive(each)]
+        self._seen.update(members)
+        return members
+
+    def _suspended(self) -> list[psutil.Process]:
+        """All members, suspended: one that is ended while it forks would leave a child that cannot be found."""
         deadline, seen = time.monotonic() + GRACE_S, set[int]()
         while (fresh := [each for each in self.members() if each.pid not in seen]) and time.monotonic() < deadline:
             for each in fresh:
@@ -73,24 +123,27 @@ class Family:
             seen.update(each.pid for each in fresh)
         return self.members()
 
-    def members(self) -> list[psutil.Process]:
-        """Who is alive, of this family."""
-        young = [each for each in map(find, psutil.pids()) if each and ask(each.create_time, 0.0) >= self.born]
-        parents = {each.pid: ask(each.ppid, 0) for each in young}
-        found = {each.pid for each in young if self.is_kin(each)}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        return [each for each in young if each.pid in found and is_alive(each)]
+    def _send(self, number: Signals, members: Sequence[psutil.Process]) -> None:
+        if number == SIGKILL and sys.platform != "win32":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)  # all in one call: faster than they can fork
+        for each in members:
+            ask(partial(each.send_signal, number), None)
+            if number == SIGTERM:
+                ask(each.resume, None)  # a suspended process does not react
 
-    def is_kin(self, process: psutil.Process) -> bool:
-        with contextlib.suppress(OSError):
-            if self.pid in {process.pid, os.getpgid(process.pid), os.getsid(process.pid)}:
-                return True
-        return self.mark in ask(lambda: process.environ().get(MARK, ""), "").split()
+    def _is_own(self, process: psutil.Process) -> bool:
+        if process.pid == self.pid:
+            return True
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                if self.pid in {os.getpgid(process.pid), os.getsid(process.pid)}:
+                    return True
+        return bool(self.mark) and self.mark in ask(lambda: process.environ().get(MARK, ""), "").split()
 
 
 def ask(question: Callable[[], T], otherwise: T) -> T:
-    """What a process answers that may have gone meanwhile, or belongs to somebody else."""
+    """The answer about a process; `otherwise` if it has ended meanwhile or belongs to another user."""
     try:
         return question()
     except (psutil.Error, OSError):

@@ -40,26 +40,26 @@ LOOKED_AT = 2_000
 """Files and folders among which one of the same name is looked for."""
 
 
-class Outside(ToolError):
+class OutsideRoots(ToolError):
     """A path that leads out of the roots."""
 
 
-class Missing(ToolError):
+class MissingPath(ToolError):
     """A path that leads to nothing."""
 
 
-class NotAFolder(Missing):
+class NotAFolder(MissingPath):
     """Nor can there be something: a file is on the way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a path leads: a name in an open directory. Valid within the `with` of `Roots.find`."""
 
     folder: Folder
     name: str
     """`.` for the top of a root."""
-    way: Walk
+    way: PathWalk
 
     @property
     def path(self) -> str:
@@ -76,13 +76,13 @@ class Place:
         return self.folder.look(self.name)
 
     def stat(self) -> os.stat_result:
-        """What is there. Raises: `Missing`."""
+        """What is there. Raises: `MissingPath`."""
         if (status := self.look()) is None:
             raise self.way.missing(self.folder, self.name)
         return status
 
     def open_folder(self) -> Folder:
-        """Itself, where it is a directory. Raises: `Missing`, `ToolError`."""
+        """Itself, where it is a directory. Raises: `MissingPath`, `ToolError`."""
         if (kind := kind_of(self.stat())) != "directory":
             raise ToolError(f"{quoted(self.shown)} is a {kind}, not a folder")
         return self.folder.child(self.name)
@@ -118,24 +118,24 @@ class Roots:
             return folder.path
 
     @contextlib.contextmanager
-    def find(self, path: str, *, follow: bool = True, make: bool = False) -> Iterator[Place]:
+    def find(self, path: str, *, follow: bool = True, make: bool = False) -> Iterator[Location]:
         """Where a path leads.
 
         `follow`: where the last name is a link, to what it leads to. `make`: make the folders that are not there.
         Within the `with`, what the system refuses becomes a `ToolError` that names the path.
 
-        Raises: `Outside`, `Missing` (a folder on the way), `ToolError`.
+        Raises: `OutsideRoots`, `MissingPath` (a folder on the way), `ToolError`.
         """
         checked(path, make=make)
         with in_words(path):
-            place = Walk(self, path, follow=follow, make=make).place()
+            place = PathWalk(self, path, follow=follow, make=make).place()
             with place.folder:
                 yield place
 
-    def outside(self, path: str) -> Outside:
+    def outside(self, path: str) -> OutsideRoots:
         others = "".join(f", {each}" for each in self.folders if each != self.base)
         meant = [quoted(self.shown(each)) for each in self.named(path)]
-        return Outside(
+        return OutsideRoots(
             f"{quoted(path)} is outside of the folders that may be touched: {self.base} (the current folder, called "
             f'"."){others}; use a path in there{f", such as {meant[0]}" if meant else ""}'
         )
@@ -152,7 +152,7 @@ class Roots:
             return []
 
 
-class Walk:
+class PathWalk:
     """One way through the roots: what is to come (`todo`), and where it has led so far (`root` and `done`)."""
 
     def __init__(self, roots: Roots, path: str, *, follow: bool, make: bool) -> None:
@@ -166,8 +166,8 @@ class Walk:
         """Directories below `root`, each in the one before; none is a link."""
         self.todo: deque[str] = deque()
 
-    def place(self) -> Place:
-        """Raises: `Outside`, `Missing`, `ToolError`, `OSError`."""
+    def place(self) -> Location:
+        """Raises: `OutsideRoots`, `MissingPath`, `ToolError`, `OSError`."""
         self.start(os.path.join(self.roots.base, home(self.path)))
         folder = Folder.top(self.root)
         try:
@@ -183,14 +183,14 @@ class Walk:
                     self.done.append(name)
                     continue
                 else:
-                    return Place(folder, name, self)
+                    return Location(folder, name, self)
                 folder.close()
                 folder = Folder.top(self.root).down(self.done)
             if not self.done:
-                return Place(folder, ".", self)
+                return Location(folder, ".", self)
             folder.close()
             folder = Folder.top(self.root).down(self.done[:-1])
-            return Place(folder, self.done[-1], self)
+            return Location(folder, self.done[-1], self)
         except BaseException:
             folder.close()
             raise
@@ -247,7 +247,7 @@ class Walk:
             shown = quoted(self.roots.shown(os.path.join(folder.path, name)))
             raise NotAFolder(f"there is no {quoted(self.path)}: {shown} is a {kind} and not a folder") from None
 
-    def missing(self, folder: Folder, name: str) -> Missing:
+    def missing(self, folder: Folder, name: str) -> MissingPath:
         """A sentence with which one can go on: which names may be meant, and what there is."""
         entries = {}
         with contextlib.suppress(OSError):  # a folder that may be passed through, and not read
@@ -260,7 +260,7 @@ class Walk:
         meant = dict.fromkeys(quoted(self.roots.shown(each)) for each in guesses)
         held = [printable(each) for each in entries.values()]
         rest = f" and {len(held) - SHOWN_NAMES} more" if len(held) > SHOWN_NAMES else ""
-        return Missing(
+        return MissingPath(
             f"there is no {quoted(self.path)}"
             + (f"; did you mean {' or '.join([*meant][:SHOWN_GUESSES])}?" if meant else ".")
             + (' The current folder, called ".",' if where == "." else f" The folder {quoted(where)}")

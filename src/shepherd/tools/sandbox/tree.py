@@ -99,7 +99,7 @@ def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> boo
         if (
             verdict == rule.is_negated
             and (is_folder or not rule.only_folders)
-            and takes(rule.parts, names[rule.depth :])
+            and glob_matches(rule.parts, names[rule.depth :])
         ):
             verdict = not rule.is_negated
     return verdict
@@ -133,7 +133,7 @@ def parts_of(glob: str) -> list[str]:
     return parts if "/" in glob else ["**", *parts]
 
 
-def takes(parts: Sequence[str], names: Sequence[str]) -> bool:
+def glob_matches(parts: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a glob means the file with these names, from the top."""
 
     def passed(places: Iterable[int]) -> set[int]:

@@ -19,15 +19,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, markers_of
+from shepherd.dialects.parse.markup import Block, MakeBody, Markers, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
@@ -36,7 +36,6 @@ TAG = re.compile(r"<(\w*?)tool_call((?::\w+)?)>")
 HEAD = re.compile(r"""([^\s<>{}()\[\]"'`=,]{0,128})(\s{0,256})""")
 """A call's name, no longer than is held back to see whether a call follows."""
 XML = Markers(("<function", "<invoke"))
-State = Literal["lead", "tags", "key", "value", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +78,27 @@ def tags_of(opener: str) -> Tags:
     )
 
 
-class PairsBody(Machine):
+class PairsBody(HandingOver):
     """One call between an opener and its closers."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        steps = {
-            "lead": self._lead,
-            "tags": self._between,
-            "key": self._behind_key,
-            "value": self._value,
-            "other": self._other,
-        }
-        super().__init__(block.opener, "lead", steps)
-        self._block = block
-        self._openers = openers
-        self._tools = tools
+        super().__init__(block, openers, tools)
+        self._step = self._lead
         self._tags = tags = tags_of(block.opener)
         self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
         self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
         self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
-        self._inner: Body | None = None  # another notation
         self._n_openers = 1
         self._whole = False  # the output did not end within the call
         self._closer = ""
         self._maybe: tuple[int, str] | None = None  # a possible end: the length of its marker, the closer if it is one
         self._seen = 0  # how much has been looked at from the beginning of that marker on
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        return self._inner.take_calls() if self._inner else super().take_calls()
-
     def _settle(self, *, cut: bool) -> None:
-        if self._inner or self.declined:
-            return
-        written = "".join(self._written)
-        inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
-        self._ready.append((written, (read_pairs(inside, self._tags, self._tools, self._whole),)))
-
-    # Each step takes in what it can from `at` on and says how far it came.
+        if not self.declined:
+            written = "".join(self._written)
+            inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
+            self._report((read_pairs(inside, self._tags, self._tools, self._whole),))
 
     def _lead(self, text: str, at: int, final: bool) -> int:
         if text[at : at + 1].isspace():
@@ -123,7 +106,7 @@ class PairsBody(Machine):
         head = HEAD.match(text, at)
         assert head is not None
         name, gap, stop = head[1], head[2], head.end()
-        if stop == len(text) or self._markers.is_begun(text, stop) or XML.begun(text, stop) == len(text) - stop:
+        if stop == len(text) or self._markers.is_begun(text, stop) or XML.is_open(text, stop):
             self.ended = final
             return len(text) if final else at
         marker = self._markers.standing(text, stop)
@@ -131,18 +114,18 @@ class PairsBody(Machine):
             self._n_openers += 1
             return stop + len(marker)  # written twice
         if marker and (name or marker not in self._openers):
-            self._state = "tags"
+            self._step = self._between
             return stop
         if notation := self._notation(text, at, name, gap):
-            self._inner, self._state = notation(self._block, self._openers, self._tools), "other"
+            self._hand_over(notation)
         elif not find_tool(self._tools, name):
             self.ended = True
             self.declined = "".join(self._written)
         elif "\n" in gap:
-            self.ended = self._whole = True  # it has no arguments, and its closer has been forgotten
+            self.ended = self._whole = True  # it has no arguments and lacks its closer
             return stop - len(gap)
         else:
-            self._state = "tags"
+            self._step = self._between
         return at
 
     def _notation(self, text: str, at: int, name: str, gap: str) -> MakeBody | None:
@@ -154,22 +137,16 @@ class PairsBody(Machine):
             return JsonBody
         return partial(TaggedBody, padded=True) if XML.standing(text, at) else None
 
-    def _other(self, text: str, at: int, final: bool) -> int:
-        assert self._inner is not None
-        at = self._inner.feed(text, at, final)
-        self.ended, self.closed = self._inner.ended, self._inner.closed
-        return at
-
     def _between(self, text: str, at: int, final: bool) -> int:
         """Behind the name, or between pairs."""
-        stop, marker = self._markers.find(text, at)
+        stop, marker = self._markers.find_settled(text, at, final)
         if not marker:
             self.ended = final
-            return stop if final else stop - self._markers.begun(text, at)
+            return stop
         if marker in self._block.closers or marker in self._openers:
             return self._finish(stop, marker)
         if marker in (self._tags.value, self._tags.key_end):
-            self._state = "value" if marker == self._tags.value else "key"
+            self._step = self._value if marker == self._tags.value else self._behind_key
         return stop + len(marker)
 
     def _behind_key(self, text: str, at: int, final: bool) -> int:
@@ -179,25 +156,25 @@ class PairsBody(Machine):
         marker = self._markers.standing(text, after)
         if marker == self._tags.key_end:
             return after + len(marker)  # written twice
-        self._state = "tags" if marker or after == len(text) else "value"
+        self._step = self._between if marker or after == len(text) else self._value
         return after
 
     def _value(self, text: str, at: int, final: bool) -> int:
         start = at if self._maybe else -1
         seen = at + self._seen
         while True:
-            stop, marker = self._in_value.find(text, seen)
+            stop, marker = self._in_value.find_settled(text, seen, final)
             if not marker:
-                seen = stop if final else stop - self._in_value.begun(text, seen)
+                seen = stop
                 break
             behind, after = self._behind(text, stop, marker)
-            is_cut = self._follows.begun(text, after) == len(text) - after
+            is_cut = self._follows.is_open(text, after)
             if is_cut and not final:
                 seen = stop
                 break
             follows = self._follows.standing(text, after)
             if marker == self._tags.value_end and (follows or is_cut):
-                self._state, self._maybe, self._seen = "tags", None, 0
+                self._step, self._maybe, self._seen = self._between, None, 0
                 return behind
             if marker == self._block.opener:
                 calls = self._call_follows(text, behind, final) if self._maybe else False
@@ -292,6 +269,3 @@ def name_before_key(text: str, head: str, tools: Sequence[ToolSpec]) -> tuple[st
     known = max((tool.name for tool in tools if head.startswith(tool.name)), key=len, default="")
     name = known or head.partition(" ")[0]
     return name, text.index(name) + len(name)
-
-
-_body: MakeBody = PairsBody

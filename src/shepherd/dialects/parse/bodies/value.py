@@ -136,7 +136,7 @@ class Value:
         marks = self.own_marks
         mark = marks.standing(text, at)
         behind = text[at + len(mark) : at + len(mark) + 1]
-        if marks.begun(text, at) == len(text) - at or (mark and not behind):
+        if marks.is_open(text, at) or (mark and not behind):
             return "end" if final else "unknown"
         if not mark:
             return "text"

@@ -4,7 +4,7 @@
 lies on disk; `store` joins them and owns the only thread here.
 """
 
-from shepherd.engine.kv.tiers.snapshot import Found, Snapshot, Tally
+from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, SnapshotMatch
 from shepherd.engine.kv.tiers.store import Snapshots
 
-__all__ = ["Found", "Snapshot", "Snapshots", "Tally"]
+__all__ = ["Snapshot", "SnapshotCounts", "SnapshotMatch", "Snapshots"]

@@ -19,7 +19,7 @@ class _Item(NamedTuple):
     priority: float
 
 
-class Shelf:
+class GdsfPolicy:
     """Sizes and priorities by key. It may be overfull between `place` and `overflow`."""
 
     def __init__(self, cap: int) -> None:

@@ -74,7 +74,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SnapshotMatch:
     """What a prompt can use of one snapshot."""
 
     key: str
@@ -101,7 +101,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SnapshotCounts:
     """What there is, and what happened since the start."""
 
     in_ram: int

@@ -27,8 +27,8 @@ from shepherd.engine.base import Memory, Span
 from shepherd.engine.kv.ledger import common_prefix, usable
 from shepherd.engine.kv.tiers import file
 from shepherd.engine.kv.tiers.entry import Entry
-from shepherd.engine.kv.tiers.gdsf import Shelf
-from shepherd.engine.kv.tiers.snapshot import Found, Snapshot, Tally, covers
+from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
+from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, SnapshotMatch, covers
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +67,10 @@ class Snapshots:
         """Guards all that follows."""
         self._entries: dict[str, Entry] = {}
         self._lent: dict[str, Entry] = {}
-        self._ram = Shelf(ram_bytes)
+        self._ram = GdsfPolicy(ram_bytes)
         self._passing: dict[Literal["in", "out"], Entry] = {}
         """Snapshots in RAM that are larger than its cap."""
-        self._disk = Shelf(disk_bytes)
+        self._disk = GdsfPolicy(disk_bytes)
         """Every file in the folder that is complete, and the one being written."""
         self._alien: set[str] = set()
         """Keys of files of other fingerprints."""
@@ -96,7 +96,7 @@ class Snapshots:
 
     def find(
         self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Container[str] = ()
-    ) -> Found | None:
+    ) -> SnapshotMatch | None:
         """The snapshot that spares most of the prompt's tokens; of equals one in RAM, then the smallest.
 
         With holes, tokens that have left it are spared, too: what it was before they left would bring them back. What
@@ -107,7 +107,7 @@ class Snapshots:
         microsecond for each that does not match.
         """
         kept = [span for span in spans if span.keep]
-        best: Found | None = None
+        best: SnapshotMatch | None = None
         best_rank = (1, False, -inf)
         head = prompt[:2]
         with self._turn:
@@ -121,7 +121,7 @@ class Snapshots:
                 common = common_prefix(tokens, prompt)
                 match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
                 if match.saved and (match.length, in_ram, -entry.size) > best_rank:
-                    found = Found(entry.key, match, in_ram)
+                    found = SnapshotMatch(entry.key, match, in_ram)
                     if found.n_resident <= self._n_cells:
                         best_rank = match.length, in_ram, -entry.size
                         best = found
@@ -273,11 +273,11 @@ class Snapshots:
             return self._disk.used
 
     @property
-    def tally(self) -> Tally:
+    def counts(self) -> SnapshotCounts:
         with self._turn:
             entries = self._entries.values()
             in_ram = sum(entry.snapshot is not None for entry in entries)
-            return Tally(in_ram=in_ram, on_disk=sum(entry.on_disk for entry in entries), **self._counts)
+            return SnapshotCounts(in_ram=in_ram, on_disk=sum(entry.on_disk for entry in entries), **self._counts)
 
     # -- bookkeeping, with the lock held ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from shepherd.core import ShepherdError
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 logger = logging.getLogger(__name__)
 
@@ -15,11 +15,11 @@ PAUSE_S = 5.0
 """Between two looks for messages that have none."""
 
 
-class Meanings:
+class VectorBackfill:
     """A thread that makes the vectors which the open memories of a shelf are lacking, until it is closed."""
 
-    def __init__(self, shelf: Shelf, *, pause_s: float = PAUSE_S) -> None:
-        self._shelf = shelf
+    def __init__(self, stores: UserStores, *, pause_s: float = PAUSE_S) -> None:
+        self._stores = stores
         self._pause_s = pause_s
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._live, name="shepherd-vectors", daemon=True)
@@ -34,7 +34,7 @@ class Meanings:
         done: dict[Path, int] = {}
         """The newest message of each file when all had theirs: looking for missing ones reads the whole file."""
         while not self._closed.wait(self._pause_s):
-            for store in self._shelf.stores():
+            for store in self._stores.open_stores():
                 try:
                     newest = store.newest_message()
                     if done.get(store.path) == newest:

@@ -11,7 +11,7 @@ import re
 import threading
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.results import sound
+from shepherd.tools.results import replace_unencodable
 
 MOST_CHARS = 32_000_000
 """Of all results together; each takes at most a quarter of it."""
@@ -19,7 +19,7 @@ MOST_CHARS = 32_000_000
 NAME = re.compile(r"result:(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
-class KeptResults:
+class ResultStore:
     """The kept results of one conversation. For any thread."""
 
     def __init__(self, most_chars: int = MOST_CHARS) -> None:
@@ -34,7 +34,7 @@ class KeptResults:
         Of one that is larger than a quarter of what may be kept, the beginning is.
         """
         most_chars = self._most_chars // 4
-        kept = sound(text[:most_chars])
+        kept = replace_unencodable(text[:most_chars])
         with self._lock:
             self._last += 1
             self._texts[self._last] = kept

@@ -3,11 +3,11 @@
 import pytest
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.kept import KeptResults
+from shepherd.tools.result_store import ResultStore
 
 
 def test_what_is_kept_is_found_under_its_name_in_any_case() -> None:
-    kept = KeptResults()
+    kept = ResultStore()
     assert kept.keep("one") == ("result:1", True)
     assert kept.keep("two\nlines\n") == ("result:2", True)
     assert kept.get("result:1") == "one"
@@ -16,14 +16,14 @@ def test_what_is_kept_is_found_under_its_name_in_any_case() -> None:
 
 @pytest.mark.parametrize("name", ["result:9", "result:", "result:x", "result:-1", "a.txt", "result:1/..", "result:²"])
 def test_what_is_not_kept_is_told_with_what_is(name: str) -> None:
-    kept = KeptResults()
+    kept = ResultStore()
     kept.keep("one")
     with pytest.raises(ToolError, match=r"no result is kept .* there are: result:1$"):
         kept.get(name)
 
 
 def test_the_oldest_go_first_and_no_name_comes_twice() -> None:
-    kept = KeptResults(most_chars=40)
+    kept = ResultStore(most_chars=40)
     for n in range(6):
         kept.keep(str(n) * 10)
     with pytest.raises(ToolError, match="there are: result:3, result:4, result:5, result:6"):
@@ -35,6 +35,6 @@ def test_the_oldest_go_first_and_no_name_comes_twice() -> None:
 
 
 def test_of_a_text_that_is_too_large_the_beginning_is_kept() -> None:
-    kept = KeptResults(most_chars=40)
+    kept = ResultStore(most_chars=40)
     assert kept.keep("0123456789+") == ("result:1", False)
     assert kept.get("result:1") == "0123456789"
