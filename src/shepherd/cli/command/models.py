@@ -82,7 +82,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
                 "context": card.n_ctx,
                 "memory_bytes": card.memory_bytes,
                 "load": entry.model.load,
-                "caches": {berth.cache.name: berth.n_ctx for berth in entry.plans},
+                "caches": {plan.cache.name: plan.n_ctx for plan in entry.plans},
                 "path": str(entry.header.path) if entry.header else entry.model.path,
                 **({"problem": entry.problem} if entry.problem else {}),
             }
@@ -94,7 +94,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
         (
             card.id,
             card.kind if entry.header else "not usable",
-            ", ".join(f"{berth.cache.name} {berth.n_ctx}" for berth in entry.plans) or str(card.n_ctx or ""),
+            ", ".join(f"{plan.cache.name} {plan.n_ctx}" for plan in entry.plans) or str(card.n_ctx or ""),
             format_size(card.memory_bytes) if entry.header else "?",
             entry.model.load,
             str(entry.header.path) if entry.header else entry.problem,
