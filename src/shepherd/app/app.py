@@ -373,7 +373,6 @@ class App:
         return opened
 
     def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
-        """Load a model on demand, with lines in the log."""
         began_s = time.monotonic()
         logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
         try:

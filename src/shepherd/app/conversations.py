@@ -196,7 +196,6 @@ class Conversations:
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
     ) -> ConversationToolbox | None:
-        """The tools of our conversation; None when there can be none."""
         if not self._toolset.wants_tools:
             return None
         box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)

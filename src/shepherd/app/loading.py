@@ -262,7 +262,6 @@ def in_log(name: str) -> Progress:
 
 
 def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
-    """The chat format of this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
     sources = TemplateSources(
         weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control

@@ -233,7 +233,6 @@ class Toolset:
             raise ConfigError(error.message, key="tools") from error
 
     def _secrets(self) -> Iterable[str]:
-        """Names of environment variables that hold a key."""
         yield from (name for name, key in ENVIRONMENT.items() if "api_key" in key)
         yield from (each.api_key_env for each in self._config.providers if each.api_key_env)
         yield from (each.key_env for each in self._config.server.keys or () if each.key_env)
@@ -244,7 +243,6 @@ class Toolset:
         return lacking if store is not None else {**lacking, "memory": "there is no memory"}
 
     def _take_over(self) -> None:
-        """Take the tools that the MCP servers offer now."""
         if self._servers is not None:
             self.registry.replace(MCP, self._servers.tools())
 

@@ -76,7 +76,6 @@ class Scores:
         return tuple(visible)
 
     def _places(self, text: str) -> Sequence[int]:
-        """Where the characters of `text` were written."""
         found = self._text.find(text)
         if found >= 0:
             return range(self._at + found, self._at + found + len(text))

@@ -12,7 +12,7 @@ own parser, and only if that finds the same words and the same calls do the writ
 template leaves out, an old thought as a rule, it has a reason to leave out: that answer stays as the template has it.
 
 Only remembered pieces can be control tokens. What a client sends decides which of them stand where, never what they
-are. Not here: where they are remembered (`backends.history`).
+are. Not here: where they are remembered (`backends.local.kept_prefix`).
 """
 
 from __future__ import annotations
