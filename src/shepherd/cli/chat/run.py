@@ -19,15 +19,14 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
+from shepherd.cli.loading import load
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.app import App
     from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
-    from shepherd.tools.base import Person
 
 
 def run(
@@ -156,18 +155,6 @@ async def _converse(config: Config, resume: str | None) -> int:
         return await repl.Repl(chat).run()
     finally:
         await app.aclose()
-
-
-async def load(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
-    """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
-
-    Raises: as `App.load`.
-    """
-    with logs.above(view.screen):
-        try:
-            await app.load(view.show_loading, person=person, patient=patient)
-        finally:
-            view.hide_loading()
 
 
 def _reader(on_terminal: bool) -> Reader:

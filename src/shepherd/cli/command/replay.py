@@ -29,6 +29,7 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.server_client import find_address, transport_error
+from shepherd.cli.loading import load
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
@@ -36,7 +37,7 @@ from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
     from shepherd.server.service import Service
 
 BODY, REQUEST, OUTPUT, ANSWER = (
@@ -90,7 +91,6 @@ def run(
             async with Player(address.url, key=address.key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         from shepherd.app.app import App
-        from shepherd.cli.chat.run import load
 
         app = App(config)
         try:
@@ -323,7 +323,7 @@ async def all_played(
 
 
 @asynccontextmanager
-async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> AsyncIterator[tuple[str, str]]:
+async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address of a server of a loaded `App`, on a free port of this machine, and the key to it."""
     from shepherd.server.app import create_app, serve
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config, ServerConfig
     from shepherd.server.http.auth import Key
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
 
 _MEMORY = "/v1/memory/"
 DEBUG_FOLDER = "logs"
@@ -83,12 +83,12 @@ async def _end(server: asyncio.Task[None]) -> None:
 def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> FastAPI:
     """The application with all that looks on; what must be closed goes on the stack."""
     from shepherd.server.app import Limits, create_app
-    from shepherd.server.http.limits import Gates
-    from shepherd.server.response_store import KeptResponses
+    from shepherd.server.http.admission import Admission
+    from shepherd.server.response_store import ResponseStore
 
     settings = config.server
     file = Path(settings.responses_file) if settings.responses_file else None
-    kept = KeptResponses(file, limit_bytes=settings.responses_bytes)
+    kept = ResponseStore(file, limit_bytes=settings.responses_bytes)
     stack.callback(kept.close)
     return create_app(
         app,
@@ -96,15 +96,15 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         host=settings.host,
         origins=settings.origins,
         allow_hosts=settings.allow_hosts,
-        gates=Gates(concurrent=settings.concurrent, per_client=settings.per_client),
+        admission=Admission(concurrent=settings.concurrent, per_client=settings.per_client),
         limits=Limits(max_body_bytes=settings.max_body_bytes),
         observe=list(_observers(settings, stack)),
-        kept=kept,
+        responses=kept,
         tools=partial(app.offer, everything=settings.use_tools),
     )
 
 
-def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observe]:
+def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[ObserverFactory]:
     """Whoever looks on at each request: debug files, the recorder, traces."""
 
     def closed(close: Callable[[], None]) -> None:

@@ -29,7 +29,7 @@ from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
-from shepherd.core import BadReply, EngineDown, ShepherdError
+from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
 
@@ -101,7 +101,7 @@ class Server:
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidRequest) as error:
             raise BadReply(
                 f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
                 "is it a Shepherd server?",
