@@ -27,7 +27,7 @@ from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.app.conversations import ActiveModel, Conversations, ModelChoice
 from shepherd.app.dispatch import Dispatcher
-from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, in_log
+from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.model_registry import ModelEntry, ModelKey, ModelRegistry, budget_of
 from shepherd.app.toolset import Advisors, Toolset
@@ -53,7 +53,7 @@ __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
 
 logger = logging.getLogger(__name__)
 
-ROUGH_CTX = 32_768
+DEFAULT_CTX = 32_768
 """Tokens of context for tools before a model is known."""
 
 
@@ -238,9 +238,9 @@ class App:
         Raises: `EngineDown`.
         """
         async with self.dispatcher.pool.borrow() as loaded:
-            for opened in loaded:
-                if name in opened.backends:
-                    await opened.backends[name].engine.clear()
+            for model in loaded:
+                if name in model.backends:
+                    await model.backends[name].engine.clear()
                     return
         # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
@@ -266,8 +266,8 @@ class App:
         )
         if self._dispatcher is not None:
             async with self._dispatcher.pool.borrow() as loaded:
-                for opened in loaded:
-                    await opened.forget()
+                for model in loaded:
+                    await model.forget()
         # Also those of models that are not loaded now.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
@@ -307,7 +307,7 @@ class App:
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
-        n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
+        n_ctx = self.config.caches[0].n_ctx or DEFAULT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(
@@ -366,30 +366,30 @@ class App:
             return dispatcher.pool.is_wanted(key)
 
         if self._starting is not None:
-            opened = loader.open(entry, self._starting, is_wanted)
+            model = loader.open(entry, self._starting, is_wanted)
         else:
-            opened = self._open_later(loader, entry, is_wanted)
-        self._fingerprints |= opened.fingerprints
-        return opened
+            model = self._open_later(loader, entry, is_wanted)
+        self._fingerprints |= model.fingerprints
+        return model
 
     def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
         began_s = time.monotonic()
         logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
         try:
-            opened = loader.open(entry, in_log(str(entry.key)), is_wanted)
+            model = loader.open(entry, log_progress(str(entry.key)), is_wanted)
         except ConfigError as error:  # `ConfigError` is for the start only
             raise EngineError(f"model {str(entry.key)!r} cannot be loaded: {error}") from error
         logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
-        return opened
+        return model
 
     async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
         """Open the model that makes vectors for the memory; it stays loaded to the end."""
         key = dispatcher.registry.entries[name].key
         async with dispatcher.pool.use(key):
-            opened = dispatcher.pool.hold(key)
+            model = dispatcher.pool.hold(key)
         assert self._loader is not None
         await asyncio.to_thread(self._stores.close)
-        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, opened.embedder)
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, model.embedder)
         self._backfill = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:

@@ -204,9 +204,9 @@ class Dispatcher:
         return Route(cache)
 
     def _backend(self, model: LoadedModel, route: Route) -> MemoryBackend:
-        if route.target not in model.answering:  # the file was missing at the start, and is not a chat model
+        if route.target not in model.memory_backends:  # the file was missing at the start, and is not a chat model
             self._refuse_to_chat(model.name)
-        return model.answering[route.target]
+        return model.memory_backends[route.target]
 
     def _behind(self, route: Route) -> ModelEntry:
         entry = self.entry_of(route.target)

@@ -39,9 +39,9 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
-OTHERS_CTX = 32_768
+AGENT_CTX = 32_768
 """Tokens of context that another agent is assumed to have: results are shortened to fit."""
-OPEN_ANYHOW = ("memory", "chat")
+OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
 """Where no model can count."""
@@ -139,11 +139,11 @@ class Toolset:
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
         return self.box(
-            n_ctx=OTHERS_CTX,
+            n_ctx=AGENT_CTX,
             user=user,
             store=store,
-            allow=(*OPEN_ANYHOW, *allow),
-            only=None if everything else OPEN_ANYHOW,
+            allow=(*OPEN_TOOLS, *allow),
+            only=None if everything else OPEN_TOOLS,
             extra=[chat_tool(self._models)],
         )
 
@@ -167,8 +167,8 @@ class Toolset:
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
-        tools, measure = self._config.tools, count or _rough
-        # The extra tools are enabled, whatever the configuration enables.
+        tools, measure = self._config.tools, count or _estimate_tokens
+        # The extra tools are always enabled.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
         # Allowed tools come first where there is little room: the user has chosen them.
         allowed = [word.partition("(")[0] for word in tools.allow]
@@ -305,7 +305,7 @@ def _data_folder() -> Path:
     return Path(platformdirs.user_data_dir("shepherd"))
 
 
-def _rough(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     return len(text) // CHARS_PER_TOKEN
 
 
