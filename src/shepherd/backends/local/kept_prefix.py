@@ -230,7 +230,6 @@ class KeptTools:
         return replace(request, messages=messages, tools=tuple(tools))
 
     def _first(self, tool: ToolSpec) -> ToolSpec:
-        """The same tool in the spelling in which it came first."""
         key = tool_hash(tool)
         if (known := self._specs.find(key)) is None:
             self._specs.keep(key, tool)

@@ -71,7 +71,6 @@ def _before(pieces: Sequence[Piece], stop: int) -> tuple[Piece, ...]:
 
 
 def _behind(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
-    """All but the first `start` characters."""
     made: list[Piece] = []
     for piece in pieces:
         if len(piece.text) > start:
