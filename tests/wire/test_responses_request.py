@@ -366,7 +366,7 @@ def test_a_stream_is_made_only_when_it_is_asked_for() -> None:
         (
             {"input": [said("user", {"type": "input_image", "file_id": "file-1"})]},
             "input[0].content[0].image_url",
-            "no files are kept here",
+            "this server stores no files",
         ),
         ({"tools": [{"type": "function"}]}, "tools[0].name", "is missing"),
         ({"tools": {}}, "tools", "must be an array"),
