@@ -266,7 +266,7 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
     watch = Watch(server_of(answer))
     seen = []
     for _ in range(5):
-        watch.look()
+        watch.poll()
         assert watch.now is not None
         seen.append((watch.problem is None, speed("main", watch.now, watch.before).decode))
         console = Console(width=150, color_system=None)
@@ -279,9 +279,9 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
 
 def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_not() -> None:
     with pytest.raises(Unreachable):
-        Watch(server_of(failing(httpx2.ConnectError("no")))).look()
+        Watch(server_of(failing(httpx2.ConnectError("no")))).poll()
     watch = Watch(server_of(replying(503, b'{"error": {"message": "loading"}}')))
-    watch.look()
+    watch.poll()
     assert watch.now is None
     assert watch.problem is not None
 

@@ -225,7 +225,7 @@ def test_old_places_go_before_what_the_user_said_when_there_are_too_many(db: aps
     limit = retention.size_bytes(db, path) * 8 // 10
     given_up(db, path, limit)
     ((n_places, n_users),) = rows(db, "SELECT sum(state = 2), sum(state = 1 AND role = 'user') FROM message")
-    assert 0 < n_places * retention.HUSK_BYTES <= 1.5 * retention.HUSKS * limit
+    assert 0 < n_places * retention.EMPTY_ROW_BYTES <= 1.5 * retention.EMPTY_ROWS * limit
     assert n_users > 100
 
 

@@ -1,7 +1,8 @@
-"""Names for the messages of a history, by which it is known again. Pure.
+"""The digests of a history, by which its messages are recognised. Pure.
 
-Each has a `sha` for what it says, and a `chain` for that and all that was said before it. System prompts are no part
-of the chain, because many clients write the time into them: what follows one is named as if it were not there.
+Each message has a `sha` of its content, and a `chain` of its content and of everything before it. System prompts are
+not part of the chain, because many clients write the time into them: the messages after one have the same chains
+without it.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from shepherd.memory.records import Entry, digest
 
 @dataclass(frozen=True, slots=True)
 class NamedHistory:
-    """A history, the names of its messages, and their ids as far as they are known."""
+    """A history, the digests of its messages, and their ids as far as they are known."""
 
     entries: tuple[Entry, ...]
     n_deletions: int
-    """The file's count of deleted messages at the time. Another count makes the ids worthless."""
+    """The number of deleted messages of the file, at the time. With another number the ids are invalid."""
     shas: list[bytes]
     chains: list[bytes]
     ids: list[int]
     """0 = not stored."""
     systems: list[int]
-    """Where the system prompts are."""
+    """The indexes of the system prompts."""
 
     @classmethod
     def of(
         cls, entries: tuple[Entry, ...], seed: str, n_deletions: int = 0, old: NamedHistory | None = None
     ) -> NamedHistory:
-        """Names for all messages. The prefix shared with `old` keeps its own, unless messages were deleted since."""
+        """Digests of all messages. The prefix shared with `old` is copied, unless messages were deleted since."""
         if old is not None and old.n_deletions != n_deletions:
             old = None
         n = _n_common(old.entries, entries) if old else 0
@@ -44,12 +45,12 @@ class NamedHistory:
         return made
 
     def _link(self, i: int, seed: str) -> bytes:
-        """What the chain of the message at `i` goes on from."""
-        said = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
-        return next(said, None) or digest(seed.encode("utf-8", "replace"))
+        """The chain before the message at `i`."""
+        chains = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
+        return next(chains, None) or digest(seed.encode("utf-8", "replace"))
 
     def _name(self, i: int, link: bytes) -> bytes:
-        """Name the message at `i`; what the chain of the next one goes on from."""
+        """Digest the message at `i`; the chain before the next one."""
         sha = self.entries[i].sha
         chain = digest(link + sha)
         self.shas[i : i + 1], self.chains[i : i + 1], self.ids[i : i + 1] = [sha], [chain], [0]
@@ -60,8 +61,8 @@ class NamedHistory:
 
 
 def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
-    """Length of the longest prefix that says the same in both, whatever the system prompts say."""
-    if old == new[: len(old)]:  # at the speed of C, where most are the same objects
+    """The length of the longest common prefix; all system prompts count as equal."""
+    if old == new[: len(old)]:  # fast in C: most are the same objects
         return len(old)
     for i, (a, b) in enumerate(zip(old, new, strict=False)):
         if a is b or (a.role == b.role == "system"):

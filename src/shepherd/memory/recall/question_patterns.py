@@ -1,7 +1,7 @@
-"""How something is said: whether it asks, wants, evades, corrects. Judged by its wording alone, by tables.
+"""How a text is worded: whether it asks, refers back, does not know, reports a change. Tables of patterns; pure.
 
-English first, and the plainest ways of German, French and Spanish. Who is wrong here quotes a line too many or too few;
-nothing is stored or deleted by it. Pure.
+Mostly English, and the simplest forms of German, French and Spanish. A mistake costs one quote too many or too few;
+nothing is stored or deleted by it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 HEAD_CHARS = 120
-"""An answer that does not know says so at its beginning."""
+"""An answer without knowledge says so at its beginning."""
 
 _SENTENCE = re.compile(r"[^\n]*?\w[^\n]*?(?:[.!?]+(?=[\s\"'”)\]*_]|$)|[。！？]+|$)", re.MULTILINE)
 _AUXILIARY = "(?:is|are|was|were|am|do|does|did|can|could|should|would|will|has|have|had)"
@@ -49,7 +49,7 @@ _NAME = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+")
 
 
 def is_question_only(text: str) -> bool:
-    """Whether it does nothing but ask."""
+    """Whether a text has no other sentences than questions."""
     return not without_questions(text).strip() and bool(text.strip())
 
 
@@ -67,12 +67,12 @@ def ends_with_question(text: str) -> bool:
 
 
 def asks_for_answer(text: str) -> bool:
-    """Whether it wants an answer, without being a question."""
+    """Whether a text asks for an answer, without being a question."""
     return _WANTING.search(text) is not None
 
 
 def refers_back(text: str) -> bool:
-    """Whether it means something that was said before it."""
+    """Whether a text refers to an earlier message."""
     return _LEANING.search(text) is not None
 
 
@@ -82,15 +82,15 @@ def does_not_know(text: str) -> bool:
 
 
 def reports_change(text: str) -> bool:
-    """Whether it says that something is no longer as it was."""
+    """Whether a text reports that something has changed."""
     return _CHANGE.search(text) is not None
 
 
 def is_first_person(text: str) -> bool:
-    """Whether it speaks of who says it."""
+    """Whether a text is in the first person."""
     return _OWN.search(text) is not None
 
 
 def find_names(text: str) -> list[str]:
-    """The names, as far as capitals within sentences tell."""
+    """The capitalised words within sentences."""
     return _NAME.findall(text)

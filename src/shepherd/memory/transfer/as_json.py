@@ -6,6 +6,7 @@ Times are ISO 8601 in UTC; enumerations are words.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,20 +68,9 @@ def fact(one: Fact) -> dict[str, Any]:
 
 
 def stats(one: Stats) -> dict[str, Any]:
-    return {
-        "conversations": one.conversations,
-        "messages": one.messages,
-        "evicted": one.evicted,
-        "pruned": one.pruned,
-        "facts": one.facts,
-        "vectors": one.vectors,
-        "size_bytes": one.size_bytes,
-        "file_bytes": one.file_bytes,
-        "log_bytes": one.log_bytes,
-        "limit_bytes": one.limit_bytes,
-        "oldest": None if one.oldest_ms is None else iso(one.oldest_ms),
-        "newest": None if one.newest_ms is None else iso(one.newest_ms),
-    }
+    fields = asdict(one)
+    oldest, newest = fields.pop("oldest_ms"), fields.pop("newest_ms")
+    return fields | {name: None if ms is None else iso(ms) for name, ms in (("oldest", oldest), ("newest", newest))}
 
 
 def iso(ms: int) -> str:

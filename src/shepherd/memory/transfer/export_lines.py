@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from shepherd.core import InvalidRequest, Role
 from shepherd.memory.archive import facts
@@ -15,13 +15,11 @@ from shepherd.wire.base import Fields, Range, wrong
 DIGEST_BYTES = 16
 T = TypeVar("T")
 _COUNT = Range(0, 2**62 - 1)
-_ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 _TRUSTS = {trust.name.lower(): trust for trust in Trust}
 _STATES = {state.name.lower(): state for state in State}
-_KINDS: Mapping[str, FactKind] = {"fact": "fact", "preference": "preference", "instruction": "instruction"}
-_STATUSES: Mapping[str, FactStatus] = {
-    "candidate": "candidate", "current": "current", "past": "past", "cleared": "cleared"
-}  # fmt: skip
+_KINDS: Mapping[str, FactKind] = {kind: kind for kind in get_args(FactKind)}
+_STATUSES: Mapping[str, FactStatus] = {status: status for status in get_args(FactStatus)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +124,7 @@ class FactLine:
 
 
 def _text(line: Fields, key: str, default: str | None = None, *, most: int | None = None) -> str:
-    value = line.find_string(key)
-    value = default if value is None else value
-    if value is None:
+    if (value := default if (given := line.find_string(key)) is None else given) is None:
         raise wrong(line.at(key), "a string", None)
     if most is not None and len(value) > most:
         raise InvalidRequest(f"{key} has {len(value)} characters; at most {most} are kept", field=key)
@@ -136,9 +132,7 @@ def _text(line: Fields, key: str, default: str | None = None, *, most: int | Non
 
 
 def _count(line: Fields, key: str, default: int | None = None) -> int:
-    value = line.find_integer(key, _COUNT)
-    value = default if value is None else value
-    if value is None:
+    if (value := default if (given := line.find_integer(key, _COUNT)) is None else given) is None:
         raise wrong(line.at(key), f"an integer{_COUNT}", None)
     return value
 
@@ -158,8 +152,7 @@ def _time(line: Fields, key: str) -> int:
 
 
 def _digest(line: Fields, key: str, default: bytes) -> bytes:
-    text = line.find_string(key)
-    if text is None:
+    if (text := line.find_string(key)) is None:
         return default
     try:
         value = bytes.fromhex(clean(text))

@@ -6,12 +6,13 @@ conversations (`chat_apps.py`), and single messages (`messages.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shepherd.memory.records import Entry
 from shepherd.memory.transfer.chat_apps import read_chatgpt, read_claude
 from shepherd.memory.transfer.items import (
+    PART,
     ExportLine,
     ImportedConversation,
     ImportProblem,
@@ -96,3 +97,30 @@ SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], 
     (lambda o: _has_message([o]), _read_loose_message),
 )
 """A test for each kind, and its reader; the first that fits."""
+
+
+class LooseMessages:
+    """Gathers loose messages into conversations. Yields a part as soon as it is full, and the rest at the end."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str | None, list[Entry]] = {}
+        self._first: dict[str | None, LooseMessage] = {}
+        self._names: dict[str | None, str] = {}
+        """Of the conversations with a part that was yielded."""
+
+    def add(self, message: LooseMessage) -> Iterator[ImportedConversation]:
+        entries = self._entries.setdefault(message.conversation, [])
+        self._first.setdefault(message.conversation, message)
+        entries.extend(message.entries)
+        if len(entries) >= PART:
+            yield self._part(message.conversation)
+
+    def close(self) -> Iterator[ImportedConversation]:
+        for key in [key for key, entries in self._entries.items() if entries]:
+            yield self._part(key)
+
+    def _part(self, key: str | None) -> ImportedConversation:
+        entries = tuple(self._entries.pop(key))
+        known, first = self._names.get(key), self._first[key]
+        self._names[key] = name = known or (digest_name(entries) if key is None else key)
+        return ImportedConversation("jsonl", name, entries, known is not None, first.title, None, first.model)

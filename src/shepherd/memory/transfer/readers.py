@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.transfer.formats import read_object
+from shepherd.memory.transfer.formats import LooseMessages, read_object
 from shepherd.memory.transfer.items import (
     ExportLine,
     ImportedConversation,
@@ -28,7 +28,6 @@ from shepherd.memory.transfer.items import (
     LooseMessage,
     UnreadableError,
 )
-from shepherd.memory.transfer.loose import LooseMessages
 
 CHUNK_BYTES = 1 << 20
 ELEMENT_CHARS = 1 << 29
