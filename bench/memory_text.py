@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shepherd.memory.records import Entry
-from shepherd.tune.memory_datasets import Case, Question, Said
+from shepherd.tune.memory_datasets import Case, Question, SourceMessage
 
 
 def several(text: str) -> list[str]:
@@ -555,7 +555,7 @@ def _finish(name: str, world: World, days: list[datetime], turns: int) -> Case:
         for n, (role, text, named) in enumerate(said):
             at = int((day + timedelta(seconds=40 * n)).timestamp() * 1000)
             entry = Entry("user" if role == "user" else "assistant", text, created_ms=at)
-            session.append(Said(named or f"s{number}.{n}", entry))
+            session.append(SourceMessage(named or f"s{number}.{n}", entry))
         made.append(tuple(session))
     return Case(name, tuple(made), tuple(world.questions))
 

@@ -101,7 +101,7 @@ def by_meaning(embedder: Embedder) -> Open:
     def opened(connection: apsw.Connection) -> Retrieve:
         run = memory_quality.on(connection)
         vectors.backfill(run, run, embedder, assistants=True)
-        nearest = vectors.VectorIndex(embedder).asked(connection)
+        nearest = vectors.VectorIndex(embedder).searcher(connection)
         return lambda question, limit: [id for id, _ in nearest(question, limit)]
 
     return opened

@@ -109,7 +109,7 @@ def searching(folder: Path) -> dict[str, float]:
     again = Snapshots("bench", ATTENTION, 1 << 20, ram_bytes=1 << 30, folder=folder, disk_bytes=1 << 30)
     assert again.flush(600)
     index = time.perf_counter() - started
-    n_files = again.tally.on_disk
+    n_files = again.counts.on_disk
     again.close()
     return {
         "find_known_ms": round(1e3 * known, 3),

@@ -16,7 +16,7 @@ from shepherd.engine.stats import CacheStats
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
-    from shepherd.memory.users import Shelf
+    from shepherd.memory.users import UserStores
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 
@@ -30,7 +30,7 @@ class ScriptedService:
         *,
         health: Health | None = None,
         stats: Mapping[str, CacheStats] | None = None,
-        shelf: Shelf | None = None,
+        shelf: UserStores | None = None,
     ) -> None:
         """`shelf`: the memories, closed by who opened them; None = it remembers nothing."""
         self._script = script
@@ -120,7 +120,7 @@ class ScriptedService:
         return True
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        return self._shelf.of(user) if self._shelf is not None else None
+        return self._shelf.find_store(user) if self._shelf is not None else None
 
     async def forget(self, user: str, **what: Any) -> Removed:
         store = self.memory(user)

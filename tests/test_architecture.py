@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import sizes
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "shepherd"
@@ -49,9 +50,13 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == [], "these have no header docstring"
 
 
-def test_no_file_needs_more_than_600_lines() -> None:
-    n_lines = {name(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
-    assert {file: n for file, n in n_lines.items() if n > 600} == {}
+def test_no_room_has_grown_beyond_its_limit_and_a_planted_one_is_caught() -> None:
+    measured, limits = sizes.measured(), sizes.limits()
+    assert sizes.faults(measured, limits) == []
+    grown, unknown, gone = sizes.faults({**measured, "core": 10**6, "attic": 1}, {**limits, "cellar": 1})
+    assert grown.startswith("core has 1000000 lines")
+    assert "'attic' = 10" in unknown
+    assert gone.startswith("cellar is no room")
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def test_the_caches_of_the_stronger_file_come_first(load: Load) -> None:
 def test_a_cache_without_a_model_takes_the_only_one(load: Load) -> None:
     assert load("model = 'm.gguf'\n[caches.long]\nn_ctx = 9").caches == (config.CacheConfig("long", "m", 9),)
     assert load("[caches.long]\nn_ctx = 9").caches == (config.CacheConfig("long", "lamb", 9),)
-    with pytest.raises(ConfigError, match=r"caches\.c: says no model; known models: a, b"):
+    with pytest.raises(ConfigError, match=r"caches\.c: has no model; known models: a, b"):
         load("[models.a]\npath='a.gguf'\n[models.b]\npath='b.gguf'\n[caches.c]\nn_ctx=1")
 
 
@@ -571,7 +571,7 @@ REFUSED = [
     ("[tools]\nenabled = 'http'", r'tools\.enabled: got "http", expected a list of texts'),
     ("model = ''", r'model: got "", expected a text that is not empty'),
     ("[models.a]\ncache_type_k = 'q6'", r"models\.a\.cache_type_k: .*one of f32, f16"),
-    ("[models.a]\ngpu_layers = 1", r"models\.a: says no path: give a file"),
+    ("[models.a]\ngpu_layers = 1", r"models\.a: has no path: give a file"),
     ("[caches.c]\nsequences = 0", r"caches\.c\.sequences: got 0, expected a whole number from 1 to 64"),
     ("[caches.c]\nsequences = 65", r"caches\.c\.sequences: got 65, expected a whole number from 1 to 64"),
     ("[caches.c]\nqueue = 0", r"caches\.c\.queue: got 0, expected a whole number from 1 to 10000"),
@@ -600,9 +600,9 @@ REFUSED = [
     ("[models.m.sampling]\ndry_sequence_breakers = ['" + 41 * "a" + "']", "expected a list of at most 32 texts"),
     ("[kv]\nn_positions = 0", r"kv\.n_positions: got 0, expected a whole number from 1 to"),
     ("[kv]\nn_positions = true", r"kv\.n_positions: got true"),
-    ("[rag]\nmax_size_bytes = 1\n[memory]\nmax_size_bytes = 2", r"said twice, as rag\.max_size_bytes and as memory\."),
-    ("[providers.p]\nmodel = 'x'", r"providers\.p\.type: says no type; expected one of openai"),
-    ("[providers.p]\ntype = 'openai_compat'", r"providers\.p\.base_url: .*needs its address"),
+    ("[rag]\nmax_size_bytes = 1\n[memory]\nmax_size_bytes = 2", r"set twice, as rag\.max_size_bytes and as memory\."),
+    ("[providers.p]\nmodel = 'x'", r"providers\.p\.type: has no type; expected one of openai"),
+    ("[providers.p]\ntype = 'openai_compat'", r"providers\.p\.base_url: .*needs a base_url"),
     ("[providers.p]\ntype = 'openai'\nbase_url = 'h:9'", r"base_url: got \"h:9\", expected an address such as http"),
     ("[providers.main]\ntype='openai'\n[caches.main]", r"providers\.main: there is a cache called 'main' too"),
     ("tools.http.allow_hosts = ['http://x']", r'allow_hosts: got \["http://x"\], expected a list of hosts such as'),
@@ -621,9 +621,9 @@ REFUSED = [
         TWO + 'fallback = ["nobody"]',
         r"routes\[1\]\.fallback: no cache or provider is called 'nobody'; known: main, fast",
     ),
-    (TWO.replace('match = "*haiku*"', ""), r"routes\[0\]: matches nothing: say match, model or endpoint"),
-    (TWO.replace('cache = "fast"', ""), r"routes\[0\]: goes to no one place"),
-    (CLOUD + "cache = 'main'\n[caches.main]", r"routes\[0\]: goes to no one place"),
+    (TWO.replace('match = "*haiku*"', ""), r"routes\[0\]: matches nothing: give match, model or endpoint"),
+    (TWO.replace('cache = "fast"', ""), r"routes\[0\]: needs one target"),
+    (CLOUD + "cache = 'main'\n[caches.main]", r"routes\[0\]: needs one target"),
     (CLOUD + "privacy = 'local'", r"routes\[0\]\.privacy: the provider 'claude' is not on this machine"),
 ]
 
@@ -641,7 +641,7 @@ def test_what_is_wrong_is_refused_in_one_sentence_with_file_and_key(load: Load, 
     [
         (b"{", "cannot be understood"),
         (b"[]", r"got \[\], expected a table"),
-        (b'{"reserve": 1, "reserve": 2}', "the key 'reserve' is said twice"),
+        (b'{"reserve": 1, "reserve": 2}', "the key 'reserve' is set twice"),
         (b'{"reserve": 1e999}', "got Infinity"),
         (b'{"reserve": ' + b"9" * 5000 + b"}", "cannot be understood"),
         (b'{"system": "\xff"}', "is not UTF-8 text"),
@@ -858,7 +858,7 @@ def test_keys_have_names_and_limits_and_come_from_the_environment_or_as_a_hash(l
         ('key = "a"', r"server\.keys\[0\]\.name: needs a name"),
         ('name = "a"', r"server\.keys\[0\]: needs one of key, key_env and key_hash"),
         ('name = "a"\nkey = "b"\nkey_env = "C"', "needs one of"),
-        ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the environment has no NOBODY_SETS_THIS"),
+        ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the variable NOBODY_SETS_THIS is not set"),
         ('name = "a"\nkey_hash = "md5:12"', r"key_hash: is written sha256:"),
         ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
         ('name = "a"\nkey = 7', r"got a int, expected a text"),
@@ -949,10 +949,7 @@ def test_a_rule_whose_own_words_disagree_takes_nothing(load: Load) -> None:
     rules = '{ model = "qwen", match = "gpt*", cache = "main" }, { match = "*", cache = "main" }'
     made = load(f"routes = [{rules}]\n[caches.main]\n")
     assert len(made.warnings) == 1
-    assert (
-        "routes[0] can never be reached, because its model 'qwen' is none that its match 'gpt*' takes"
-        in made.warnings[0]
-    )
+    assert "routes[0] can never be reached, because its model 'qwen' does not fit its match 'gpt*'" in made.warnings[0]
 
 
 GLOBS = st.text("ab*?[]", min_size=1, max_size=5)

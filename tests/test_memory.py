@@ -23,7 +23,7 @@ from tests.sampling import amount
 
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.users import LOCAL, UserStores
 
 pytestmark = pytest.mark.model
 
@@ -148,8 +148,8 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
     output = chat(tmp_path, "/memory off", "Get the fact favorite_color", flags=("--enable-tools", "set_fact,get_fact"))
     assert '[Tool Call: get_fact(key="favorite_color")]' in output
     assert '[Tool Result: {"value": "blue"}]' in output
-    shelf = Shelf(path)
-    mine, yours = shelf.of(LOCAL), shelf.of("somebody else")
+    shelf = UserStores(path)
+    mine, yours = shelf.find_store(LOCAL), shelf.find_store("somebody else")
     assert mine is not None
     assert yours is not None
     assert yours.get_fact("favorite_color") is None

@@ -20,11 +20,11 @@ import pytest
 from tests.scripted_service import ScriptedService
 
 from shepherd import config as configuration
-from shepherd.agent.with_tools import Acting
-from shepherd.app.toolset import Advisors, Outfit
+from shepherd.agent.with_tools import ToolBackend
+from shepherd.app.toolset import Advisors, Toolset
 from shepherd.core import Event, Finished, Message, Request, Text, ToolCall, ToolResult, Usage, replay
 from shepherd.server.app import create_app, serve
-from shepherd.server.endpoints.generate import Limits
+from shepherd.server.endpoints.handler import Limits
 
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 THEIRS: list[Any] = [
@@ -63,8 +63,8 @@ async def serving(
         for _ in ():
             yield Finished("end", Usage())
 
-    outfit = Outfit(config, env={}, models=Advisors(["fake"], no_model))
-    service = ScriptedService(Acting(model, outfit.box(n_ctx=8192)).stream)
+    outfit = Toolset(config, env={}, models=Advisors(["fake"], no_model))
+    service = ScriptedService(ToolBackend(model, outfit.box(n_ctx=8192)).stream)
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     app = create_app(service, limits=limits)
     task = asyncio.create_task(serve(app, host="127.0.0.1", port=0, on_ready=ready.set_result))

@@ -15,8 +15,8 @@ from tests.agent.test_turn import valid
 from tests.sampling import examples
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saved
-from shepherd.agent.turn import NOT_DONE, Happening
+from shepherd.agent.storage import SavedConversation
+from shepherd.agent.turn import NOT_DONE, TurnEvent
 from shepherd.backends.local.window import Window
 from shepherd.core import (
     ContextFull,
@@ -62,8 +62,8 @@ def made(*steps: Event | Exception, **fields: object) -> tuple[Session, Playing]
     return Session(backend, model="m", n_ctx=100, **fields), backend  # type: ignore[arg-type]  # each test names its own
 
 
-async def play(happenings: AsyncGenerator[Happening, None], stop_after: int | None = None) -> list[Happening]:
-    seen: list[Happening] = []
+async def play(happenings: AsyncGenerator[TurnEvent, None], stop_after: int | None = None) -> list[TurnEvent]:
+    seen: list[TurnEvent] = []
     async with aclosing(happenings):
         async for happening in happenings:
             seen.append(happening)
@@ -141,7 +141,7 @@ async def test_an_answer_that_was_cut_is_gone_on_with_and_stays_one_message() ->
 
 async def test_an_answer_that_was_stopped_within_a_thought_is_gone_on_with() -> None:
     chat, _ = made()
-    restored = Saved("s", (Message.user("Why?"), Message("assistant", (Reasoning("Hm, "),))), is_cut=True)
+    restored = SavedConversation("s", (Message.user("Why?"), Message("assistant", (Reasoning("Hm, "),))), is_cut=True)
     chat.restore(restored)
     chat._backend = Scripted(lambda request: Message("assistant", (Reasoning("well."), Text("So."))))
     await play(chat.resume())
@@ -161,7 +161,7 @@ async def test_a_turn_that_was_stopped_behind_its_calls_is_gone_on_with() -> Non
 async def test_there_must_be_something_to_go_back_to(how: str) -> None:
     chat, backend = made()
     happenings = {"retry": chat.retry, "edit": lambda: chat.edit("x"), "resume": chat.resume}
-    with pytest.raises(InvalidRequest, match="nothing has been said yet"):
+    with pytest.raises(InvalidRequest, match="there is no message yet"):
         await play(happenings[how]())
     backend.say("Hi.")
     await play(chat.chat("Hello"))
@@ -218,7 +218,7 @@ async def test_a_conversation_that_is_saved_within_a_turn_has_no_open_calls() ->
 
 async def test_calls_that_a_file_has_left_open_are_answered() -> None:
     chat = Session(Scripted(lambda request: Message.assistant("Yes.")), model="m", n_ctx=100, toolbox=Doubling())
-    chat.restore(Saved("s", (Message.user("Double it"), calling(1, 2))))
+    chat.restore(SavedConversation("s", (Message.user("Double it"), calling(1, 2))))
     assert valid(chat.messages)
     assert chat.can_resume
     await play(chat.resume())
@@ -245,7 +245,7 @@ async def test_a_conversation_that_is_stopped_while_it_is_recognised_is_as_it_wa
 
     backend = Slow()
     chat = Session(backend, model="m", n_ctx=100)
-    saved = Saved("s", (Message.user("one"), Message.assistant("Hi.")))
+    saved = SavedConversation("s", (Message.user("one"), Message.assistant("Hi.")))
     chat.restore(saved)
     task = asyncio.create_task(play(chat.chat("two")))
     await backend.asked.wait()
@@ -273,9 +273,9 @@ async def test_a_cleared_conversation_is_another_one() -> None:
 async def test_a_back_end_that_runs_somewhere_else_does_not_say_what_it_holds() -> None:
     chat, _ = made()
     assert await chat.evict(1) == Evicted(0, 0)
-    chat.restore(Saved("s", (Message.user("one"),)))
+    chat.restore(SavedConversation("s", (Message.user("one"),)))
     for asked in (chat.window, lambda: chat.evict(1)):
-        with pytest.raises(InvalidRequest, match="it runs somewhere else"):
+        with pytest.raises(InvalidRequest, match="does not run in this process"):
             await asked()
     with pytest.raises(InvalidRequest, match="at least 1"):
         await chat.evict(0)

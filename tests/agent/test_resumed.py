@@ -18,9 +18,9 @@ import pytest
 from tests.proven import proven
 
 from shepherd import config as configuration
-from shepherd.agent.session import Quoting, Session
-from shepherd.agent.storage import Saves
-from shepherd.agent.turn import Returned
+from shepherd.agent.session import QuotingBackend, Session
+from shepherd.agent.storage import ConversationStore
+from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import Evicted, Finished, Sampling, Started, Text, ToolCall, ToolResult, ToolSpec, Usage
 from shepherd.tools.base import CallOutcome
@@ -74,7 +74,7 @@ async def process(tmp_path: Path, n_ctx: int = 4096) -> AsyncIterator[App]:
 
 def session(app: App, *, user: str | None = "ada") -> Session:
     """A conversation with memory and one tool."""
-    chat = app.session(system="You are Lamb.", user=user, recall=True, tools=False)
+    chat = app.conversations.session(system="You are Lamb.", user=user, recall=True, tools=False)
     chat.move(chat._backend, model=chat.model, n_ctx=chat.n_ctx, toolbox=Weather())
     chat._template = replace(chat._template, sampling=Sampling(temperature=0))
     return chat
@@ -87,7 +87,7 @@ async def say(chat: Session, text: str) -> tuple[Usage, int]:
         async for happening in happenings:
             if isinstance(happening, Started) and usage is None:
                 usage = happening.usage
-            n_calls += isinstance(happening, Returned)
+            n_calls += isinstance(happening, CallReturned)
     assert usage is not None
     return usage, n_calls
 
@@ -100,13 +100,13 @@ async def had(tmp_path: Path, *, lines: tuple[str, ...] = LINES, n_ctx: int = 40
         n_calls = 0
         for line in lines:
             n_calls += (await say(chat, line))[1]
-        return Saves(tmp_path / "saves").save(chat.to_saved()), n_calls
+        return ConversationStore(tmp_path / "saves").save(chat.to_saved()), n_calls
 
 
 async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) -> None:
     name, n_calls = await had(tmp_path)
     assert n_calls, "there are calls in it"
-    saved = Saves(tmp_path / "saves").load(name)
+    saved = ConversationStore(tmp_path / "saves").load(name)
     assert any(quote.text for quote in saved.quotes.values()), "and something was recalled"
     async with process(tmp_path) as app:
         chat = session(app)
@@ -135,7 +135,7 @@ async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path
         stranger = session(app)
         stranger.restore(saved)
         backend = stranger._backend
-        assert isinstance(backend, Quoting)
+        assert isinstance(backend, QuotingBackend)
         backend.quote(stranger._request(*saved.messages), {at + 1: quote for at, quote in saved.quotes.items()})
         stranger._quotes = None
         assert (await say(stranger, "Thank you. And now?"))[0].input > NEW_TOKENS
@@ -144,7 +144,7 @@ async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path
 async def test_what_is_not_said_of_it_is_what_it_takes(tmp_path: Path) -> None:
     """The test above could fail: without what the file says besides the messages, it is computed again."""
     name, _ = await had(tmp_path)
-    saved = Saves(tmp_path / "saves").load(name)
+    saved = ConversationStore(tmp_path / "saves").load(name)
     async with process(tmp_path) as app:
         chat = session(app)
         chat.restore(replace(saved, quotes={}))
@@ -157,7 +157,7 @@ async def test_what_had_left_the_context_stays_away_and_is_not_computed_for_that
     name, _ = await had(tmp_path, lines=lines, n_ctx=768)
     async with process(tmp_path, n_ctx=768) as app:
         chat = session(app)
-        chat.restore(Saves(tmp_path / "saves").load(name))
+        chat.restore(ConversationStore(tmp_path / "saves").load(name))
         window = await chat.window()
         assert window.n_evicted > 3
         assert window.n_held <= 768 < window.n_tokens

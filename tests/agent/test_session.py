@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.agent.session import Session
-from shepherd.agent.turn import Happening
+from shepherd.agent.turn import TurnEvent
 from shepherd.core import (
     CallDelta,
     CallStarted,
@@ -58,8 +58,8 @@ def session(script: Script, **fields: object) -> tuple[Session, Scripted]:
     return Session(backend, model="m", n_ctx=100, **fields), backend  # type: ignore[arg-type]  # each test names its own
 
 
-async def say(to: Session, text: str, stop_after: int | None = None) -> list[Happening]:
-    seen: list[Happening] = []
+async def say(to: Session, text: str, stop_after: int | None = None) -> list[TurnEvent]:
+    seen: list[TurnEvent] = []
     async with aclosing(to.chat(text)) as events:
         async for event in events:
             seen.append(event)

@@ -14,7 +14,7 @@ from tests.backends.local.test_backend import CHATML
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary
 
 from shepherd.agent.session import Session
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
@@ -75,7 +75,7 @@ async def test_the_question_and_the_newest_pages_stay_and_the_transcript_keeps_e
                 case Evicted(messages=n):
                     left += n
                     assert n % 2 == 0, "a call and its result leave together"
-                case Returned():
+                case CallReturned():
                     n_returned += 1
                 case Finished(usage=usage):
                     widest = max(widest, usage.total)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.agent.storage import Quoted, Saved, SaveError, Saves, from_json, title_of, to_json
+from shepherd.agent.storage import ConversationStore, Quote, SavedConversation, SaveError, from_json, title_of, to_json
 from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
@@ -35,10 +35,10 @@ MESSAGES = st.builds(
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> Saved:
+def conversations(draw: st.DrawFn) -> SavedConversation:
     messages = tuple(draw(st.lists(MESSAGES, min_size=1, max_size=5)))
     at = st.integers(0, len(messages) - 1)
-    return Saved(
+    return SavedConversation(
         draw(TEXTS),
         messages,
         system=draw(MAYBE),
@@ -48,29 +48,29 @@ def conversations(draw: st.DrawFn) -> Saved:
         is_cut=draw(st.booleans()),
         untold=draw(st.integers(0, 9)),
         told=draw(st.dictionaries(at, st.integers(1, 9))),
-        quotes=draw(st.dictionaries(at, st.builds(Quoted, TEXTS, st.lists(st.integers(0, 2**60)).map(tuple)))),
+        quotes=draw(st.dictionaries(at, st.builds(Quote, TEXTS, st.lists(st.integers(0, 2**60)).map(tuple)))),
     )
 
 
-def one(text: str = "How are you, old friend?", id: str = "a", **fields: Any) -> Saved:
-    return Saved(id, (Message.user(text), Message.assistant("Fine.")), began=BEGAN, **fields)
+def one(text: str = "How are you, old friend?", id: str = "a", **fields: Any) -> SavedConversation:
+    return SavedConversation(id, (Message.user(text), Message.assistant("Fine.")), began=BEGAN, **fields)
 
 
 @given(conversations())
 @settings(deadline=None)
-def test_every_part_comes_back_exactly(saved: Saved) -> None:
+def test_every_part_comes_back_exactly(saved: SavedConversation) -> None:
     assert from_json(json.loads(json.dumps(to_json(saved)))) == saved
 
 
 @given(conversations())
 @settings(deadline=None, max_examples=examples(20))
-def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: Saved) -> None:
-    saves = Saves(tmp_path_factory.mktemp("saves"))
+def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: SavedConversation) -> None:
+    saves = ConversationStore(tmp_path_factory.mktemp("saves"))
     assert saves.load(saves.save(saved)) == saved
 
 
 def test_a_file_is_for_its_owner_and_its_name_says_what_it_is(tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "data" / "conversations")
+    saves = ConversationStore(tmp_path / "data" / "conversations")
     name = saves.save(one())
     assert name == "2026-11-22-1530-how-are-you-old-friend"
     assert stat.S_IMODE(saves.folder.stat().st_mode) == 0o700
@@ -87,14 +87,14 @@ def test_a_file_is_for_its_owner_and_its_name_says_what_it_is(tmp_path: Path) ->
     ],
 )
 def test_any_title_makes_a_name_of_a_file(tmp_path: Path, title: str, end: str) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     name = saves.save(one(title=title))
     assert name == f"2026-11-22-1530-{end}"
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.json"]
 
 
 def test_a_conversation_that_is_saved_again_stays_in_its_file(tmp_path: Path) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     name = saves.save(one(title="A title that is so long that it has to be cut for the name of the file"))
     assert saves.save(one("Other words.", title="new"), name) == name
     assert saves.names() == (name,)
@@ -102,7 +102,7 @@ def test_a_conversation_that_is_saved_again_stays_in_its_file(tmp_path: Path) ->
 
 
 def test_a_file_that_was_given_another_name_keeps_it(tmp_path: Path) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     (tmp_path / f"{saves.save(one())}.json").rename(tmp_path / "My Chat.json")
     assert saves.load("My Chat").id == "a"
     assert saves.save(one("Other words."), "My Chat") == "My Chat"
@@ -110,7 +110,7 @@ def test_a_file_that_was_given_another_name_keeps_it(tmp_path: Path) -> None:
 
 
 def test_nobody_elses_conversation_is_overwritten(tmp_path: Path) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     first, second = saves.save(one()), saves.save(one(id="b"))
     assert second == f"{first}-2"
     (tmp_path / "notes.json").write_text("[1, 2")
@@ -119,7 +119,7 @@ def test_nobody_elses_conversation_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_newest_comes_first_and_the_oldest_go(tmp_path: Path) -> None:
-    saves = Saves(tmp_path, keep=3)
+    saves = ConversationStore(tmp_path, keep=3)
     for n in range(5):
         name = saves.save(one(f"number {n}", id=str(n)))
         os.utime(tmp_path / f"{name}.json", ns=(0, n))
@@ -132,14 +132,14 @@ def test_what_a_killed_process_has_left_is_cleared_away(tmp_path: Path) -> None:
     left.write_text("{")
     fresh.write_text("{")
     os.utime(left, (0, 0))
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     assert saves.newest() is None
     saves.save(one())
     assert (left.exists(), fresh.exists()) == (False, True)
 
 
 def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     name = saves.save(one())
     saves.save(one("Bye", id="b"))
     for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
@@ -150,7 +150,7 @@ def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nope", "", "../nope", "/nope.json", "\x00"])
 def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: Path, name: str) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     with pytest.raises(SaveError, match=r"none is saved yet|there is no file"):
         saves.load(name)
     saves.save(one())
@@ -184,7 +184,7 @@ DAMAGE: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("damage", "told"), DAMAGE, ids=[told for _, told in DAMAGE])
 def test_a_damaged_file_is_refused_and_says_where(tmp_path: Path, damage: dict[str, Any], told: str) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     name = saves.save(one())
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
@@ -199,7 +199,7 @@ def test_a_damaged_file_is_refused_and_says_where(tmp_path: Path, damage: dict[s
 def test_a_file_of_anything_is_refused_in_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, cut: bytes | int
 ) -> None:
-    saves = Saves(tmp_path_factory.mktemp("saves"))
+    saves = ConversationStore(tmp_path_factory.mktemp("saves"))
     path = saves.folder / f"{saves.save(one())}.json"
     whole = path.read_bytes().rstrip()
     path.write_bytes(cut if isinstance(cut, bytes) else whole[: min(cut, len(whole) - 1)])
@@ -210,14 +210,14 @@ def test_a_file_of_anything_is_refused_in_a_sentence(
 def test_a_file_nested_beyond_reason_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(SaveError, match="damaged"):
-        Saves(tmp_path).load("deep")
+        ConversationStore(tmp_path).load("deep")
 
 
 def test_a_folder_that_cannot_be_written_to_is_an_error_and_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot be saved"):
-        Saves(tmp_path / "file" / "folder").save(one())
-    assert Saves(tmp_path / "absent").list() == ()
+        ConversationStore(tmp_path / "file" / "folder").save(one())
+    assert ConversationStore(tmp_path / "absent").list() == ()
 
 
 def test_the_title_is_the_beginning_of_what_was_said_first() -> None:
@@ -228,7 +228,7 @@ def test_the_title_is_the_beginning_of_what_was_said_first() -> None:
 
 
 def test_a_reader_finds_the_whole_file_while_it_is_written(tmp_path: Path) -> None:
-    saves = Saves(tmp_path)
+    saves = ConversationStore(tmp_path)
     name = saves.save(one())
     with (tmp_path / f"{name}.json").open("rb") as reading:
         saves.save(replace(one(), messages=()), name)

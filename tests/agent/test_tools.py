@@ -6,12 +6,12 @@ from contextlib import aclosing
 import pytest
 from tests.agent.scripted import Answers, Doubling, Scripted, calling, results
 
-from shepherd.agent.session import MOST_ROUNDS, Session
-from shepherd.agent.turn import Happening, Returned
+from shepherd.agent.session import MAX_ROUNDS, Session
+from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.core import BadCall, EngineError, Message, TextDelta, ToolSpec
 
 
-async def say(to: Session, text: str) -> list[Happening]:
+async def say(to: Session, text: str) -> list[TurnEvent]:
     async with aclosing(to.chat(text)) as events:
         return [event async for event in events]
 
@@ -28,7 +28,7 @@ async def test_calls_run_side_by_side_and_all_results_go_back_in_order_before_th
     assert tools.most_running == 3
     assert results(backend.requests[1]) == ["c1=2", "c5=10", "c3=6"]
     assert [m.role for m in chat.messages] == ["user", "assistant", "tool", "tool", "tool", "assistant"]
-    assert [e.result.call_id for e in events if isinstance(e, Returned)] == ["c1", "c5", "c3"]
+    assert [e.result.call_id for e in events if isinstance(e, CallReturned)] == ["c1", "c5", "c3"]
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I count.Done."
     assert backend.requests[0].tools == tuple(tools.specs)
 
@@ -68,8 +68,8 @@ async def test_an_answer_that_fails_behind_the_results_takes_nothing_back() -> N
 async def test_a_model_that_calls_for_ever_gets_one_last_answer_without_tools() -> None:
     chat, backend = session(lambda request: calling(-len(request.messages)), Doubling())
     await say(chat, "Double it.")
-    assert len(backend.requests) == MOST_ROUNDS + 1
-    assert [request.tool_choice for request in backend.requests] == ["auto"] * MOST_ROUNDS + ["none"]
+    assert len(backend.requests) == MAX_ROUNDS + 1
+    assert [request.tool_choice for request in backend.requests] == ["auto"] * MAX_ROUNDS + ["none"]
 
 
 async def test_calls_without_a_toolbox_are_the_callers() -> None:

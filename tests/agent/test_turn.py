@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from tests.agent.scripted import Answers, Doubling, Scripted, calling, results
 from tests.sampling import examples
 
-from shepherd.agent.turn import MOST_REPEATS, MOST_STUCK, SIDE_BY_SIDE, Happening, Repeats, Returned, Working, turn
+from shepherd.agent.turn import (
+    MAX_PARALLEL_CALLS,
+    MAX_REPEATS,
+    MAX_STUCK,
+    CallProgress,
+    CallReturned,
+    RepeatDetector,
+    TurnEvent,
+    run_turn,
+)
 from shepherd.core import (
     BadCall,
     ContextFull,
@@ -36,14 +45,14 @@ ASKED = Request("m", (Message.user("Count."),))
 
 async def run(
     backend: Scripted, tools: Doubling, said: list[Message], request: Request = ASKED, **options: int
-) -> list[Happening]:
-    async with aclosing(turn(backend, request, tools, said=said, **options)) as happenings:
+) -> list[TurnEvent]:
+    async with aclosing(run_turn(backend, request, tools, transcript=said, **options)) as happenings:
         return [happening async for happening in happenings]
 
 
 async def take(
     backend: Scripted, request: Request = ASKED, tools: Doubling | None = None, **options: int
-) -> tuple[list[Happening], list[Message]]:
+) -> tuple[list[TurnEvent], list[Message]]:
     """All that happens in a turn, and what it has put behind the messages of the request."""
     said: list[Message] = []
     return await run(backend, tools or Doubling(), said, request, **options), said
@@ -77,14 +86,14 @@ async def test_a_turn_needs_no_session_and_puts_what_was_said_behind_the_message
     happenings, said = await take(backend, tools=tools)
     assert [message.role for message in said] == ["assistant", "tool", "tool", "assistant"]
     assert results(backend.requests[1]) == ["c1=2", "c5=10"]
-    assert [h.summary for h in happenings if isinstance(h, Returned)] == ["1 doubled", "5 doubled"]
+    assert [h.summary for h in happenings if isinstance(h, CallReturned)] == ["1 doubled", "5 doubled"]
     assert tools.shares == [2, 2], "the results of a round share the room"
 
 
 async def test_a_tool_tells_how_far_it_is_until_it_has_returned() -> None:
     tools = Doubling()
     happenings, _ = await take(Scripted(once(1, 5)), tools=tools)
-    told = [(h.call.id, getattr(h, "line", "")) for h in happenings if isinstance(h, Working | Returned)]
+    told = [(h.call.id, getattr(h, "line", "")) for h in happenings if isinstance(h, CallProgress | CallReturned)]
     assert told == [("c1", "doubling 1"), ("c5", "doubling 5"), ("c1", ""), ("c5", "")]
 
 
@@ -96,9 +105,9 @@ async def test_whoever_wants_one_call_at_a_time_gets_them_one_after_the_other() 
 
 async def test_an_answer_of_very_many_calls_does_not_start_them_all_at_once() -> None:
     tools = Doubling()
-    await take(Scripted(once(*range(3 * SIDE_BY_SIDE))), tools=tools)
-    assert tools.most_running == SIDE_BY_SIDE
-    assert sorted(tools.ran) == [*range(3 * SIDE_BY_SIDE)]
+    await take(Scripted(once(*range(3 * MAX_PARALLEL_CALLS))), tools=tools)
+    assert tools.most_running == MAX_PARALLEL_CALLS
+    assert sorted(tools.ran) == [*range(3 * MAX_PARALLEL_CALLS)]
 
 
 async def test_what_is_offered_may_change_between_two_answers() -> None:
@@ -144,7 +153,7 @@ async def test_images_in_results_go_back_to_the_model() -> None:
 async def test_an_answer_that_was_begun_grows_by_what_is_added_to_it() -> None:
     backend = Scripted(lambda request: Message("assistant", (Text("and two"), *calling(1, text="").parts)))
     said = [Message("assistant", (Reasoning("Hm."), Text("One ")))]
-    async with aclosing(turn(backend, ASKED, Doubling(), said=said, max_rounds=0)) as happenings:
+    async with aclosing(run_turn(backend, ASKED, Doubling(), transcript=said, max_rounds=0)) as happenings:
         assert [h async for h in happenings]
     assert said[0].parts[:2] == (Reasoning("Hm."), Text("One and two"))
     assert valid(said)
@@ -168,17 +177,17 @@ async def test_a_call_that_cannot_be_read_is_answered_with_what_is_wrong(
     )
     happenings, said = await take(backend, tools=Doubling())
     assert told in results(backend.requests[1])[0]
-    assert [h.result.is_error for h in happenings if isinstance(h, Returned)] == [True]
+    assert [h.result.is_error for h in happenings if isinstance(h, CallReturned)] == [True]
     assert valid(said)
 
 
 async def test_the_same_call_again_and_again_is_refused_and_then_the_model_must_answer() -> None:
     backend, tools = Scripted(lambda request: calling(1)), Doubling()
     _, said = await take(backend, tools=tools)
-    n_run = MOST_REPEATS - 1
+    n_run = MAX_REPEATS - 1
     assert tools.ran == [1] * n_run
-    assert [("before" in each) for each in results(backend.requests[-1])] == [False] * n_run + [True] * MOST_STUCK
-    assert [request.tool_choice for request in backend.requests] == ["auto"] * (n_run + MOST_STUCK) + ["none"]
+    assert [("before" in each) for each in results(backend.requests[-1])] == [False] * n_run + [True] * MAX_STUCK
+    assert [request.tool_choice for request in backend.requests] == ["auto"] * (n_run + MAX_STUCK) + ["none"]
     assert valid(said), "what it calls even then is answered, too"
 
 
@@ -195,7 +204,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
 
 
 def refused(limit: int, *calls: ToolCall | BadCall) -> list[bool]:
-    repeats = Repeats(limit)
+    repeats = RepeatDetector(limit)
     return [repeats.has(each) for each in calls]
 
 
@@ -246,7 +255,7 @@ def playing(script: Sequence[Message]) -> Scripted:
 async def test_a_turn_may_be_left_behind_any_event_and_its_transcript_can_be_gone_on_with(n: int, alone: bool) -> None:
     backend, tools, said = playing(SCRIPT), Doubling(), list[Message]()
     request = Request("m", ASKED.messages, parallel_calls=not alone)
-    async with aclosing(turn(backend, request, tools, said=said)) as happenings:
+    async with aclosing(run_turn(backend, request, tools, transcript=said)) as happenings:
         async for _ in happenings:
             n -= 1
             if n < 0:
@@ -275,9 +284,9 @@ async def test_a_turn_may_be_cancelled_at_any_moment(n: int, twice: bool) -> Non
 async def test_what_a_call_has_done_is_told_even_if_nobody_waited_for_it() -> None:
     tools = Doubling()
     said: list[Message] = []
-    async with aclosing(turn(Scripted(once(9, 1)), ASKED, tools, said=said)) as happenings:
+    async with aclosing(run_turn(Scripted(once(9, 1)), ASKED, tools, transcript=said)) as happenings:
         async for happening in happenings:
-            if isinstance(happening, Returned):
+            if isinstance(happening, CallReturned):
                 break  # c9; c1 is still at it
     done, broken_off = results(Request("m", tuple(said)))
     assert done == "c9=18"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.with_memory import Histories, Remembering, entry_of
+from shepherd.agent.with_memory import EntryCache, MemoryBackend, entry_of
 from shepherd.backends.local.window import Window
 from shepherd.core import (
     BadCall,
@@ -32,7 +32,7 @@ from shepherd.core import (
 )
 from shepherd.memory.records import State
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.users import LOCAL, UserStores
 
 Script = Callable[[Request], list[Event]]
 
@@ -66,15 +66,15 @@ def answering(text: str) -> Script:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf(tmp_path / "memory.db")
+def shelf(tmp_path: Path) -> Iterator[UserStores]:
+    made = UserStores(tmp_path / "memory.db")
     yield made
     made.close()
 
 
 @pytest.fixture
-def store(shelf: Shelf) -> MemoryStore:
-    found = shelf.of(LOCAL)
+def store(shelf: UserStores) -> MemoryStore:
+    found = shelf.find_store(LOCAL)
     assert found is not None
     return found
 
@@ -87,7 +87,7 @@ def request(*said: str | Message, **fields: object) -> Request:
     return replace(made, **fields)  # type: ignore[arg-type]  # each test names its own
 
 
-async def run(memory: Remembering, asked: Request, stop_after: int | None = None) -> list[Event]:
+async def run(memory: MemoryBackend, asked: Request, stop_after: int | None = None) -> list[Event]:
     seen: list[Event] = []
     async with aclosing(memory.stream(asked)) as events:
         async for event in events:
@@ -102,24 +102,24 @@ def bodies(store: MemoryStore) -> list[str]:
     return [message.body for message in store.stored(ids)]
 
 
-async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_question_is_in_the_archive_before_its_answer_begins(shelf: UserStores, store: MemoryStore) -> None:
     room = Room(answering("Four."))
     known: list[list[str]] = []
     room.seen = lambda: known.append(bodies(store))
-    await run(Remembering(room, shelf), request("What is two and two?"))
+    await run(MemoryBackend(room, shelf), request("What is two and two?"))
     assert known == [["What is two and two?"]]
     assert bodies(store) == ["What is two and two?", "Four."]
 
 
-async def test_a_history_that_comes_again_is_stored_once(shelf: Shelf, store: MemoryStore) -> None:
-    memory = Remembering(Room(answering("Yes.")), shelf)
+async def test_a_history_that_comes_again_is_stored_once(shelf: UserStores, store: MemoryStore) -> None:
+    memory = MemoryBackend(Room(answering("Yes.")), shelf)
     await run(memory, request("One?"))
     await run(memory, request("One?", "Yes.", "Two?"))
     await run(memory, request("One?", "Yes.", "Two?", "Yes.", "Three?"))
     assert bodies(store) == ["One?", "Yes.", "Two?", "Yes.", "Three?", "Yes."]
 
 
-async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, store: MemoryStore) -> None:
+async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: UserStores, store: MemoryStore) -> None:
     script: list[Event] = [
         Started("m"),
         TextDelta("The first "),
@@ -127,7 +127,7 @@ async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, stor
         TextDelta(" never"),
         Finished("end"),
     ]
-    await run(Remembering(Room(lambda _: script), shelf), request("Tell me."), stop_after=3)
+    await run(MemoryBackend(Room(lambda _: script), shelf), request("Tell me."), stop_after=3)
     store.write(lambda connection: None)  # whatever waits is written by then
     assert bodies(store) == ["Tell me.", "The first half"]
 
@@ -137,21 +137,21 @@ async def test_a_stopped_answer_is_archived_as_far_as_it_came(shelf: Shelf, stor
     [{"user": None}, {"user": " "}, {"archive": None, "recall": None}, {"archive": False, "recall": False}],
 )
 async def test_who_is_unknown_or_does_not_want_it_has_no_memory(
-    shelf: Shelf, store: MemoryStore, fields: dict[str, object]
+    shelf: UserStores, store: MemoryStore, fields: dict[str, object]
 ) -> None:
     store.remember("What is the code?", "The code is 4711.")
     room = Room(answering("I do not know."))
     asked = request("What is the code?", **fields)
-    await run(Remembering(room, shelf), asked)
+    await run(MemoryBackend(room, shelf), asked)
     assert room.requests == [asked]
     assert bodies(store) == ["What is the code?", "The code is 4711."]
 
 
 async def test_what_was_said_in_another_conversation_stands_before_the_question(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     room = Room(answering("Got it."))
-    memory = Remembering(room, shelf)
+    memory = MemoryBackend(room, shelf)
     await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
     await run(memory, request("What is my hamster called?", session="today"))
     block, question = room.requests[-1].messages[0].parts
@@ -164,10 +164,10 @@ async def test_what_was_said_in_another_conversation_stands_before_the_question(
 
 
 async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_like_the_one_before(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     room = Room(answering("It is Ziggurat."))
-    memory = Remembering(room, shelf)
+    memory = MemoryBackend(room, shelf)
     await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
     said = ["What is my hamster called?"]
     for text in ("And who are you?", "Tell me about the weather in Lisbon.", "Which hamster do I have?"):
@@ -182,11 +182,11 @@ async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_li
 
 
 async def test_what_is_still_in_the_context_is_not_recalled_and_comes_back_once_it_has_left(
-    shelf: Shelf, store: MemoryStore
+    shelf: UserStores, store: MemoryStore
 ) -> None:
     evicting: list[Event] = [Started("m"), Evicted(2, 9, gone=(0, 1)), TextDelta("Got it."), Finished("end")]
     room = Room(answering("Got it."))
-    memory = Remembering(room, shelf)
+    memory = MemoryBackend(room, shelf)
     told = ["My hamster is called Ziggurat.", "Got it.", "What is my hamster called?"]
     await run(memory, request(told[0]))
     await run(memory, request(*told))
@@ -203,9 +203,9 @@ async def test_what_is_still_in_the_context_is_not_recalled_and_comes_back_once_
     assert "Ziggurat" in room.requests[-1].messages[-1].text
 
 
-async def test_one_user_never_sees_what_another_one_said(shelf: Shelf) -> None:
+async def test_one_user_never_sees_what_another_one_said(shelf: UserStores) -> None:
     room = Room(answering("Got it."))
-    memory = Remembering(room, shelf)
+    memory = MemoryBackend(room, shelf)
     await run(memory, request("My hamster is called Ziggurat.", user="ada"))
     await run(memory, request("What is my hamster called?", user="bob", session="t"))
     assert "Ziggurat" not in room.requests[-1].messages[0].text
@@ -213,11 +213,11 @@ async def test_one_user_never_sees_what_another_one_said(shelf: Shelf) -> None:
     assert "Ziggurat" in room.requests[-1].messages[0].text
 
 
-async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: Shelf, store: MemoryStore) -> None:
+async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: UserStores, store: MemoryStore) -> None:
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
     room = Room(answering("Oui."))
-    memory = Remembering(room, shelf)
+    memory = MemoryBackend(room, shelf)
     await run(memory, request("Hello"))
     assert len(room.requests[-1].messages) == 1, "nobody has confirmed it"
     store.confirm(fact.id)
@@ -231,13 +231,15 @@ async def test_the_profile_stands_at_the_end_of_the_system_prompt(shelf: Shelf, 
     assert not any("French" in body for body in bodies(store))
 
 
-async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(shelf: Shelf, store: MemoryStore) -> None:
+async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(
+    shelf: UserStores, store: MemoryStore
+) -> None:
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
     store.confirm(fact.id)
     script: list[Event] = [Started("m"), Evicted(1, 9, gone=(1,)), TextDelta("Oui."), Finished("end")]
     asked = request("One.", "Un.", "Two.")  # the profile is message 0 of what the model reads, so "One." is message 1
-    await run(Remembering(Room(lambda _: script), shelf), asked)
+    await run(MemoryBackend(Room(lambda _: script), shelf), asked)
     store.write(lambda connection: None)
     ids = store.archive([entry_of(message) for message in asked.messages], session="s")
     assert list(store.states(ids).values()) == [State.EVICTED, State.LIVE, State.LIVE]
@@ -261,20 +263,20 @@ class Cache(Room):
         self.requests.append(request)
 
 
-async def remembered(shelf: Shelf, store: MemoryStore) -> tuple[Cache, Remembering, Request]:
+async def remembered(shelf: UserStores, store: MemoryStore) -> tuple[Cache, MemoryBackend, Request]:
     """A conversation with a profile, which is message 0 of what the model reads, and with something recalled."""
     fact = store.propose("Always answer in French.", "instruction")
     assert fact is not None
     store.confirm(fact.id)
     cache = Cache(answering("Ziggurat."))
-    memory = Remembering(cache, shelf)
+    memory = MemoryBackend(cache, shelf)
     await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
     asked = request("What is my hamster called?")
     await run(memory, asked)
     return cache, memory, replace(asked, messages=(*asked.messages, Message.assistant("Ziggurat.")))
 
 
-async def test_what_is_looked_at_is_what_the_model_reads(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_is_looked_at_is_what_the_model_reads(shelf: UserStores, store: MemoryStore) -> None:
     cache, memory, told = await remembered(shelf, store)
     n_archived = len(bodies(store))
     await memory.window(told)
@@ -285,7 +287,7 @@ async def test_what_is_looked_at_is_what_the_model_reads(shelf: Shelf, store: Me
     assert len(bodies(store)) == n_archived, "to look at it stores nothing"
 
 
-async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: UserStores, store: MemoryStore) -> None:
     _, memory, told = await remembered(shelf, store)
     assert (await memory.evict(told, 1)).messages == 2
     store.write(lambda connection: None)
@@ -293,14 +295,14 @@ async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: Sh
     assert list(store.states(ids).values()) == [State.EVICTED, State.EVICTED]
 
 
-async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: Shelf, store: MemoryStore) -> None:
+async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: UserStores, store: MemoryStore) -> None:
     _, memory, told = await remembered(shelf, store)
     quotes = memory.quotes(told)
     assert "Ziggurat" in quotes[0].text
     later = replace(told, messages=(*told.messages, Message.user("Tell me about the weather in Lisbon.")))
     prompts = []
     for carries in (True, False):
-        other = Remembering(cache := Cache(answering("Oui.")), shelf)
+        other = MemoryBackend(cache := Cache(answering("Oui.")), shelf)
         if carries:
             other.quote(told, quotes)
         await run(other, later)
@@ -308,12 +310,12 @@ async def test_what_was_recalled_is_carried_from_one_process_to_the_next(shelf: 
     assert ["[MEMORY" in prompt for prompt in prompts] == [True, False]
 
 
-async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: Shelf, store: MemoryStore) -> None:
-    memory = Remembering(Room(answering("Hi.")), shelf)
+async def test_a_back_end_that_holds_nothing_is_not_asked_what_it_holds(shelf: UserStores, store: MemoryStore) -> None:
+    memory = MemoryBackend(Room(answering("Hi.")), shelf)
     await memory.recognise(request("Hello"))
-    with pytest.raises(InvalidRequest, match="is not known"):
+    with pytest.raises(InvalidRequest, match="does not show its window"):
         await memory.window(request("Hello"))
-    with pytest.raises(InvalidRequest, match="is not known"):
+    with pytest.raises(InvalidRequest, match="does not show its window"):
         await memory.evict(request("Hello"), 1)
 
 
@@ -344,10 +346,10 @@ def test_what_came_out_of_the_memory_does_not_go_into_it_again(tool: str) -> Non
 
 @given(st.lists(st.lists(st.sampled_from(["yes", "no", "Tell me more.", ""]), max_size=6), min_size=1, max_size=5))
 def test_a_history_that_is_known_is_read_as_a_new_one_would_be(turns: list[list[str]]) -> None:
-    known = Histories()
+    known = EntryCache()
     for said in turns:
         for fields in ({}, {"session": None}, {"user": "ada"}):
             asked = request(*said, **fields)
-            assert known.of(asked) == Histories().of(asked)
+            assert known.of(asked) == EntryCache().of(asked)
     known.clear()
-    assert known.of(request("yes")) == Histories().of(request("yes"))
+    assert known.of(request("yes")) == EntryCache().of(request("yes"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.agent.with_tools import Acting
+from shepherd.agent.with_tools import ToolBackend
 from shepherd.core import (
     Completion,
     EngineError,
@@ -68,7 +68,7 @@ ASKED = Request("m", (Message.user("Go."),))
 
 async def answer(backend: Scripted, request: Request = ASKED, *, max_rounds: int = 8) -> tuple[Reply, Echo]:
     tools = Echo()
-    async with aclosing(Acting(backend, tools, max_rounds=max_rounds).stream(request)) as events:
+    async with aclosing(ToolBackend(backend, tools, max_rounds=max_rounds).stream(request)) as events:
         return fold([event async for event in events]), tools
 
 

@@ -17,8 +17,9 @@ from tests.proven import proven
 
 import shepherd
 from shepherd import config as configuration
-from shepherd.app.app import App, Loading
-from shepherd.app.model_registry import Roster
+from shepherd.app.app import App
+from shepherd.app.loading import LoadProgress
+from shepherd.app.model_registry import ModelRegistry
 from shepherd.core import (
     Completion,
     ConfigError,
@@ -70,7 +71,7 @@ def jobs(app: App) -> dict[str, int]:
 async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
     app = make(tmp_path)
     assert app.health().status == "loading"
-    seen: list[Loading] = []
+    seen: list[LoadProgress] = []
     await app.load(seen.append)
     assert await ask(app) == "Hello! How can I help you?"
     assert app.health().status == "ok"
@@ -85,7 +86,7 @@ async def test_before_loading_and_after_closing_requests_are_refused_as_passing(
     with pytest.raises(EngineDown, match="still loading"):
         await ask(app)
     with pytest.raises(EngineDown):
-        app.session()
+        app.conversations.session()
     await app.load()
     await app.aclose()
     with pytest.raises(EngineDown):
@@ -104,7 +105,7 @@ async def test_two_caches_share_one_models_weights_and_answer_at_once(tmp_path: 
     caches = '[models.lamb]\npath = "embedded"\n[caches.a]\nmodel = "lamb"\nn_ctx = 512\n[caches.b]\nmodel = "lamb"\n'
     routes = '[[routes]]\nmodel = "one"\ncache = "a"\n[[routes]]\nmatch = "*"\ncache = "b"\n'
     app = make(tmp_path, caches + routes)
-    seen: list[Loading] = []
+    seen: list[LoadProgress] = []
     await app.load(seen.append)
     assert sum(loading.stage == "weights" and loading.fraction == 1.0 for loading in seen) == 1
     first, second = await asyncio.gather(ask(app, "one"), ask(app, "two"))
@@ -199,7 +200,7 @@ def copy_without_template(source: Path, target: Path) -> None:
 
 async def test_too_little_memory_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
     app = make(tmp_path, context_size=2**31 - 1)
-    seen: list[Loading] = []
+    seen: list[LoadProgress] = []
     with pytest.raises(ConfigError, match=r"GiB of memory.*is free.*smaller context"):
         await app.load(seen.append)
     assert not [loading for loading in seen if loading.stage == "weights"]
@@ -315,8 +316,8 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
 
 def card_of(app: App, tmp_path: Path) -> Any:
     """Of the default model, without loading anything."""
-    made = Roster(app.config, env={}, budget_bytes=2**40)
-    return next(card for _, card in made.cards())
+    made = ModelRegistry(app.config, env={}, budget_bytes=2**40)
+    return next(card for card in made.cards())
 
 
 async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
@@ -423,7 +424,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path
 async def test_background_requests_leave_the_main_conversation_where_it_is(
     tmp_path: Path, two_caches: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Loading] = []
+    seen: list[LoadProgress] = []
     app = make(tmp_path, two_caches)
     with caplog.at_level(logging.INFO):
         await app.load(seen.append)
@@ -538,7 +539,7 @@ async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Pat
         assert (app.facts().cache, app.health().status) == ("", "ok")
         assert len((await app.embed("x", ["a"])).vectors) == 1
         with pytest.raises(ConfigError, match="cannot chat"):
-            app.session()
+            app.conversations.session()
 
 
 async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import (
     ConfigError,
@@ -56,14 +56,14 @@ async def running(folder: Path, text: str = "", **flags: Any) -> AsyncIterator[A
         await app.aclose()
 
 
-async def say(session: Session, text: str) -> tuple[str, list[Returned]]:
+async def say(session: Session, text: str) -> tuple[str, list[CallReturned]]:
     said, returned = "", []
     async with aclosing(session.chat(text)) as events:
         async for event in events:
             match event:
                 case TextDelta(text=piece):
                     said += piece
-                case Returned():
+                case CallReturned():
                     returned.append(event)
                 case _:
                     pass
@@ -77,7 +77,7 @@ def loaded(app: App) -> list[str]:
 async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "shepherd")
     async with running(tmp_path, TWO) as app:
-        session = app.session(user=LOCAL)
+        session = app.conversations.session(user=LOCAL)
         await say(session, "My name is Bob.")
         assert [(choice.name, choice.current) for choice in app.choices()] == [
             ("ann", True), ("bob", False), ("gone", False)
@@ -103,7 +103,7 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
 
 async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
-        session = app.session(user=LOCAL)
+        session = app.conversations.session(user=LOCAL)
         with pytest.raises(UnknownModel, match=r"'nope'.*ann, bob, gone"):
             await app.switch(session, "nope")
         (tmp_path / "gone.gguf").write_bytes(b"GGUF no more")
@@ -118,7 +118,7 @@ async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_p
 async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
     async with running(tmp_path) as app:
-        session = app.session(user=LOCAL)
+        session = app.conversations.session(user=LOCAL)
         assert {"list_directory", "read_file", "search_memory"} <= {spec.name for spec in session.tools}
         said, returned = await say(session, "Read the file plan.txt")
         assert [each.call.name for each in returned] == ["read_file"]
@@ -133,10 +133,10 @@ async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path:
 
 async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
-        assert not any(spec.name.startswith("ask_") for spec in app.session(user=LOCAL).tools)
-        assert {"ask_ann", "ask_bob"} <= {tool.name for tool in app.registry.tools()}
+        assert not any(spec.name.startswith("ask_") for spec in app.conversations.session(user=LOCAL).tools)
+        assert {"ask_ann", "ask_bob"} <= {tool.name for tool in app.tools.registry.tools()}
     async with running(tmp_path, TWO + '[tools]\nenabled = ["ask_bob"]\n') as app:
-        session = app.session(user=LOCAL)
+        session = app.conversations.session(user=LOCAL)
         assert session.toolbox is not None
         ran = await session.toolbox.run(ToolCall("c1", "ask_bob", '{"prompt": "Hello!"}'))
         part = ran.result.parts[0]
@@ -186,8 +186,8 @@ def test_a_name_that_no_tool_has_is_an_error_and_not_ignored(tmp_path: Path, key
 
 async def test_one_answer_for_a_script_has_the_tools_that_somebody_has_spoken_of(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
-        assert app.session(tools=False).toolbox is None
+        assert app.conversations.session(tools=False).toolbox is None
     for flag in ("enable_tools", "allow_tools"):
         flags: dict[str, Any] = {flag: ("write_file",)}
         async with running(tmp_path, **flags) as app:
-            assert "write_file" in {spec.name for spec in app.session(tools=False).tools}
+            assert "write_file" in {spec.name for spec in app.conversations.session(tools=False).tools}

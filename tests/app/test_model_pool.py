@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.app.model_pool import Abandoned, Fleet, Terms
+from shepherd.app.model_pool import LoadCancelled, ModelPool, Residency
 from shepherd.core import EngineDown, EngineError
-from shepherd.models.sizing import Holding, to_unload
+from shepherd.models.sizing import IdleModel, to_unload
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Clock:
 
 @dataclass
 class Yard:
-    fleet: Fleet[Model]
+    pool: ModelPool[Model]
     log: list[str]
     """`+name` when opened, `-name` when closed."""
     clock: Clock
@@ -50,12 +50,12 @@ class Yard:
 
     def turn_clock(self, by_s: float) -> None:
         self.clock.now_s += by_s
-        with self.fleet._turn:
-            self.fleet._turn.notify()
+        with self.pool._turn:
+            self.pool._turn.notify()
 
 
 @contextmanager
-def yard(budget: int, terms: dict[str, Terms]) -> Iterator[Yard]:
+def yard(budget: int, terms: dict[str, Residency]) -> Iterator[Yard]:
     log: list[str] = []
     clock, gate, closing = Clock(), threading.Event(), threading.Event()
     failing: dict[str, Exception] = {}
@@ -69,20 +69,20 @@ def yard(budget: int, terms: dict[str, Terms]) -> Iterator[Yard]:
         log.append(f"+{name}")
         return Model(name, log, closing)
 
-    fleet = Fleet(open_model, budget_bytes=budget, clock=clock)
+    pool = ModelPool(open_model, budget_bytes=budget, clock=clock)
     for name, each in terms.items():
-        fleet.add(name, each)
+        pool.add(name, each)
     try:
-        yield Yard(fleet, log, clock, failing, gate, closing)
+        yield Yard(pool, log, clock, failing, gate, closing)
     finally:
         gate.set()
         closing.set()
-        fleet.close()
+        pool.close()
 
 
 async def use(made: Yard, *names: str, keep_alive_s: float | None = None) -> None:
     for name in names:
-        async with made.fleet.use(name, keep_alive_s) as model:
+        async with made.pool.use(name, keep_alive_s) as model:
             assert model.name == name
         made.clock.now_s += 1
 
@@ -96,8 +96,8 @@ async def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it has not come about")
 
 
-def small(*names: str, n_bytes: int = 4) -> dict[str, Terms]:
-    return {name: Terms(n_bytes, 300.0) for name in names}
+def small(*names: str, n_bytes: int = 4) -> dict[str, Residency]:
+    return {name: Residency(n_bytes, 300.0) for name in names}
 
 
 async def test_a_model_is_opened_at_its_first_use_and_once() -> None:
@@ -105,7 +105,7 @@ async def test_a_model_is_opened_at_its_first_use_and_once() -> None:
         assert made.log == []
         await use(made, "a", "b", "a")
         assert made.log == ["+a", "+b"]
-        assert made.fleet.n_loads() == {"a": 1, "b": 1}
+        assert made.pool.n_loads() == {"a": 1, "b": 1}
 
 
 async def test_the_longest_unused_one_leaves_for_a_new_one() -> None:
@@ -130,26 +130,26 @@ async def test_a_model_is_wanted_as_long_as_one_request_waits_for_it() -> None:
     with yard(10, small("a")) as made:
         made.gate.clear()
         asking = [asyncio.create_task(use(made, "a")) for _ in range(2)]
-        await until(lambda: made.fleet.is_wanted("a"))
+        await until(lambda: made.pool.is_wanted("a"))
         asking[0].cancel()
         await asyncio.wait(asking[:1])
-        assert made.fleet.is_wanted("a")
+        assert made.pool.is_wanted("a")
         asking[1].cancel()
         await asyncio.wait(asking[1:])
-        assert not made.fleet.is_wanted("a")
+        assert not made.pool.is_wanted("a")
         made.gate.set()
 
 
 async def test_loading_that_is_given_up_starts_again_for_a_request_that_has_come_meanwhile() -> None:
     with yard(10, small("a")) as made:
         made.gate.clear()
-        made.failing["a"] = Abandoned()
+        made.failing["a"] = LoadCancelled()
         first = asyncio.create_task(use(made, "a"))
-        await until(lambda: made.fleet.is_wanted("a"))
+        await until(lambda: made.pool.is_wanted("a"))
         first.cancel()
         await asyncio.wait([first])
         second = asyncio.create_task(use(made, "a"))
-        await until(lambda: made.fleet.is_wanted("a"))
+        await until(lambda: made.pool.is_wanted("a"))
         del made.failing["a"]
         made.gate.set()
         await second
@@ -159,9 +159,9 @@ async def test_loading_that_is_given_up_starts_again_for_a_request_that_has_come
 async def test_loading_that_is_given_up_leaves_nothing_behind() -> None:
     with yard(10, small("a", "b")) as made:
         made.gate.clear()
-        made.failing["a"] = Abandoned()
+        made.failing["a"] = LoadCancelled()
         first = asyncio.create_task(use(made, "a"))
-        await until(lambda: made.fleet.is_wanted("a"))
+        await until(lambda: made.pool.is_wanted("a"))
         first.cancel()
         await asyncio.wait([first])
         made.gate.set()
@@ -182,12 +182,12 @@ async def test_who_goes_away_while_it_loads_takes_it_from_nobody() -> None:
         made.gate.set()
         await staying
         assert made.log == ["+a"]
-        assert made.fleet.standing()["a"].n_leases == 0
+        assert made.pool.states()["a"].n_leases == 0
 
 
 async def test_a_model_in_use_is_never_unloaded_and_the_refusal_says_what_is_where() -> None:
     with yard(10, small("a", "b", "c")) as made:
-        async with made.fleet.use("a"), made.fleet.use("b"):
+        async with made.pool.use("a"), made.pool.use("b"):
             with pytest.raises(EngineDown, match=r"model 'c' needs .*'a' .*'b' .*raise memory_budget"):
                 await use(made, "c")
         await use(made, "c")
@@ -195,12 +195,12 @@ async def test_a_model_in_use_is_never_unloaded_and_the_refusal_says_what_is_whe
 
 
 async def test_one_that_is_asked_for_while_another_leaves_does_not_leave() -> None:
-    with yard(10, {**small("a", "b"), "large": Terms(8, 300.0)}) as made:
+    with yard(10, {**small("a", "b"), "large": Residency(8, 300.0)}) as made:
         await use(made, "a", "b")
         made.closing.clear()
         asking = asyncio.create_task(use(made, "large"))  # both would have to leave, a first
-        await until(lambda: not made.fleet.standing()["a"].is_loaded)
-        async with made.fleet.use("b"):
+        await until(lambda: not made.pool.states()["a"].is_loaded)
+        async with made.pool.use("b"):
             made.closing.set()
             with pytest.raises(EngineDown, match="'large' needs"):
                 await asking
@@ -208,7 +208,7 @@ async def test_one_that_is_asked_for_while_another_leaves_does_not_leave() -> No
 
 
 async def test_one_that_stays_does_not_leave_for_others() -> None:
-    with yard(10, {"main": Terms(8, inf, stays=True), **small("a")}) as made:
+    with yard(10, {"main": Residency(8, inf, stays=True), **small("a")}) as made:
         await use(made, "main")
         with pytest.raises(EngineDown, match="'a' needs"):
             await use(made, "a")
@@ -216,7 +216,7 @@ async def test_one_that_stays_does_not_leave_for_others() -> None:
 
 
 async def test_what_is_larger_than_the_budget_does_not_empty_it() -> None:
-    with yard(10, {**small("a", "b"), "huge": Terms(11, 300.0)}) as made:
+    with yard(10, {**small("a", "b"), "huge": Residency(11, 300.0)}) as made:
         await use(made, "a", "b")
         with pytest.raises(EngineDown):
             await use(made, "huge")
@@ -233,7 +233,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_the_next_request_tries_agai
         assert [type(each) for each in told] == [EngineError, EngineError]
         assert str(error) in str(told[0])
         assert ("Traceback" in caplog.text) == isinstance(error, RuntimeError)
-        assert made.fleet.standing()["a"].n_leases == 0
+        assert made.pool.states()["a"].n_leases == 0
         del made.failing["a"]
         await use(made, "a")
         assert made.log == ["+a"]
@@ -242,24 +242,24 @@ async def test_a_failure_is_told_to_all_who_wait_and_the_next_request_tries_agai
 async def test_a_model_goes_when_it_was_not_used_for_its_time() -> None:
     with yard(10, small("a")) as made:
         await use(made, "a")  # a second passes
-        assert made.fleet.standing()["a"].expires_in_s == 299
+        assert made.pool.states()["a"].expires_in_s == 299
         made.turn_clock(298)
         await use(made, "a")
         made.turn_clock(298.9)
-        assert made.fleet.standing()["a"].is_loaded
+        assert made.pool.states()["a"].is_loaded
         made.turn_clock(0.1)
         await until(lambda: made.log == ["+a", "-a"])
-        assert made.fleet.standing()["a"].expires_in_s is None
+        assert made.pool.states()["a"].expires_in_s is None
         await use(made, "a")
         assert made.log == ["+a", "-a", "+a"]
 
 
 async def test_no_time_passes_for_a_model_in_use() -> None:
     with yard(10, small("a")) as made:
-        async with made.fleet.use("a"):
+        async with made.pool.use("a"):
             made.turn_clock(10_000)
             await use(made, "a")
-        assert made.fleet.standing()["a"].is_loaded
+        assert made.pool.states()["a"].is_loaded
         assert made.log == ["+a"]
 
 
@@ -268,24 +268,24 @@ async def test_a_request_says_how_long_its_model_stays_until_it_is_unloaded() ->
         await use(made, "a", keep_alive_s=inf)
         await use(made, "a")
         made.turn_clock(1e9)
-        assert made.fleet.standing()["a"].expires_in_s is None
+        assert made.pool.states()["a"].expires_in_s is None
         await use(made, "a", keep_alive_s=0.0)
         await until(lambda: made.log == ["+a", "-a"])
         await use(made, "a")
-        assert made.fleet.standing()["a"].expires_in_s == 299
+        assert made.pool.states()["a"].expires_in_s == 299
 
 
 async def test_unloading_waits_for_whoever_uses_the_model() -> None:
-    with yard(10, {"a": Terms(4, inf, stays=True)}) as made:
-        assert not await made.fleet.unload("a")
-        async with made.fleet.use("a"):
-            assert await made.fleet.unload("a")
+    with yard(10, {"a": Residency(4, inf, stays=True)}) as made:
+        assert not await made.pool.unload("a")
+        async with made.pool.use("a"):
+            assert await made.pool.unload("a")
             assert made.log == ["+a"]
         await until(lambda: made.log == ["+a", "-a"])
         await use(made, "a")
-        assert await made.fleet.unload("a")
+        assert await made.pool.unload("a")
         assert made.log == ["+a", "-a", "+a", "-a"]
-        assert not await made.fleet.unload("a")
+        assert not await made.pool.unload("a")
 
 
 async def test_who_unloads_a_model_does_not_wait_for_one_who_wants_it_for_longer() -> None:
@@ -294,7 +294,7 @@ async def test_who_unloads_a_model_does_not_wait_for_one_who_wants_it_for_longer
         made.gate.clear()
         loading = asyncio.create_task(use(made, "b"))  # the thread is busy
         await asyncio.sleep(0)
-        unloading = asyncio.create_task(made.fleet.unload("a"))
+        unloading = asyncio.create_task(made.pool.unload("a"))
         await asyncio.sleep(0)
         await use(made, "a", keep_alive_s=inf)
         assert await asyncio.wait_for(unloading, 30)
@@ -306,9 +306,9 @@ async def test_who_unloads_a_model_does_not_wait_for_one_who_wants_it_for_longer
 async def test_one_that_is_held_stays_until_the_end() -> None:
     with yard(10, small("a")) as made:
         with pytest.raises(EngineDown, match="not loaded"):
-            made.fleet.hold("a")
+            made.pool.hold("a")
         await use(made, "a")
-        assert made.fleet.hold("a").name == "a"
+        assert made.pool.hold("a").name == "a"
         made.turn_clock(10_000)
         await use(made, "a")
         assert made.log == ["+a"]
@@ -319,14 +319,14 @@ async def test_who_borrows_all_that_is_loaded_keeps_it_and_waits_for_what_was_cl
     with yard(10, small("a", "b")) as made:
         await use(made, "a", "b")
         made.closing.clear()
-        unloading = asyncio.create_task(made.fleet.unload("a"))
-        await until(lambda: not made.fleet.standing()["a"].is_loaded)
+        unloading = asyncio.create_task(made.pool.unload("a"))
+        await until(lambda: not made.pool.states()["a"].is_loaded)
 
         async def borrow() -> list[str]:
-            async with made.fleet.borrow() as models:
+            async with made.pool.borrow() as models:
                 assert made.log[-1] == "-a"
                 made.turn_clock(10_000)
-                await made.fleet.unload("b")
+                await made.pool.unload("b")
                 assert made.log[-1] == "-a"
                 return [model.name for model in models]
 
@@ -345,14 +345,14 @@ async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
         made.gate.clear()
         waiting = [asyncio.create_task(use(made, "b")) for _ in range(2)]
         await asyncio.sleep(0)
-        closing = asyncio.create_task(asyncio.to_thread(made.fleet.close))
-        await until(lambda: made.fleet._closed)
+        closing = asyncio.create_task(asyncio.to_thread(made.pool.close))
+        await until(lambda: made.pool._closed)
         made.gate.set()
         await asyncio.gather(closing, *waiting, return_exceptions=True)
         assert sorted(made.log) in (["+a", "-a"], ["+a", "+b", "-a", "-b"])
         with pytest.raises(EngineDown, match="stopping"):
             await use(made, "a")
-        made.fleet.close()
+        made.pool.close()
 
 
 async def test_many_who_want_more_than_there_is_room_for_never_have_more_than_that_at_once() -> None:
@@ -364,8 +364,8 @@ async def test_many_who_want_more_than_there_is_room_for_never_have_more_than_th
             for at in range(20):
                 name = names[(number * 7 + at * 3) % len(names)]
                 try:
-                    async with made.fleet.use(name) as model:
-                        held = [each for each, how in made.fleet.standing().items() if how.is_loaded]
+                    async with made.pool.use(name) as model:
+                        held = [each for each, how in made.pool.states().items() if how.is_loaded]
                         assert len(held) <= 2
                         assert f"-{name}" != made.log[-1]
                         assert model.name == name
@@ -386,16 +386,16 @@ async def test_a_use_that_ends_in_an_error_ends_the_use() -> None:
     with yard(10, small("a")) as made:
 
         async def fail() -> None:
-            async with made.fleet.use("a"):
+            async with made.pool.use("a"):
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             await fail()
-        assert made.fleet.standing()["a"].n_leases == 0
+        assert made.pool.states()["a"].n_leases == 0
 
 
 holdings = st.lists(
-    st.builds(Holding, st.uuids().map(str), st.integers(0, 50), st.floats(0, 100)),
+    st.builds(IdleModel, st.uuids().map(str), st.integers(0, 50), st.floats(0, 100)),
     max_size=8,
     unique_by=lambda h: h.name,
 )
@@ -403,7 +403,7 @@ holdings = st.lists(
 
 @given(holdings, st.integers(0, 200), st.integers(-20, 100))
 @settings(deadline=None)
-def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[Holding], needed: int, room: int) -> None:
+def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[IdleModel], needed: int, room: int) -> None:
     names = to_unload(needed, room, idle)
     ages = {holding.name: holding.used_s for holding in idle}
     sizes = {holding.name: holding.n_bytes for holding in idle}

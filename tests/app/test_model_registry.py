@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from shepherd import config
-from shepherd.app.model_pool import Terms
-from shepherd.app.model_registry import ON_DEMAND_S, Roster, budget_of, makes_vectors
+from shepherd.app.model_pool import Residency
+from shepherd.app.model_registry import ON_DEMAND_S, ModelRegistry, budget_of, makes_vectors
 from shepherd.core import ConfigError
 from shepherd.models.gguf import kv_bytes, read_header
 from shepherd.models.sizing import budget_bytes, context_size, padded
@@ -34,11 +34,11 @@ def header_of(path: Path, architecture: str, *tokens: str, **keys: int) -> Path:
 
 
 @pytest.fixture
-def roster(tmp_path: Path) -> Callable[..., Roster]:
-    def make(text: str, budget: int = 8 * GIB) -> Roster:
+def registry(tmp_path: Path) -> Callable[..., ModelRegistry]:
+    def make(text: str, budget: int = 8 * GIB) -> ModelRegistry:
         (tmp_path / "shepherd.toml").write_text(text)
         made = config.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none")
-        return Roster(made, env={}, budget_bytes=budget)
+        return ModelRegistry(made, env={}, budget_bytes=budget)
 
     return make
 
@@ -73,10 +73,10 @@ def test_a_file_says_whether_it_is_made_for_vectors(
     ],
 )
 def test_a_vocabulary_with_tokens_for_a_gap_fills_it(
-    roster: Callable[..., Roster], tmp_path: Path, tokens: list[str], keys: dict[str, int], fills: bool
+    registry: Callable[..., ModelRegistry], tmp_path: Path, tokens: list[str], keys: dict[str, int], fills: bool
 ) -> None:
     path = header_of(tmp_path / "m.gguf", "llama", *tokens, **keys)
-    (card,) = (card for _, card in roster(f'[models.m]\npath = "{path}"\n').cards())
+    (card,) = (card for card in registry(f'[models.m]\npath = "{path}"\n').cards())
     assert card.capabilities == (("completion", "insert") if fills else ("completion",))
 
 
@@ -91,79 +91,81 @@ def test_a_vocabulary_with_tokens_for_a_gap_fills_it(
         ("keep_alive = 0", 0, False),
     ],
 )
-def test_terms(roster: Callable[..., Roster], said: str, keep_alive_s: float, stays: bool) -> None:
-    entry = roster(f'[models.m]\npath = "embedded"\n{said}\n').entries["m"]
-    assert entry.terms == Terms(entry.terms.n_bytes, keep_alive_s, stays)
+def test_terms(registry: Callable[..., ModelRegistry], said: str, keep_alive_s: float, stays: bool) -> None:
+    entry = registry(f'[models.m]\npath = "embedded"\n{said}\n').entries["m"]
+    assert entry.residency == Residency(entry.residency.n_bytes, keep_alive_s, stays)
 
 
-def test_each_cache_has_its_size_and_all_count(roster: Callable[..., Roster]) -> None:
+def test_each_cache_has_its_size_and_all_count(registry: Callable[..., ModelRegistry]) -> None:
     text = (
         '[models.m]\npath = "embedded"\n[caches.a]\nmodel = "m"\nn_ctx = 1000\n'
         '[caches.b]\nmodel = "m"\ncache_type_k = "q8_0"\n'
     )
-    entry = roster(text).entries["m"]
-    assert [(berth.cache.name, berth.n_ctx, berth.types) for berth in entry.berths] == [
+    entry = registry(text).entries["m"]
+    assert [(plan.cache.name, plan.n_ctx, plan.types) for plan in entry.plans] == [
         ("a", 1024, ("f16", "f16")),
         ("b", 4096, ("q8_0", "f16")),
     ]
-    alone = roster('[models.m]\npath = "embedded"\n[caches.a]\nmodel = "m"\nn_ctx = 1000\n').entries["m"]
+    alone = registry('[models.m]\npath = "embedded"\n[caches.a]\nmodel = "m"\nn_ctx = 1000\n').entries["m"]
     assert entry.header is not None
-    assert entry.terms.n_bytes > alone.terms.n_bytes > entry.header.size_bytes
-    assert entry.card.memory_bytes == entry.terms.n_bytes
+    assert entry.residency.n_bytes > alone.residency.n_bytes > entry.header.size_bytes
+    assert entry.card.memory_bytes == entry.residency.n_bytes
     assert entry.card.n_ctx == 1024
 
 
-def test_the_weights_of_several_caches_count_once(roster: Callable[..., Roster], lamb: Path) -> None:
+def test_the_weights_of_several_caches_count_once(registry: Callable[..., ModelRegistry], lamb: Path) -> None:
     header = read_header(lamb)
     text = '[models.m]\npath = "embedded"\n' + "".join(f'[caches.{c}]\nmodel = "m"\nn_ctx = 512\n' for c in "ab")
     least = header.size_bytes + 2 * kv_bytes(header, 512)
-    assert roster(text, budget=least).entries["m"].terms.n_bytes == least
+    assert registry(text, budget=least).entries["m"].residency.n_bytes == least
     with pytest.raises(ConfigError, match=r"caches\.b\.n_ctx"):
-        roster(text, budget=least - 1)
+        registry(text, budget=least - 1)
 
 
-def test_models_on_demand_are_sized_for_what_those_that_stay_leave(roster: Callable[..., Roster]) -> None:
+def test_models_on_demand_are_sized_for_what_those_that_stay_leave(registry: Callable[..., ModelRegistry]) -> None:
     text = '[models.a]\npath = "embedded"\n[models.b]\npath = "embedded"\n[models.c]\npath = "embedded"\n'
-    entries = roster(text, budget=70 * 2**20).entries
-    sizes = {name: entry.berths[0].n_ctx for name, entry in entries.items() if entry.berths}
+    entries = registry(text, budget=70 * 2**20).entries
+    sizes = {name: entry.plans[0].n_ctx for name, entry in entries.items() if entry.plans}
     assert sizes["a"] >= sizes["b"] == sizes["c"]
-    assert all(entry.terms.n_bytes <= 70 * 2**20 for entry in entries.values())
+    assert all(entry.residency.n_bytes <= 70 * 2**20 for entry in entries.values())
 
 
 def test_a_model_that_is_too_large_is_refused_at_the_start_and_told_of_on_demand(
-    roster: Callable[..., Roster], caplog: pytest.LogCaptureFixture
+    registry: Callable[..., ModelRegistry], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigError, match=r"caches\.m\.model: lamb\.gguf needs .* MiB is free; choose a smaller model"):
-        roster('[models.m]\npath = "embedded"\n', budget=2**20)
+        registry('[models.m]\npath = "embedded"\n', budget=2**20)
     text = (
         '[models.a]\npath = "embedded"\n[models.big]\npath = "embedded"\n'
         '[caches.a]\nmodel = "a"\n[caches.big]\nmodel = "big"\nn_ctx = 10000000\n'
     )
     with pytest.raises(ConfigError, match=r"caches\.big\.n_ctx"):
-        roster(text, budget=2**30)
-    entry = roster(text.replace("[models.big]", '[models.big]\nload = "demand"'), budget=2**30).entries["big"]
+        registry(text, budget=2**30)
+    entry = registry(text.replace("[models.big]", '[models.big]\nload = "demand"'), budget=2**30).entries["big"]
     assert "caches.big.n_ctx" in entry.problem
     assert "'big' cannot be loaded now" in caplog.text
     assert entry.header is None
 
 
-def test_the_memorys_model_is_one_of_them_by_its_file(roster: Callable[..., Roster], lamb: Path) -> None:
-    alone = roster(f'[models.m]\npath = "embedded"\n[memory]\nembedding_model = "{lamb}"\n')
+def test_the_memorys_model_is_one_of_them_by_its_file(registry: Callable[..., ModelRegistry], lamb: Path) -> None:
+    alone = registry(f'[models.m]\npath = "embedded"\n[memory]\nembedding_model = "{lamb}"\n')
     assert alone.memory == "lamb"
     assert alone.entries["lamb"].makes_vectors
-    assert alone.entries["lamb"].terms.stays
-    own = roster(
+    assert alone.entries["lamb"].residency.stays
+    own = registry(
         f'[models.m]\npath = "embedded"\n[models.v]\npath = "{lamb}"\npooling = "mean"\n'
         f'[memory]\nembedding_model = "{lamb}"\n'
     )
     assert own.memory == "v"
-    assert [card.id for _, card in own.cards()] == ["m", "v"]
+    assert [card.id for card in own.cards()] == ["m", "v"]
 
 
-def test_the_length_that_is_read_for_a_vector_is_that_of_the_models_cache(roster: Callable[..., Roster]) -> None:
+def test_the_length_that_is_read_for_a_vector_is_that_of_the_models_cache(
+    registry: Callable[..., ModelRegistry],
+) -> None:
     text = '[models.v]\npath = "embedded"\npooling = "mean"\n'
-    assert roster(text).entries["v"].n_tokens is None
-    assert roster(f'{text}[caches.v]\nmodel = "v"\nn_ctx = 300\n').entries["v"].n_tokens == 300
+    assert registry(text).entries["v"].n_tokens is None
+    assert registry(f'{text}[caches.v]\nmodel = "v"\nn_ctx = 300\n').entries["v"].n_tokens == 300
 
 
 @pytest.mark.parametrize(("said", "expected"), [(123, 123), (0.5, 50 * GIB), (1.0, 100 * GIB), (None, 39 * GIB)])
@@ -174,17 +176,17 @@ def test_the_budget_is_what_is_said_or_what_is_free_but_for_a_reserve(said: int 
 
 @pytest.mark.model
 def test_the_budget_is_of_the_memory_where_the_models_will_be() -> None:
-    from shepherd.engine.llamacpp.memory import card_memory
+    from shepherd.engine.llamacpp.memory import gpu_memory
 
     machine = psutil.virtual_memory()
     cpu_only = config.Config(models=(config.ModelConfig("m", gpu_layers=0),), memory_budget=1.0)
     assert budget_of(cpu_only) == machine.total
-    cards = card_memory()
+    cards = gpu_memory()
     anywhere = replace(cpu_only, models=(config.ModelConfig("m"),))
     assert budget_of(anywhere) == (cards.total if cards else machine.total)
     split = replace(cpu_only, models=(config.ModelConfig("m", gpu_layers=3),))
     assert budget_of(split) == machine.total + (cards.total if cards else 0)
-    itself = card_memory(kind=0)  # the CPU, which is told of in the same way
+    itself = gpu_memory(kind=0)  # the CPU, which is told of in the same way
     assert itself is not None
     assert 0 < itself.free <= itself.total == machine.total
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shepherd import config as configuration
-from shepherd.app.toolset import Advisors, Outfit
+from shepherd.app.toolset import Advisors, Toolset
 from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -17,11 +17,11 @@ async def silent(request: Request) -> AsyncGenerator[Event, None]:
         yield Finished("end", Usage())
 
 
-def outfit(folder: Path, text: str = "", *, models: tuple[str, ...] = ("lamb",), **flags: Any) -> Outfit:
+def toolset(folder: Path, text: str = "", *, models: tuple[str, ...] = ("lamb",), **flags: Any) -> Toolset:
     file = folder / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags=flags, env={}, cwd=folder, user_dir=folder / "none", file=file)
-    return Outfit(config, env={}, models=Advisors(models, silent))
+    return Toolset(config, env={}, models=Advisors(models, silent))
 
 
 def names(box: ConversationToolbox) -> set[str]:
@@ -42,7 +42,7 @@ def names(box: ConversationToolbox) -> set[str]:
     ids=str,
 )
 def test_other_agents_can_chat_unless_somebody_has_said_no(tmp_path: Path, flags: Any, offered: bool) -> None:
-    made = outfit(tmp_path, **flags)
+    made = toolset(tmp_path, **flags)
     for everything in (True, False):
         assert ("chat" in names(made.offer(user=None, store=None, everything=everything))) is offered
     assert "chat" not in names(made.box(n_ctx=32768)), "a model of ours has no use for it"
@@ -51,16 +51,16 @@ def test_other_agents_can_chat_unless_somebody_has_said_no(tmp_path: Path, flags
 @pytest.mark.parametrize("key", ["enabled", "disabled", "allow", "ask", "deny"])
 def test_a_name_that_means_nothing_is_said_at_the_start(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"tools.{key}: there is no tool or category 'filesytem'.*filesystem"):
-        outfit(tmp_path, f"[tools]\n{key} = ['filesytem']")
+        toolset(tmp_path, f"[tools]\n{key} = ['filesytem']")
     for word in ("command", "Command_Execution", "READ_FILE", "Read", "chat", "http_*", "nothing*"):
-        outfit(tmp_path, f"[tools]\n{key} = ['{word}']")
+        toolset(tmp_path, f"[tools]\n{key} = ['{word}']")
 
 
 @pytest.mark.parametrize("enabled", ["command", "command_execution", "execute_command", "*", "bash"])
 @pytest.mark.parametrize("disabled", ["command", "command_execution", "execute_command", "exec*", "BASH"])
 async def test_what_is_disabled_stays_so_whatever_it_is_called(tmp_path: Path, enabled: str, disabled: str) -> None:
     flags: dict[str, Any] = {"enable_tools": (enabled,), "disable_tools": (disabled,), "allow_tools": ("*",)}
-    box = outfit(tmp_path, **flags).box(n_ctx=32768)
+    box = toolset(tmp_path, **flags).box(n_ctx=32768)
     assert "execute_command" not in names(box)
     for name in ("execute_command", "Bash", "EXECUTE_COMMAND"):
         ran = await box.run(ToolCall("c", name, '{"command": "exit 0"}'))
@@ -73,6 +73,6 @@ async def test_what_is_disabled_stays_so_whatever_it_is_called(tmp_path: Path, e
 def test_a_root_that_is_no_folder_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("gone", "file"):
-        with pytest.raises(ConfigError, match=rf"tools.roots: .*{name} is no folder; create it"):
-            outfit(tmp_path, roots=(str(tmp_path), str(tmp_path / name)))
-    assert outfit(tmp_path, roots=(str(tmp_path),)).folders == (str(tmp_path),)
+        with pytest.raises(ConfigError, match=rf"tools.roots: .*{name} is not a folder; create it"):
+            toolset(tmp_path, roots=(str(tmp_path), str(tmp_path / name)))
+    assert toolset(tmp_path, roots=(str(tmp_path),)).folders == (str(tmp_path),)

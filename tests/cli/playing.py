@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Choice, Facts
-from shepherd.backends.local.window import Row, Window
-from shepherd.cli import logs, render
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel, ModelChoice
+from shepherd.backends.local.window import Window, WindowRow
+from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
     Event,
@@ -62,7 +64,7 @@ class Scripted:
                     yield event
 
     async def window(self, request: Request) -> Window:
-        rows = (Row("system", 0, ("system",), "Be kind.", 10, 10, "cached", True),)
+        rows = (WindowRow("system", 0, ("system",), "Be kind.", 10, 10, "cached", True),)
         return Window(100, 10, rows)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
@@ -79,15 +81,15 @@ class Scripted:
 class Stage:
     """What `App` is for a conversation."""
 
-    kept: Saves | None
+    kept: ConversationStore | None
     names: list[str] = field(default_factory=lambda: ["lamb"])
     at: str = "lamb"
     broken: frozenset[str] = frozenset()
     servers: Any = None
     sees: bool = False
 
-    def facts(self) -> Facts:
-        return Facts("llama.cpp (CPU)", self.at, Path(f"{self.at}.gguf"), 100, False, "hermes", "main")
+    def facts(self) -> ActiveModel:
+        return ActiveModel("llama.cpp (CPU)", self.at, Path(f"{self.at}.gguf"), 100, False, "hermes", "main")
 
     def health(self) -> Health:
         return Health("ok", "llamacpp", self.at, {"main": CacheUsage(100, 10)})
@@ -96,9 +98,9 @@ class Stage:
         return [ModelCard(self.at, 100, 0, capabilities=("vision",) if self.sees else ())]
 
     def choices(self) -> Sequence[Any]:
-        return [Choice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]
+        return [ModelChoice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]
 
-    async def switch(self, session: Session, name: str) -> Facts:
+    async def switch(self, session: Session, name: str) -> ActiveModel:
         found = next((known for known in self.names if known.casefold() == name.casefold()), None)
         if found is None:
             raise UnknownModel(name, known=tuple(self.names))
@@ -107,7 +109,7 @@ class Stage:
         self.at = found
         return self.facts()
 
-    def saves(self) -> Saves | None:
+    def saves(self) -> ConversationStore | None:
         return self.kept
 
     def memory(self, user: str | None) -> MemoryStore | None:
@@ -139,7 +141,7 @@ class Played:
     out: str
     err: str
     status: int
-    repl: Repl
+    chat: Chat
 
 
 Play = Callable[..., Awaitable[Played]]
@@ -153,11 +155,11 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     async def run(
         *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: ConversationToolbox | None = None
     ) -> Played:
-        stage = stage or Stage(Saves(tmp_path / "saved"))
+        stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        repl = Repl(stage, session, render.PipeView(), Script(*lines))
-        status = await repl.run()
+        chat = Chat(stage, session, PipeView(), Script(*lines))
+        status = await Repl(chat).run()
         said = capsys.readouterr()
-        return Played(said.out, said.err, status, repl)
+        return Played(said.out, said.err, status, chat)
 
     return run

@@ -18,7 +18,7 @@ from tests.clients.script import Line, Use, pieces, play
 from tests.clients.stage import Staging, User
 from tests.scripted_service import playing, saying
 
-from shepherd.cli.command.launch_settings import CLIENTS, Served, Settings
+from shepherd.cli.command.launch_settings import CLIENTS, LaunchTarget, Settings
 from shepherd.core import ContextFull, Request
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
@@ -181,8 +181,8 @@ async def test_codex_is_given_patches_as_free_text(staging: Staging, installed: 
     with staging(play(lines)) as stage:
         catalog = httpx2.get(f"{stage.url}/v1/models").json()["models"]
         entry = {**catalog[0], "apply_patch_tool_type": "freeform"}
-        served = Served(stage.url, "scripted", n_ctx=200_000, catalog=(entry,))
-        settings = CLIENTS["codex"].tell(served, ())
+        served = LaunchTarget(stage.url, "scripted", n_ctx=200_000, catalog=(entry,))
+        settings = CLIENTS["codex"].configure(served, ())
         for name, text in settings.files.items():
             (stage.user.home / name).write_text(text)
         arguments = settings.in_folder(str(stage.user.home))

@@ -24,13 +24,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.engine import matrix_work
+from tests.engine import matrix_scheduler
 from tests.engine.tiny_gguf import RECIPES, amplified, write
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import Chunk, Copy, Forget, Remove, Shift
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
-from shepherd.engine.llamacpp.library import QUICK
+from shepherd.engine.llamacpp.library import FAST
 
 N_CTX, N_SEQ, N_BATCH = 1024, 4, 64
 
@@ -167,7 +167,7 @@ class Life:
                 assert runtime.decode([Chunk(0, piece, at, logits=True)]) == "ok"
                 at += len(piece)
             if start < stop:
-                assert QUICK.seq_rm(runtime._kv, 0, start, stop)
+                assert FAST.seq_rm(runtime._kv, 0, start, stop)
         logits = runtime.logits(0)
         runtime.close()
         return logits
@@ -256,7 +256,7 @@ def hole_anyway(life: Life) -> None:
     """The library says yes, but a recurrent state remembers what was removed."""
     life.append(0, life.tokens(80))
     life.facts["done"] = life.runtime.apply(Remove(0, 60, 75))
-    assert QUICK.seq_rm(life.runtime._kv, 0, 60, 75)
+    assert FAST.seq_rm(life.runtime._kv, 0, 60, 75)
     tokens = life.tracks[0].tokens
     without = Track(tokens[:60] + tokens[75:])
     last = life.tokens(1)
@@ -268,7 +268,7 @@ def roll_back_anyway(life: Life) -> None:
     """The library says yes, but the cells behind the window are gone."""
     life.append(0, life.tokens(400))
     life.facts["done"] = life.runtime.apply(Remove(0, 100))
-    assert QUICK.seq_rm(life.runtime._kv, 0, 100, -1)
+    assert FAST.seq_rm(life.runtime._kv, 0, 100, -1)
     life.tracks[0] = life.tracks[0].cut(100)
     life.append(0, life.tokens(2))
     life.check("roll back", 0)
@@ -282,7 +282,7 @@ def roll_back_over_reused_cells(life: Life) -> None:
     life.check("evict", 0)
     life.facts["copied"] = life.runtime.apply(Copy(0, 1, 0, 300))
     life.facts["done"] = life.runtime.apply(Remove(0, 300))
-    assert QUICK.seq_rm(life.runtime._kv, 0, 300, -1)
+    assert FAST.seq_rm(life.runtime._kv, 0, 300, -1)
     life.tracks[0] = life.tracks[0].cut(300)
     life.append(0, life.tokens(2))
     life.check("roll back", 0)
@@ -291,7 +291,7 @@ def roll_back_over_reused_cells(life: Life) -> None:
 def share_anyway(life: Life) -> None:
     """Two sequences with one start, but the state or the window is that of the other's end."""
     life.append(0, life.tokens(400))
-    QUICK.seq_cp(life.runtime._kv, 0, 1, 0, 100)
+    FAST.seq_cp(life.runtime._kv, 0, 1, 0, 100)
     life.tracks[1] = life.tracks[0].cut(100)
     life.append(1, life.tokens(2))
     life.check("share", 1)
@@ -314,7 +314,7 @@ def hole_elsewhere(life: Life) -> None:
     """One token more is removed than was meant."""
     life.append(0, life.tokens(80))
     life.evict(0, 30, 50)
-    assert QUICK.seq_rm(life.runtime._kv, 0, 50, 51)
+    assert FAST.seq_rm(life.runtime._kv, 0, 50, 51)
     life.append(0, life.tokens(1))
     life.check("evict", 0)
 
@@ -416,17 +416,17 @@ def refuse(life: Life) -> None:
     life.check("after all that", 0)
 
 
-def work(life: Life) -> None:
-    """The engine's own work; see `matrix_work.py`."""
-    options = replace(life.options, n_ctx=matrix_work.N_CTX, n_seq=8)
-    life.errors["choices"], life.facts = matrix_work.tell(life.weights, options)
+def schedule(life: Life) -> None:
+    """The scheduler on a real cache; see `matrix_scheduler.py`."""
+    options = replace(life.options, n_ctx=matrix_scheduler.N_CTX, n_seq=8)
+    life.errors["choices"], life.facts = matrix_scheduler.tell(life.weights, options)
 
 
 STORIES = {
     story.__name__: story
     for story in (
         live, shift_anyway, hole_anyway, roll_back_anyway, roll_back_over_reused_cells, share_anyway, abort_anyway,
-        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, work,
+        hole_elsewhere, share_by_checkpoint, close_holes, fill, refuse, schedule,
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from shepherd.core import RateLimited
 from shepherd.engine.base import Admitted, Done, Job, Memory
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.ticket import Ticket
 
 END = 0
@@ -45,7 +45,7 @@ class Bench:
         self.runtime = FakeRuntime(
             lambda tokens: 7, frozenset({END}), n_ctx=N_CTX, n_seq=8, n_batch=16, n_vocab=64, memory=memory
         )
-        self.work = Work(
+        self.scheduler = Scheduler(
             self.runtime,
             EngineOptions(sequences=sequences, tiers=tiers),
             name="test",
@@ -58,22 +58,22 @@ class Bench:
         self, tokens: Sequence[int], n: int = 2, *, background: bool = False, loop: object | None = None
     ) -> Ticket:
         ticket = Ticket(Job(array("i", tokens), n, background=background), cast(Any, loop or SilentLoop()))
-        self.work.add(ticket)
+        self.scheduler.add(ticket)
         return ticket
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            self.work.admit()
-            if self.work.running:
-                self.work.step()
+            self.scheduler.admit()
+            if self.scheduler.running:
+                self.scheduler.step()
 
     def finish(self) -> None:
         for _ in range(1000):
-            self.work.admit()
-            if not self.work.running:
+            self.scheduler.admit()
+            if not self.scheduler.running:
                 break
-            self.work.step()
-        assert not self.work.waiting
+            self.scheduler.step()
+        assert not self.scheduler.waiting
 
     def ask(self, tokens: Sequence[int], n: int = 2, *, background: bool = False) -> Ticket:
         ticket = self.submit(tokens, n, background=background)
@@ -141,9 +141,9 @@ def test_a_conversation_is_parked_in_host_memory_for_a_side_task_and_comes_back(
     bench = Bench()
     bench.ask(MAIN)
     assert ended(bench.ask([50] * 30, 4, background=True))
-    assert bench.work.pool.counts.saved == 1
+    assert bench.scheduler.pool.counts.saved == 1
     assert admitted(bench.ask([*MAIN, 7, 7, 3])).n_new == 2
-    assert bench.work.pool.counts.restored == 1
+    assert bench.scheduler.pool.counts.restored == 1
 
 
 def test_side_tasks_share_what_a_conversation_has_and_leave_it_as_it_is() -> None:
@@ -152,7 +152,7 @@ def test_side_tasks_share_what_a_conversation_has_and_leave_it_as_it_is() -> Non
     title = bench.ask([*MAIN, 7, 9, 9], 3, background=True)
     assert admitted(title).n_cached == len(MAIN) + 1
     assert admitted(bench.ask([*MAIN, 7, 7, 3])).n_new == 2
-    assert [resident.background for resident in bench.work.pool.ledger.idle()] == [True, False]
+    assert [resident.background for resident in bench.scheduler.pool.ledger.idle()] == [True, False]
 
 
 def test_what_side_tasks_leave_behind_goes_first() -> None:
@@ -160,7 +160,7 @@ def test_what_side_tasks_leave_behind_goes_first() -> None:
     bench.ask(range(1, 21))
     bench.ask(range(30, 50), background=True)  # used last, and yet
     bench.ask(range(50, 63), 20)
-    assert [resident.tokens[0] for resident in bench.work.pool.ledger] == [1, 50]
+    assert [resident.tokens[0] for resident in bench.scheduler.pool.ledger] == [1, 50]
 
 
 def test_a_side_task_leaves_a_place_for_a_conversation() -> None:
@@ -168,10 +168,10 @@ def test_a_side_task_leaves_a_place_for_a_conversation() -> None:
     bench.submit(range(1, 9), 20, background=True)
     second = bench.submit(range(11, 19), 20, background=True)
     bench.step(3)
-    assert len(bench.work.running) == 1
+    assert len(bench.scheduler.running) == 1
     bench.submit(range(21, 29), 20)
     bench.step()
-    assert len(bench.work.running) == 2
+    assert len(bench.scheduler.running) == 2
     bench.finish()
     assert ended(second)
 
@@ -194,8 +194,8 @@ def test_conversations_are_started_and_read_before_side_tasks() -> None:
     side = bench.submit([*range(1, 30)], 2, background=True)
     main = bench.submit([*range(31, 50)], 2)
     bench.step(1)
-    assert [task.job.background for task in bench.work.running] == [False, True]
-    assert [task.n_done for task in bench.work.running] == [16, 0]
+    assert [task.job.background for task in bench.scheduler.running] == [False, True]
+    assert [task.n_done for task in bench.scheduler.running] == [16, 0]
     bench.finish()
     assert ended(side)
     assert ended(main)
@@ -227,6 +227,6 @@ def test_a_job_that_is_over_before_it_starts_wakes_its_caller_although_nothing_r
     bench.ask(MAIN)
     ticket = bench.submit([50] * 30, 4, background=True, loop=loop)
     ticket.cancelled = is_cancelled
-    bench.work.admit()
-    assert not bench.work.running, "the engine thread now waits for mail"
+    bench.scheduler.admit()
+    assert not bench.scheduler.running, "the engine thread now waits for mail"
     assert loop.finished == [ticket]

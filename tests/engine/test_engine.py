@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.fake_engine import BYTES, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 
-from shepherd.core import EngineDown, EngineError, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Prefill, Runtime, Span, Step, Vocabulary
+from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
+from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
@@ -213,9 +213,9 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> No
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=2))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._work.sole is first)
+    await wait_until(lambda: engine._scheduler.sole is first)
     others = [engine.submit(job(text, 1)) for text in ("second", "third")]
-    await wait_until(lambda: len(engine._work.waiting) == 2 or engine._mailbox.qsize() == 2)
+    await wait_until(lambda: len(engine._scheduler.waiting) == 2 or engine._mailbox.qsize() == 2)
     with pytest.raises(RateLimited) as refused:
         engine.submit(job("fourth", 1))
     assert 1.0 <= (refused.value.retry_after_s or 0.0) <= 120.0
@@ -229,7 +229,7 @@ async def test_side_tasks_may_take_half_of_a_queue_and_one_place_of_any(make: Ma
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=queue))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._work.sole is first)
+    await wait_until(lambda: engine._scheduler.sole is first)
     side = engine.submit(replace(job("side", 1), background=True))
     with pytest.raises(RateLimited):
         engine.submit(replace(job("another", 1), background=True))
@@ -251,6 +251,24 @@ async def test_a_job_that_fills_the_pool_harms_nobody(make: Make) -> None:
         assert each[-1] == Done("end", END)
     await wait_until(lambda: engine.stats().jobs == 3 and engine.stats().live == 0)
     assert engine.stats().preemptions > 0
+
+
+@pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_turns_are_evicted_on_request_and_no_token_is_drawn(make: Make, memory: Memory, is_cached: bool) -> None:
+    engine, _ = make(memory=memory)
+    spans = tuple(Span(10 * at, 10 * at + 10, at, at, keep=at in (0, 3)) for at in range(4))
+    conversation = replace(job("0123456789" * 4, 5), spans=spans, on_full="evict")
+    if is_cached:
+        await steps(engine.submit(conversation))
+    n_drawn = engine.stats().generated_tokens
+    assert await engine.evict(conversation, 1) == Evicted(1, 10, (1,))
+    assert await engine.evict(conversation, 9) == Evicted(1, 10, (2,))
+    assert engine.stats().generated_tokens == n_drawn
+    if memory is PLAIN:
+        assert await engine.evict(conversation, 9) == Evicted(0, 0)
+        found = await engine.held(conversation.tokens, spans, holes=True)
+        assert found.ranges == ((0, 10), (30, 39)), "the last token is always computed again"
 
 
 async def test_each_job_has_its_own_sampling(make: Make) -> None:

@@ -26,8 +26,8 @@ from tests.sampling import amount
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
 from shepherd.engine.kv.plan import Tail
-from shepherd.engine.kv.pool import Pool, Refused, Tiers
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.kv.pool import OperationRefused, Pool, Tiers
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Ticket
 
@@ -107,7 +107,7 @@ class Watch(Day):
         memory: Memory,
         tiers: Tiers,
         *,
-        kind: type[Work] = Work,
+        kind: type[Scheduler] = Scheduler,
         runtime: type[Watched] = Watched,
         reuse_tail: bool = False,
     ) -> None:
@@ -130,7 +130,7 @@ class Watch(Day):
     def submit(self, job: Job) -> None:
         if self.random.random() < 0.2:
             job = replace(job, background=True)
-        self.work.add(ticket := Ticket(job, cast(Any, self.loop)))
+        self.scheduler.add(ticket := Ticket(job, cast(Any, self.loop)))
         self.tickets.append(ticket)
 
     def ask(self) -> None:
@@ -172,23 +172,23 @@ class Watch(Day):
         ticket = self.random.choice(self.tickets) if self.tickets else None
         if ticket is not None and not ticket.finished:
             ticket.cancelled = True
-            self.work.withdraw(ticket)
+            self.scheduler.withdraw(ticket)
 
     # -- what the thread does
 
     def round(self) -> bool:
         """One round of the engine thread; whether there may be more to do."""
-        jobs = [task.job for task in [*self.work.waiting, *self.work.running]]
+        jobs = [task.job for task in [*self.scheduler.waiting, *self.scheduler.running]]
         # Each may be started, put aside and started again before the next decode.
         self.watched.n_allowed = 2 * sum(most_operations(job, self.runtime.n_seq) for job in jobs) + 50
         n_decodes = len(self.runtime.batches)
         self.news.clear()  # what comes from now on has not been seen by `admit`
-        self.work.admit()
+        self.scheduler.admit()
         if not {ticket for ticket in self.tickets if ticket.finished} <= self.loop.ended:
             raise Stuck("a job is over, and its caller is not woken")
-        if self.work.running:
-            self.work.step()
-        elif self.work.waiting:
+        if self.scheduler.running:
+            self.scheduler.step()
+        elif self.scheduler.waiting:
             # Nothing runs: what still waits does so for the disk, which always answers.
             assert self.news.wait(30), "a job waits for nothing"
             return True
@@ -196,7 +196,7 @@ class Watch(Day):
         self.n_idle_rounds = 0 if has_decoded or not jobs else self.n_idle_rounds + 1
         if self.n_idle_rounds > 2 * len(jobs) + 4:
             raise Stuck(f"{self.n_idle_rounds} rounds without a decode")
-        return bool(self.work.running or self.work.waiting)
+        return bool(self.scheduler.running or self.scheduler.waiting)
 
     def compute(self) -> None:
         for _ in range(self.random.randint(1, 30)):
@@ -207,21 +207,21 @@ class Watch(Day):
         """All idle work there is, which must come to an end."""
         self.watched.n_operations, self.watched.n_allowed = 0, 10_000
         n = 0
-        while not self.work.running and self.work.idle():
+        while not self.scheduler.running and self.scheduler.idle():
             n += 1
             if n > 3 * self.runtime.n_seq:
                 raise Stuck(f"{n} pieces of idle work, and no end")
         self.watched.n_operations = 0
 
     def everything_agrees(self) -> None:
-        self.work.pool.ledger.check_self()
+        self.scheduler.pool.ledger.check_self()
 
     def finish(self) -> None:
         for _ in range(50_000):
             if not self.round():
                 break
-        assert not self.work.waiting
-        assert not self.work.running
+        assert not self.scheduler.waiting
+        assert not self.scheduler.running
         assert all(ticket.finished for ticket in self.tickets)
 
 
@@ -238,7 +238,7 @@ def test_every_job_starts_after_a_bounded_number_of_operations(
 ) -> None:
     day = Watch(seed, memory, in_folder(tiers, tmp_path), reuse_tail=seed % 2 == 1)
     day.pass_by(200)
-    day.work.pool.close()
+    day.scheduler.pool.close()
     assert day.watched.most <= 1.0
 
 
@@ -249,9 +249,9 @@ def test_these_days_are_eventful(tmp_path: Path) -> None:
         day = Watch(seed, PLAIN, in_folder(BOTH, tmp_path / str(seed)))
         day.pass_by(200)
         for name in happened:
-            happened[name] += getattr(day.work.stats(), name)
+            happened[name] += getattr(day.scheduler.stats(), name)
         most = max(most, day.watched.most)
-        day.work.pool.close()
+        day.scheduler.pool.close()
     assert min(happened.values()) > 5, happened
     assert most > 0.02, "what is allowed has something to do with what is needed"
 
@@ -282,7 +282,7 @@ def test_a_snapshot_of_a_larger_cache_does_not_keep_a_job_waiting(tmp_path: Path
     """The same folder serves a cache of more cells: what it saved does not fit, and is computed anew."""
     big = Watch(1, PLAIN, in_folder(DISK, tmp_path))
     big.runtime.n_ctx = 400
-    big.work = Work(
+    big.scheduler = Scheduler(
         big.runtime,
         EngineOptions(tiers=in_folder(DISK, tmp_path)),
         name="test",
@@ -295,13 +295,13 @@ def test_a_snapshot_of_a_larger_cache_does_not_keep_a_job_waiting(tmp_path: Path
     big.submit(Job(tokens, 4, spans=spans, on_full="evict"))
     big.finish()
     big.rest()
-    big.work.pool.close()
+    big.scheduler.pool.close()
     small = Watch(1, PLAIN, in_folder(DISK, tmp_path))
-    assert small.work.pool.snapshots.flush(30)
-    assert small.work.pool.snapshots.outlines(), "it is known here"
+    assert small.scheduler.pool.snapshots.flush(30)
+    assert small.scheduler.pool.snapshots.outlines(), "it is known here"
     small.submit(Job(tokens, 4, spans=spans, on_full="evict"))
     small.finish()
-    small.work.pool.close()
+    small.scheduler.pool.close()
     assert isinstance(small.tickets[0]._steps[-1], Done)
 
 
@@ -353,7 +353,7 @@ def test_an_answer_that_is_over_is_not_begun_again() -> None:
     by_length = sorted((job for job in jobs if alone(job)[1] == "end"), key=lambda job: len(alone(job)[0]))
     for job in (by_length[-1], by_length[0]):
         day.tickets.append(ticket := Ticket(job, cast(Any, day.loop)))
-        day.work.add(ticket)
+        day.scheduler.add(ticket)
     day.finish()  # the younger one ends first, and is the weakest when the library has no room
     assert [sum(isinstance(step, Done) for step in ticket._steps) for ticket in day.tickets] == [1, 1]
     assert [list(filter(lambda step: isinstance(step, int), ticket._steps)) for ticket in day.tickets] == [
@@ -366,7 +366,7 @@ def test_idle_work_comes_to_an_end_where_a_rebase_cannot_free_positions() -> Non
     day = Watch(3, SHIFTLESS, RAM)
     tokens = array("i", [at % 7 for at in range(160)])
     spans = (Span(0, 70, 0, 0), Span(70, 158, 1, 1, keep=True), Span(158, 160, 2, 2, keep=True))
-    day.work = Work(
+    day.scheduler = Scheduler(
         day.runtime,
         EngineOptions(tiers=RAM, n_positions=101),
         name="test",
@@ -376,36 +376,36 @@ def test_idle_work_comes_to_an_end_where_a_rebase_cannot_free_positions() -> Non
     )
     day.submit(replace(Job(tokens, 5, spans=spans, on_full="evict"), background=False))
     day.finish()
-    assert any(any(resident.gaps()) for resident in day.work.pool.ledger)
+    assert any(any(resident.gaps()) for resident in day.scheduler.pool.ledger)
     day.rest()
 
 
 # -- planted loops -------------------------------------------------------------------------------------------------
 
 
-class Hopeful(Work):
+class Hopeful(Scheduler):
     """Restores whatever shares most with the prompt until the cells have it, as the engine once did."""
 
     def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
         while True:
             found = self.pool.snapshots.find(task.tokens[:-1], holes=True)  # knows no spans
-            match = self._ledger.find(task.tokens, holes=True, spans=task.job.spans)
+            match = self.pool.ledger.find(task.tokens, holes=True, spans=task.job.spans)
             if found is None or not found.in_ram or found.length - (match.length if match else 0) <= 32:
                 return super()._start(task)
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(OperationRefused):
                 self.pool.restore(found)
 
 
-class Insistent(Work):
+class Insistent(Scheduler):
     """Starts a job again that the library has refused, beside the same others."""
 
-    def _refused(self, batch: Sequence[Chunk]) -> None:
-        super()._refused(batch)
+    def step(self) -> None:
+        super().step()
         for task in self.waiting:
             task.alone = False
 
 
-class Silent(Work):
+class Silent(Scheduler):
     """Wakes callers with the next decode only, which may never come."""
 
     def admit(self) -> None:
@@ -435,7 +435,7 @@ def test_a_planted_loop_over_snapshots_is_found() -> None:
 def test_a_planted_loop_of_refusals_is_found() -> None:
     day = Watch(3, PLAIN, RAM, kind=Insistent, runtime=Lonely)
     for n in (15, 30, 50):
-        day.work.add(Ticket(Job(array("i", range(1, n)), 5), cast(Any, SilentLoop())))
+        day.scheduler.add(Ticket(Job(array("i", range(1, n)), 5), cast(Any, SilentLoop())))
     with pytest.raises(Stuck):
         day.finish()
 
@@ -451,8 +451,8 @@ def test_a_planted_lost_wake_up_is_found() -> None:
 
 def test_planted_idle_work_without_end_is_found() -> None:
     day = Watch(3, SHIFTLESS, RAM)
-    day.work.pool = Restless(day.runtime, Tiers(), name="test", on_ready=lambda: None)
-    ledger = day.work.pool.ledger
+    day.scheduler.pool = Restless(day.runtime, Tiers(), name="test", on_ready=lambda: None)
+    ledger = day.scheduler.pool.ledger
     resident = ledger.new()
     ledger.extend(resident, array("i", range(50)))
     day.watched.n_allowed = 1000
@@ -460,7 +460,7 @@ def test_planted_idle_work_without_end_is_found() -> None:
     for at in (16, 32, 48):
         chunk = array("i", range(at, min(at + 16, 50)))
         assert day.runtime.decode([Chunk(resident.id, chunk, at, False)]) == "ok"
-    day.work.pool.evict(resident, [(10, 20)])
+    day.scheduler.pool.evict(resident, [(10, 20)])
     with pytest.raises(Stuck, match="no end"):
         day.rest()
 
@@ -487,7 +487,7 @@ def test_a_refused_operation_leaves_no_cell_behind_that_the_ledger_does_not_know
     pool.ledger.extend(resident, tokens)
     tail = Tail(20, 60, 20)
     pool._part(resident, tail, 10)
-    with pytest.raises(Refused):
+    with pytest.raises(OperationRefused):
         pool.splice(resident, tail)
     assert list(pool.ledger) == []
     assert runtime.cells == {}

@@ -131,7 +131,7 @@ def named(value: object) -> str | None:
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("name", "chosen"), [life[:2] for life in LIVES], ids=named)
 def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: str, chosen: dict[str, Any]) -> None:
-    told = tell(**model(name), **chosen, story="work")
+    told = tell(**model(name), **chosen, story="schedule")
     assert told["errors"]["choices"] <= CLOSE, "a choice that was not close went wrong"
     assert told["facts"]["the next turn"] == 105, "all but the last token of the answer, which was never decoded"
     if told["memory"]["share"]:

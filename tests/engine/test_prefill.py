@@ -5,23 +5,32 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.engine.prefill import CHUNK, GAP_S, GAP_STEPS, LONGEST_GAP_S, SMALLEST, Demand, Pace, share
+from shepherd.engine.prefill import (
+    CHUNK,
+    GAP_S,
+    GAP_STEPS,
+    LONGEST_GAP_S,
+    SMALLEST,
+    PrefillDemand,
+    SpeedEstimate,
+    share_budget,
+)
 
 DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(
-    lambda todos: [Demand(key, todo) for key, todo in enumerate(todos)]
+    lambda todos: [PrefillDemand(key, todo) for key, todo in enumerate(todos)]
 )
 
 
 @given(DEMANDS, st.integers(1, 1000))
-def test_the_budget_is_used_and_not_exceeded(demands: list[Demand], budget: int) -> None:
-    given_ = share(demands, budget)
+def test_the_budget_is_used_and_not_exceeded(demands: list[PrefillDemand], budget: int) -> None:
+    given_ = share_budget(demands, budget)
     assert sum(given_.values()) == min(budget, sum(demand.todo for demand in demands))
     assert all(0 < n <= demands[key].todo for key, n in given_.items())
 
 
 @given(DEMANDS, st.integers(2, 1000))
-def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[Demand], budget: int) -> None:
-    given_ = share(demands, budget)
+def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[PrefillDemand], budget: int) -> None:
+    given_ = share_budget(demands, budget)
     oldest, *others = demands
     assert given_[oldest.key] >= min(oldest.todo, budget // 2), "nobody starves"
     served = [demand.todo for demand in others if given_.get(demand.key) == demand.todo]
@@ -30,23 +39,23 @@ def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[Demand],
 
 
 def test_nothing_is_given_where_nothing_can_be() -> None:
-    assert share([], 10) == {}
-    assert share([Demand(0, 5)], 0) == {}
+    assert share_budget([], 10) == {}
+    assert share_budget([PrefillDemand(0, 5)], 0) == {}
 
 
 def test_alone_a_prompt_is_read_in_large_chunks() -> None:
-    assert Pace().budget(n_prompts=1, n_running=0) == CHUNK
+    assert SpeedEstimate().budget(n_prompts=1, n_running=0) == CHUNK
 
 
 def test_beside_answers_it_is_read_carefully_until_the_machine_is_known() -> None:
-    assert SMALLEST <= Pace().budget(n_prompts=1, n_running=1) < CHUNK
+    assert SMALLEST <= SpeedEstimate().budget(n_prompts=1, n_running=1) < CHUNK
 
 
 @given(st.floats(1e-4, 0.5), st.floats(1e-5, 0.05), st.integers(1, 9))
 def test_what_is_read_beside_answers_takes_no_longer_than_it_may(
     decode_s: float, token_s: float, n_prompts: int
 ) -> None:
-    pace = Pace()
+    pace = SpeedEstimate()
     for _ in range(30):
         pace.observe(decode_s, n_prompt=0, n_running=3)
         pace.observe(decode_s + 64 * token_s, n_prompt=64, n_running=3)
@@ -58,13 +67,13 @@ def test_what_is_read_beside_answers_takes_no_longer_than_it_may(
 
 
 def test_many_prompts_do_not_wait_for_few_answers() -> None:
-    pace = Pace(decode_s=0.04, token_s=0.004)
+    pace = SpeedEstimate(decode_s=0.04, token_s=0.004)
     assert pace.budget(n_prompts=7, n_running=1) > 3 * pace.budget(n_prompts=1, n_running=1)
     assert pace.budget(n_prompts=1, n_running=7) == pace.budget(n_prompts=1, n_running=1)
 
 
 def test_one_slow_decode_does_not_throw_it() -> None:
-    pace = Pace()
+    pace = SpeedEstimate()
     for _ in range(20):
         pace.observe(0.01, n_prompt=0, n_running=1)
     pace.observe(5.0, n_prompt=0, n_running=1)

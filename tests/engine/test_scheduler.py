@@ -15,11 +15,11 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
+from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.ticket import Ticket
 
 N_CTX = 100
@@ -102,7 +102,7 @@ class Sent:
         """As likely as the model had it with all that stands before: the logits are not those of another place."""
         whole = [*self.job.tokens, *self.answer]
         likely = [token == model(whole[:at]) for at, token in enumerate(whole)]
-        read = [step for step in self.steps if isinstance(step, Read)]
+        read = [step for step in self.steps if isinstance(step, PromptScores)]
         said = [step for step in self.steps if isinstance(step, Scored)]
         n = len(self.job.tokens)
         assert [(score.token, score.logprob > -0.2) for score in said] == list(zip(whole, likely, strict=True))[n:]
@@ -129,7 +129,7 @@ class Day:
         memory: Memory,
         tiers: Tiers,
         *,
-        kind: type[Work] = Work,
+        kind: type[Scheduler] = Scheduler,
         runtime: type[FakeRuntime] = FakeRuntime,
         on_ready: Callable[[], None] = lambda: None,
         reuse_tail: bool = False,
@@ -147,7 +147,7 @@ class Day:
             memory=memory,
             pays_for_idle=seed % 3 == 0,
         )
-        self.work = kind(
+        self.scheduler = kind(
             self.runtime,
             EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),
             name="test",
@@ -167,7 +167,7 @@ class Day:
             action()
             self.everything_agrees()
         if self.random.random() < 0.2:
-            self.work.clear()
+            self.scheduler.clear()
         self.finish()
 
     def submit(self, job: Job) -> None:
@@ -179,7 +179,7 @@ class Day:
             job = replace(job, scores=2, score_prompt=not job.spans)
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.sent.append(Sent(ticket, job))
-        self.work.add(ticket)
+        self.scheduler.add(ticket)
 
     def say(self, most: int) -> list[int]:
         return [self.random.randrange(6) for _ in range(self.random.randint(1, most))]
@@ -221,21 +221,21 @@ class Day:
         sent = self.random.choice(self.sent) if self.sent else None
         if sent is not None and not sent.ticket.finished:
             sent.ticket.cancelled = True
-            self.work.withdraw(sent.ticket)
+            self.scheduler.withdraw(sent.ticket)
 
     # -- what the thread does
 
     def compute(self) -> None:
         for _ in range(self.random.randint(1, 30)):
-            self.work.admit()
-            if not self.work.running:
+            self.scheduler.admit()
+            if not self.scheduler.running:
                 return
-            self.work.step()
+            self.scheduler.step()
             self.everything_agrees()
 
     def rest(self) -> None:
-        if not self.work.running:
-            self.work.idle()
+        if not self.scheduler.running:
+            self.scheduler.idle()
 
     def break_something(self) -> None:
         self.runtime.faults.can_load = self.random.random() < 0.7
@@ -244,7 +244,7 @@ class Day:
     # -- what must hold
 
     def everything_agrees(self) -> None:
-        ledger = self.work.pool.ledger
+        ledger = self.scheduler.pool.ledger
         ledger.check_self()
         assert ledger.used == len(self.runtime.cells)
         for resident in ledger:
@@ -255,9 +255,9 @@ class Day:
             )
             if resident.id in self.runtime.read and self.memory.rollback == "none" and held:
                 assert self.runtime.read[resident.id] == held, "a state that remembers what has left"
-        owned = [task.resident for task in self.work.running]
+        owned = [task.resident for task in self.scheduler.running]
         assert len({id(resident) for resident in owned}) == len(owned), "one conversation, one sequence"
-        for task in self.work.running:
+        for task in self.scheduler.running:
             assert task.resident is not None
             assert task.resident in ledger
             assert task.resident.live
@@ -266,16 +266,17 @@ class Day:
             assert not any(a < stop and start < b for a, b in kept for start, stop in gaps), "a kept span has left"
             if task.job.on_full == "error":
                 assert not gaps, "this client wants everything read"
-        assert sum(resident.live for resident in ledger) == len(self.work.running) + len(self.work.pool.parked)
+        n_tails = len(self.scheduler.pool.parked)
+        assert sum(resident.live for resident in ledger) == len(self.scheduler.running) + n_tails
 
     def finish(self) -> None:
         for _ in range(20_000):
-            self.work.admit()
-            if not self.work.running:
+            self.scheduler.admit()
+            if not self.scheduler.running:
                 break
-            self.work.step()
-        assert not self.work.waiting
-        assert not self.work.running
+            self.scheduler.step()
+        assert not self.scheduler.waiting
+        assert not self.scheduler.running
         self.everything_agrees()
         for sent in self.sent:
             error = sent.ticket._error
@@ -326,7 +327,7 @@ def test_these_days_are_eventful() -> None:
     for seed in range(30, amount(48, 60)):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
         day.pass_by(150)
-        stats, counts = day.work.stats(), day.work.pool.counts
+        stats, counts = day.scheduler.stats(), day.scheduler.pool.counts
         for name in happened:
             happened[name] += getattr(stats, name, getattr(counts, name, 0))
         happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
@@ -340,10 +341,10 @@ def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() 
     jobs = [Job(array("i", tokens), 60, grammar=THREE_PAIRS) for tokens in LONG_WINDED]
     for job in jobs:
         day.sent.append(Sent(ticket := Ticket(job, cast(Any, SilentLoop())), job))
-        day.work.add(ticket)
-    while not day.work.tally.preemptions:
-        day.work.admit()
-        day.work.step()
+        day.scheduler.add(ticket)
+    while not day.scheduler.counters.preemptions:
+        day.scheduler.admit()
+        day.scheduler.step()
     day.runtime.faults.decode_error_at = max(at for places in day.runtime.places.values() for at in places) + 1
     day.finish()
     assert all(len(sent.answer) > 40 for sent in day.sent)
@@ -354,10 +355,10 @@ def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() 
 def test_what_the_prompt_has_written_is_a_part_of_the_grammar(written: str) -> None:
     day = Day(1, PLAIN, Tiers())
     job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS, written=written)
-    day.work.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    day.scheduler.add(ticket := Ticket(job, cast(Any, SilentLoop())))
     while not ticket.finished:
-        day.work.admit()
-        day.work.step()
+        day.scheduler.admit()
+        day.scheduler.step()
     answer = written.encode() + bytes(step for step in ticket._steps if isinstance(step, int))
     assert re.fullmatch(rb"([\x01-\x1d][\x1e-\x3c])*[\x01-\x1d]?", answer)
     assert len(answer) >= 6
@@ -371,12 +372,12 @@ def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
     ]
     impossible = Ticket(Job(array("i", [7, 2, 3]), 20, grammar='start: "~"'), cast(Any, SilentLoop()))
     for ticket in [*tickets, impossible]:
-        day.work.add(ticket)
+        day.scheduler.add(ticket)
     for _ in range(1000):
-        day.work.admit()
-        if not day.work.running:
+        day.scheduler.admit()
+        if not day.scheduler.running:
             break
-        day.work.step()
+        day.scheduler.step()
         day.everything_agrees()
     errors = [ticket._error and ticket._error.message for ticket in [*tickets, impossible]]
     assert errors == [
@@ -388,18 +389,18 @@ def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
         "the grammar cannot go on: no text satisfies it",
     ]
     assert [ticket.finished for ticket in tickets] == [True] * 5
-    assert day.work.tally.jobs == 6
+    assert day.scheduler.counters.jobs == 6
 
 
 def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
     runtime = FakeRuntime(model, frozenset({END}), n_ctx=N_CTX)
-    work = Work(
+    scheduler = Scheduler(
         runtime, EngineOptions(), name="test", show=lambda _: b"", is_urgent=lambda: False, on_ready=lambda: None
     )
     job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS)
-    work.add(ticket := Ticket(job, cast(Any, SilentLoop())))
-    work.admit()
-    work.step()
+    scheduler.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    scheduler.admit()
+    scheduler.step()
     assert ticket._error is not None
-    assert ticket._error.message == "cache 'test' cannot constrain what its model says"
-    assert not work.running
+    assert ticket._error.message == "cache 'test' cannot constrain answers to a grammar"
+    assert not scheduler.running

@@ -1,4 +1,4 @@
-"""A thread that gets nothing done while work waits is noticed, described and outlived; one that is slow is not."""
+"""A thread that gets no progress while work waits is noticed, described and outlived; one that is slow is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.ticket import Ticket
-from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Pulse, Watchdog, where
+from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Heartbeat, Watchdog, call_stack
 
 END = BYTES + 1
 STALL_S = 0.2
@@ -91,24 +91,24 @@ async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_goes_on(
             await asyncio.sleep(0)  # it has been asked
             for ticket in tickets:
                 with pytest.raises(
-                    EngineDown, match=r"cache 'main' has got nothing done for \d+ s \(decoding \d+ tokens"
+                    EngineDown, match=r"cache 'main' has made no progress for \d+ s \(decoding \d+ tokens"
                 ):
                     await asyncio.wait_for(answer(ticket), PATIENCE_S)
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 await asyncio.wait_for(asked, PATIENCE_S)
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 engine.submit(job())
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 await engine.clear()
             assert (engine.stats().stalls, engine.stats().quiet_s > 0) == (1, True)
             runtime.free.set()
             await until(lambda: engine.down is None)
         records = [record.getMessage() for record in caplog.records]
-        assert len(records) == 2, "once when it stalls, once when it goes on"
+        assert len(records) == 2, "once when it stalls, once when it recovers"
         assert "1 requests that wait for it end with an error" in records[0]
         assert "running: prefill of 20 tokens, 20 to compute, 3 to generate; waiting: none" in records[0]
         assert " step > " in records[0], "where the thread is"
-        assert "goes on" in records[1]
+        assert "has recovered after" in records[1]
     finally:
         runtime.free.set()
         await asyncio.to_thread(engine.close)
@@ -122,7 +122,7 @@ async def test_what_is_said_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFi
         ticket = engine.submit(Job(array("i", list(b"a secret word")), 3))
         with pytest.raises(EngineDown):
             await asyncio.wait_for(answer(ticket), PATIENCE_S)
-        assert "nothing done" in caplog.text
+        assert "no progress" in caplog.text
         assert "secret" not in caplog.text
         assert str(list(b"secret"))[1:-1] not in caplog.text
     finally:
@@ -149,10 +149,10 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
 
 async def test_who_was_given_up_gets_the_error_although_the_engine_goes_on_before_he_is_woken() -> None:
     ticket = Ticket(job(), asyncio.get_running_loop())
-    ticket.abandon(EngineDown("nothing done"))
+    ticket.abandon(EngineDown("no progress"))
     assert ticket.cancelled
     ticket.post(Done("cancelled"))  # of the engine thread, which finds it cancelled
-    with pytest.raises(EngineDown, match="nothing done"):
+    with pytest.raises(EngineDown, match="no progress"):
         await answer(ticket)
 
 
@@ -163,7 +163,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     engine = Engine(runtime)  # which has not stalled yet by its own measure
     ticket = engine.submit(job())
     assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
-    engine._work.pulse.begin("decoding", 0.0)  # not the first time, which is allowed to take long
+    engine._scheduler.heartbeat.begin("decoding", 0.0)  # not the first time, which is allowed to take long
     has_ended = await asyncio.wait_for(asyncio.to_thread(engine.close, 3600.0), PATIENCE_S)
     assert not has_ended
     assert not runtime.closed, "the thread may still use it"
@@ -177,7 +177,7 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
 
     class Saving(FakeRuntime):
         def save(self, seq: int, *, partial: bool = False) -> bytes:
-            allowed.append(engine._work.pulse.allowed_s(CLOSE_S))
+            allowed.append(engine._scheduler.heartbeat.allowed_s(CLOSE_S))
             return super().save(seq, partial=partial)
 
     tiers = Tiers(folder=tmp_path, disk_bytes=1 << 20)
@@ -199,13 +199,13 @@ async def test_an_engine_that_broke_says_that_it_is_down() -> None:
 
 
 def test_what_a_decode_may_take_follows_what_its_tokens_took() -> None:
-    pulse = Pulse()
-    pulse.begin("decoding the first batch", None)
-    assert pulse.allowed_s(60) == 60 * FIRST_DECODE
-    pulse.begin("decoding 512 tokens", 10.0)
-    assert pulse.allowed_s(60) == 10 * SLACK
-    pulse.begin("decoding 1 token", 0.1)
-    assert pulse.allowed_s(60) == 60
+    heartbeat = Heartbeat()
+    heartbeat.begin("decoding the first batch", None)
+    assert heartbeat.allowed_s(60) == 60 * FIRST_DECODE
+    heartbeat.begin("decoding 512 tokens", 10.0)
+    assert heartbeat.allowed_s(60) == 10 * SLACK
+    heartbeat.begin("decoding 1 token", 0.1)
+    assert heartbeat.allowed_s(60) == 60
 
 
 def test_where_a_thread_is_says_functions_and_no_values() -> None:
@@ -218,13 +218,13 @@ def test_where_a_thread_is_says_functions_and_no_values() -> None:
     thread = threading.Thread(target=waits_here, args=("secret",))
     thread.start()
     assert inside.wait(PATIENCE_S)
-    told = where(thread)
+    told = call_stack(thread)
     free.set()
     thread.join()
     assert "test_watchdog.py" in told
     assert " waits_here" in told
     assert "secret" not in told
-    assert where(thread) == "nowhere"
+    assert call_stack(thread) == "nowhere"
 
 
 class Looks:
@@ -234,9 +234,9 @@ class Looks:
         self.n, self.n_most, self.beats = 0, n_most, beats
         self.done = threading.Event()
         self.events: list[str] = []
-        self.pulse = Pulse()
+        self.heartbeat = Heartbeat()
         self.watchdog = Watchdog(
-            self.pulse,
+            self.heartbeat,
             name="test",
             stall_s=0.02,
             has_work=self.has_work,
@@ -247,7 +247,7 @@ class Looks:
     def has_work(self) -> bool:
         self.n += 1
         if self.beats:
-            self.pulse.beat()
+            self.heartbeat.beat()
         if self.n == self.n_most:
             self.done.set()
         return self.n < self.n_most

@@ -11,44 +11,45 @@ import pytest
 
 from shepherd.core import ConfigError, MemoryFailure
 from shepherd.memory import users as scope
+from shepherd.memory.location import default_path
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, DefaultStore, Shelf, default_path
+from shepherd.memory.users import LOCAL, DefaultStore, UserStores
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    with Shelf(tmp_path / "memory.db") as made:
+def stores(tmp_path: Path) -> Iterator[UserStores]:
+    with UserStores(tmp_path / "memory.db") as made:
         yield made
 
 
-def get(shelf: Shelf, user: str) -> MemoryStore:
-    store = shelf.of(user)
+def get(stores: UserStores, user: str) -> MemoryStore:
+    store = stores.find_store(user)
     assert store is not None
     return store
 
 
 @pytest.mark.parametrize("user", [None, "", " ", "\t\n"])
-def test_who_is_not_known_has_no_memory(shelf: Shelf, tmp_path: Path, user: str | None) -> None:
-    assert shelf.of(user) is None
+def test_who_is_not_known_has_no_memory(stores: UserStores, tmp_path: Path, user: str | None) -> None:
+    assert stores.find_store(user) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_users_see_nothing_of_each_other_and_may_say_the_same(shelf: Shelf) -> None:
+def test_users_see_nothing_of_each_other_and_may_say_the_same(stores: UserStores) -> None:
     users = (LOCAL, "ann", "bob", "../../etc", "Ann", "名前", "half \ud83d")
     for user in users:
-        get(shelf, user).archive([Entry("user", "the same words")])
-        get(shelf, user).set_fact("name", user.encode("utf-8", "replace").decode())
+        get(stores, user).archive([Entry("user", "the same words")])
+        get(stores, user).set_fact("name", user.encode("utf-8", "replace").decode())
     for user in users:
-        store = get(shelf, user)
+        store = get(stores, user)
         assert store.stats().messages == 1
         assert [fact.value for fact in store.facts()] == [user.encode("utf-8", "replace").decode()]
-    assert len({shelf.path_of(user) for user in users}) == len(users)
+    assert len({stores.path_of(user) for user in users}) == len(users)
 
 
-def test_the_owner_has_the_file_and_others_have_files_beside_it(shelf: Shelf, tmp_path: Path) -> None:
-    get(shelf, LOCAL)
-    get(shelf, "ann")
+def test_the_owner_has_the_file_and_others_have_files_beside_it(stores: UserStores, tmp_path: Path) -> None:
+    get(stores, LOCAL)
+    get(stores, "ann")
     assert sorted(path.name for path in tmp_path.glob("*") if "-" not in path.suffix) == ["memory-users", "memory.db"]
     (theirs,) = (tmp_path / "memory-users").glob("*.db")
     assert "ann" not in theirs.name
@@ -56,36 +57,36 @@ def test_the_owner_has_the_file_and_others_have_files_beside_it(shelf: Shelf, tm
         MemoryStore(theirs)
 
 
-def test_blanks_around_an_id_say_nothing(shelf: Shelf) -> None:
-    assert shelf.of(" ann ") is shelf.of("ann")
+def test_blanks_around_an_id_say_nothing(stores: UserStores) -> None:
+    assert stores.find_store(" ann ") is stores.find_store("ann")
 
 
-def test_a_forgotten_user_leaves_no_file(shelf: Shelf, tmp_path: Path) -> None:
-    store = get(shelf, "ann")
+def test_a_forgotten_user_leaves_no_file(stores: UserStores, tmp_path: Path) -> None:
+    store = get(stores, "ann")
     store.archive([Entry("user", "a secret")])
-    get(shelf, LOCAL).archive([Entry("user", "kept")])
-    assert shelf.forget_user("ann")
+    get(stores, LOCAL).archive([Entry("user", "kept")])
+    assert stores.forget_user("ann")
     assert list((tmp_path / "memory-users").iterdir()) == []
-    assert not shelf.forget_user("ann")
+    assert not stores.forget_user("ann")
     with pytest.raises(MemoryFailure, match="closed"):
         store.stats()
-    assert get(shelf, "ann").stats().messages == 0
-    assert get(shelf, LOCAL).stats().messages == 1
+    assert get(stores, "ann").stats().messages == 0
+    assert get(stores, LOCAL).stats().messages == 1
 
 
-def test_a_store_in_use_outlives_its_place_on_the_shelf(shelf: Shelf) -> None:
-    first = get(shelf, "user 0")
-    for n in range(1, scope.OPEN + 2):
-        get(shelf, f"user {n}")
+def test_a_store_in_use_outlives_its_place_on_the_shelf(stores: UserStores) -> None:
+    first = get(stores, "user 0")
+    for n in range(1, scope.MAX_OPEN + 2):
+        get(stores, f"user {n}")
     assert first.archive([Entry("user", "still here")]) == [1]
-    assert get(shelf, "user 0").stats().messages == 1
+    assert get(stores, "user 0").stats().messages == 1
 
 
-def test_a_closed_shelf_gives_nothing_away(shelf: Shelf) -> None:
-    store = get(shelf, "ann")
-    shelf.close()
-    shelf.close()
-    for ask in (lambda: shelf.of("ann"), store.stats):
+def test_a_closed_shelf_gives_nothing_away(stores: UserStores) -> None:
+    store = get(stores, "ann")
+    stores.close()
+    stores.close()
+    for ask in (lambda: stores.find_store("ann"), store.stats):
         with pytest.raises(MemoryFailure, match="closed"):
             ask()
 

@@ -26,7 +26,7 @@ def find(spec: str, home: Path, env: Mapping[str, str] | None = None) -> Path:
     return catalog.find(spec, env=env or {}, home=home, cwd=home / "work")
 
 
-def scan(home: Path, env: Mapping[str, str] | None = None) -> list[catalog.Found]:
+def scan(home: Path, env: Mapping[str, str] | None = None) -> list[catalog.LocalModel]:
     return list(catalog.scan(env=env or {}, home=home, cwd=home / "work"))
 
 

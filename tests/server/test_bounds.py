@@ -18,7 +18,7 @@ from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import Request
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
-from shepherd.server.endpoints.generate import Limits
+from shepherd.server.endpoints.handler import Limits
 from shepherd.tools.toolbox import ConversationToolbox
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 

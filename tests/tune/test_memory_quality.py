@@ -19,7 +19,7 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.memory.records import Entry
 from shepherd.tune import memory_datasets, memory_quality
-from shepherd.tune.memory_datasets import Case, Question, Said
+from shepherd.tune.memory_datasets import Case, Question, SourceMessage
 from shepherd.tune.memory_quality import Outcome, Retrieve
 
 BENCH = Path(__file__).parents[2] / "bench"
@@ -317,8 +317,8 @@ def test_recall_is_the_share_of_the_evidence_and_rank_that_of_the_first(
 
 def small_case() -> Case:
     sessions = (
-        (Said("a", Entry("user", "one")), Said("b", Entry("assistant", "two"))),
-        (Said("c", Entry("user", "one")), Said("d", Entry("user", "three"))),
+        (SourceMessage("a", Entry("user", "one")), SourceMessage("b", Entry("assistant", "two"))),
+        (SourceMessage("c", Entry("user", "one")), SourceMessage("d", Entry("user", "three"))),
     )
     questions = (
         Question("a", ("a",), "plain"),
@@ -381,7 +381,7 @@ class Moods:
 
 def test_an_embedder_makes_the_search_hybrid() -> None:
     texts = ("I went to town.", "I loathe coriander.", "The train was late.")
-    said = tuple(Said(str(n), Entry("user", text)) for n, text in enumerate(texts))
+    said = tuple(SourceMessage(str(n), Entry("user", text)) for n, text in enumerate(texts))
     case = Case("moods", (said,), (Question("Which herbs do you dislike?", ("1",), "reworded"),))
     assert memory_quality.score([case], memory_quality.ranked())["R@1"] == 0.0
     assert memory_quality.score([case], memory_quality.ranked(Moods()))["R@1"] == 1.0

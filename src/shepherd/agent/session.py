@@ -1,17 +1,17 @@
 """A conversation over any back end: the transcript, and the next turn.
 
-The session owns its history: it is the only writer of it. A turn that is stopped or fails leaves the transcript valid:
-what was said is kept, every call has its result, and a turn in which nothing was said has never been.
+Only the session writes its history. A turn that is stopped or fails leaves a valid transcript: complete parts are kept,
+every call has its result, and a turn without any part leaves no trace.
 
-    chat   say something, and answer it          undo   take the last exchange back
-    retry  another answer to the same            edit   another question in place of the last
-    resume the rest of an answer that broke off  move   on with another model
+    chat   a new message, and its answer         undo   removes the last exchange
+    retry  another answer to the same message    edit   replaces the last message
+    resume the rest of an interrupted answer     move   continues with another model
 
 Turns that have left the model's context stay in the transcript: it is sent whole at every turn, and the back end finds
-in it what it still holds. The model is told of them at the head of the next user message (C29), and that stays there,
+in it what it still holds. A notice at the head of the next user message tells the model of them (C29). It stays there,
 so that every prompt begins like the one before.
 
-Not here: what happens within a turn (`turn.py`), and how a conversation is kept in a file (`storage.py`).
+Not here: what happens within a turn (`turn.py`), and how a conversation is saved in a file (`storage.py`).
 """
 
 from __future__ import annotations
@@ -23,42 +23,40 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from shepherd.agent.storage import Quoted, Saved, title_of
-from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Happening, Returned, Working, turn, unanswered
+from shepherd.agent.storage import Quote, SavedConversation, title_of
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, TurnEvent, run_turn, unanswered
 from shepherd.backends.base import Backend
-from shepherd.backends.local.window import Holding, Window
+from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
-    CallDelta,
     Evicted,
     Finished,
     Image,
     InvalidRequest,
     Message,
     OnFull,
-    ReasoningDelta,
     Request,
     Sampling,
     Started,
     Text,
-    TextDelta,
     ToolSpec,
     Usage,
 )
+from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
 
-__all__ = ["MOST_ROUNDS", "Returned", "Session", "Working"]
+__all__ = ["MAX_ROUNDS", "CallProgress", "CallReturned", "Session"]
 
 
 @runtime_checkable
-class Quoting(Protocol):
-    """A back end that recalls things for what is said, and remembers where it has put them."""
+class QuotingBackend(Protocol):
+    """A back end that puts quotes from the memory in front of messages."""
 
-    def quotes(self, request: Request) -> Mapping[int, Quoted]:
-        """What was recalled for the messages of the request, by their index."""
+    def quotes(self, request: Request) -> Mapping[int, Quote]:
+        """The quotes of the request's messages, by their index."""
         ...
 
-    def quote(self, request: Request, quotes: Mapping[int, Quoted]) -> None:
-        """That is what was recalled for them."""
+    def quote(self, request: Request, quotes: Mapping[int, Quote]) -> None:
+        """Put these quotes back in front of the messages."""
         ...
 
 
@@ -80,22 +78,20 @@ class Session:
         user: str | None = None,
         archive: bool = True,
         recall: bool = False,
-        max_rounds: int = MOST_ROUNDS,
-        max_repeats: int = MOST_REPEATS,
+        max_rounds: int = MAX_ROUNDS,
+        max_repeats: int = MAX_REPEATS,
     ) -> None:
-        """`user`: whose memory is used; None = none is. `archive`: what is said is kept in it, so that what leaves the
-        context can be found again, and the model is told so. `recall`: what is in it is offered to the model.
+        """`user`: whose memory is used; None = no memory. `archive`: messages are stored in it, so that messages that
+        leave the context can be found again; the notice to the model says so. `recall`: it is searched for the model.
 
-        `tools` are offered only; those of the `toolbox` are carried out as well, at most `max_rounds` times in one
-        turn, and a call that comes `max_repeats` times with nothing new in between is refused.
+        `tools` are offered only. Calls of the `toolbox` are carried out, in at most `max_rounds` rounds of one turn; a
+        call that comes `max_repeats` times with nothing new in between is refused.
         """
         self.system = system
         """The system prompt; may be changed between turns."""
         self.n_ctx = n_ctx
         """Tokens that the conversation can hold."""
-        self.usage = Usage()
-        """Of the last answer: prompt and output together are what the context has taken up. An answer that was stopped
-        counts one token for each piece of it that came."""
+        self._measured = Measured()
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
         self._backend = backend
@@ -115,18 +111,18 @@ class Session:
         self._archive = archive
         self._messages: list[Message] = []
         self._untold = 0
-        """Messages that have left the context without the model's having been told."""
+        """Messages that have left the context since the last notice to the model."""
         self._told: dict[int, int] = {}
-        """By index of the user message that tells it, how many."""
+        """By index of the user message with the notice, how many messages it names."""
         self._is_cut = False
-        """The last answer broke off."""
-        self._quotes: Mapping[int, Quoted] | None = None
-        """Of a conversation that the back end is still to recognise."""
+        """The last answer was interrupted."""
+        self._quotes: Mapping[int, Quote] | None = None
+        """Quotes of a conversation that the back end has not recognised yet."""
         self._begin(str(uuid.uuid4()))
 
     @classmethod
-    def from_saved(cls, saved: Saved, backend: Backend, **options: Any) -> Session:
-        """A conversation that goes on where it was saved, with its own system prompt; for the rest see `__init__`."""
+    def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
+        """A saved conversation, with its own system prompt; for the rest see `__init__`."""
         session = cls(backend, **options)
         session.restore(saved)
         return session
@@ -140,7 +136,7 @@ class Session:
 
     @property
     def title(self) -> str:
-        """What it is about: as somebody has said, or else the beginning of the first message."""
+        """Its title: one that was set, or else the beginning of the first message."""
         return self._title or title_of(self._messages)
 
     @title.setter
@@ -149,124 +145,130 @@ class Session:
 
     @property
     def model(self) -> str:
-        """Who answers."""
+        """The model that answers."""
         return self._template.model
 
     @property
     def user(self) -> str | None:
-        """Whose memory it has."""
+        """The user whose memory it has."""
         return self._template.user
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """What the model may call now."""
+        """The tools that the model may call now."""
         return (*self._template.tools, *(self._toolbox.specs if self._toolbox is not None else ()))
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """What carries out its calls."""
+        """Carries out its calls."""
         return self._toolbox
 
     @property
+    def usage(self) -> Usage:
+        """Of the last answer: prompt and output together are what the context has taken up. An answer that was stopped
+        counts one token for each piece that came."""
+        return self._measured.usage
+
+    @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said, without the system prompt."""
+        """All messages but the system prompt."""
         return tuple(self._messages)
 
     @property
     def can_resume(self) -> bool:
-        """Whether the last turn broke off: an answer that was stopped or cut, or results that nobody has answered."""
+        """Whether the last turn was interrupted: its answer was stopped or cut, or it ends with results of calls."""
         return bool(self._messages) and (self._is_cut or self._messages[-1].role != "assistant")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def chat(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[Happening, None]:
-        """Say something and stream the answer; close the iterator to stop it.
+    async def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+        """Add a user message and stream the answer; close the iterator to stop it.
 
-        An answer that calls tools of the toolbox is followed by `Working` and a `Returned` for each call, and by the
-        next answer: a turn is one stream of events after the other.
+        An answer that calls tools of the toolbox is followed by `CallProgress` and one `CallReturned`
+        for each call, and by the next answer: a turn is one stream of events after the other.
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
         """
         before = self._here()
-        self._say(said)
-        async with aclosing(self._turn(before)) as happenings:
-            async for happening in happenings:
-                yield happening
+        self._add(text)
+        async with aclosing(self._turn(before)) as events:
+            async for event in events:
+                yield event
 
-    async def retry(self) -> AsyncGenerator[Happening, None]:
-        """Answer the last question once more; where nothing is said, the old answer stays.
+    async def retry(self) -> AsyncGenerator[TurnEvent, None]:
+        """Answer the last question again; if nothing is answered, the old answer stays.
 
-        Raises: `InvalidRequest` when nothing was asked yet; as `chat`.
+        Raises: `InvalidRequest` without a question; as `chat`.
         """
         before = self._here()
         del self._messages[self._asked_at("try again") + 1 :]
-        async with aclosing(self._turn(before)) as happenings:
-            async for happening in happenings:
-                yield happening
+        async with aclosing(self._turn(before)) as events:
+            async for event in events:
+                yield event
 
-    async def edit(self, said: str | Sequence[Text | Image]) -> AsyncGenerator[Happening, None]:
-        """Say something in place of the last question, and answer it; where nothing is said, all stays as it was.
+    async def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+        """Replace the last question, and answer it; if nothing is answered, all stays as it was.
 
-        Raises: `InvalidRequest` when nothing was asked yet; as `chat`.
+        Raises: `InvalidRequest` without a question; as `chat`.
         """
         before = self._here()
         at = self._asked_at("change")
         while len(self._messages) > at:
-            self._unsay()
-        self._say(said)
-        async with aclosing(self._turn(before)) as happenings:
-            async for happening in happenings:
-                yield happening
+            self._remove_last()
+        self._add(text)
+        async with aclosing(self._turn(before)) as events:
+            async for event in events:
+                yield event
 
-    async def resume(self) -> AsyncGenerator[Happening, None]:
-        """Go on with a turn that broke off: with its last answer, to which the rest is added, or its last results.
+    async def resume(self) -> AsyncGenerator[TurnEvent, None]:
+        """Continue an interrupted turn: its last answer, to which the rest is added, or behind its last results.
 
         Raises: `InvalidRequest` when the last answer is complete; as `chat`.
         """
         if not self.can_resume:
-            why = "the last answer is complete" if self._messages else "nothing has been said yet"
-            raise InvalidRequest(f"there is nothing to go on with: {why}")
-        async with aclosing(self._turn(self._here())) as happenings:
-            async for happening in happenings:
-                yield happening
+            why = "the last answer is complete" if self._messages else "there is no message yet"
+            raise InvalidRequest(f"there is nothing to continue: {why}")
+        async with aclosing(self._turn(self._here())) as events:
+            async for event in events:
+                yield event
 
     def undo(self) -> str | None:
-        """Take back the last exchange; what the user said in it, or None when there is none."""
+        """Remove the last exchange; the user's text in it, or None when there is none."""
         while self._messages:
-            message = self._unsay()
+            message = self._remove_last()
             if message.is_input:
                 return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
         return None
 
     def clear(self) -> None:
-        """Forget the conversation, not the system prompt."""
-        self.restore(Saved(str(uuid.uuid4()), system=self.system))
+        """Begin a new conversation with the same system prompt."""
+        self.restore(SavedConversation(str(uuid.uuid4()), system=self.system))
         self._quotes = None
-        self.usage = Usage()
+        self._measured = Measured()
 
     def move(self, backend: Backend, *, model: str, n_ctx: int, toolbox: Toolbox | None = None) -> None:
-        """Go on with another model, between two turns; the transcript stays."""
+        """Continue with another model, between two turns; the transcript stays."""
         self._quotes = self.to_saved().quotes
         self._backend, self._toolbox, self.n_ctx = backend, toolbox, n_ctx
         self._template = replace(self._template, model=model)
-        self._untold = 0  # it begins with everything
+        self._untold = 0  # the new model gets all messages
         if toolbox is not None:
             toolbox.session = self._id
 
-    # -- keeping -------------------------------------------------------------------------------------------------------
+    # -- saving -------------------------------------------------------------------------------------------------------
 
-    def to_saved(self) -> Saved:
-        """The conversation as it is now; calls that are still being carried out have been stopped in it."""
-        quotes: Mapping[int, Quoted] = self._quotes or {}
-        if self._quotes is None and isinstance(self._backend, Quoting):
+    def to_saved(self) -> SavedConversation:
+        """The conversation as it is now; calls that still run count as stopped."""
+        quotes: Mapping[int, Quote] = self._quotes or {}
+        if self._quotes is None and isinstance(self._backend, QuotingBackend):
             n = len(self._system())
             found = self._backend.quotes(self._request(*self._messages))
             quotes = {at - n: quote for at, quote in found.items() if at >= n}
         open_calls = unanswered(self._messages) if self._toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
-    def _here(self) -> Saved:
-        return Saved(
+    def _here(self) -> SavedConversation:
+        return SavedConversation(
             self._id,
             self.messages,
             system=self.system,
@@ -278,8 +280,8 @@ class Session:
             told=dict(self._told),
         )
 
-    def restore(self, saved: Saved) -> None:
-        """Go on with that conversation instead of this one, with the same model and tools."""
+    def restore(self, saved: SavedConversation) -> None:
+        """Replace this conversation by the saved one, with the same model and tools."""
         open_calls = unanswered(saved.messages) if self._toolbox is not None else ()
         self._messages = [*saved.messages, *open_calls]
         self.system = saved.system
@@ -287,82 +289,79 @@ class Session:
         self._quotes = dict(saved.quotes)
         self._begin(saved.id, saved.title, saved.began)
 
-    # -- what the model has in view ------------------------------------------------------------------------------------
+    # -- the window of the model ------------------------------------------------------------------------------------
 
     async def window(self) -> Window:
         """Which turns are in the model's cache now, which have left, which never will.
 
-        Raises: `InvalidRequest` for a back end that does not tell.
+        Raises: `InvalidRequest` for a back end that cannot show it.
         """
         return await (await self._holding()).window(self._request(*self._messages, tools=self.tools))
 
     async def evict(self, n_turns: int) -> Evicted:
-        """Let the oldest `n_turns` turns leave the context now, as far as they may; what has left.
+        """Evict the oldest `n_turns` turns now, as far as they may leave; what has left.
 
-        Raises: `InvalidRequest` where nothing ever leaves, or nobody tells.
+        Raises: `InvalidRequest` where nothing is ever evicted, or the back end cannot do it.
         """
         if n_turns < 1:
-            raise InvalidRequest(f"{n_turns} turns cannot leave; say how many, at least 1", field="n_turns")
+            raise InvalidRequest(f"{n_turns} turns cannot be evicted; give a number of at least 1", field="n_turns")
         if not self._messages:
             return Evicted(0, 0)
         evicted = await (await self._holding()).evict(self._request(*self._messages, tools=self.tools), n_turns)
         self._untold += evicted.messages
         return evicted
 
-    async def _holding(self) -> Holding:
-        if not isinstance(self._backend, Holding):
-            raise InvalidRequest(f"what {self.model} holds of this conversation is not known: it runs somewhere else")
+    async def _holding(self) -> WindowedBackend:
+        if not isinstance(self._backend, WindowedBackend):
+            raise InvalidRequest(f"the window of {self.model} is not known: it does not run in this process")
         await self._recognise()
         return self._backend
 
     async def _recognise(self) -> None:
-        """Tell the back end about a conversation that it has not seen, once."""
+        """Let the back end recognise a conversation that it has not seen, once."""
         if self._quotes is None:
             return
         n = len(self._system())
         request = self._request(*self._messages, tools=self.tools)
-        if isinstance(self._backend, Quoting):
+        if isinstance(self._backend, QuotingBackend):
             self._backend.quote(request, {at + n: quote for at, quote in self._quotes.items()})
-        if isinstance(self._backend, Holding):
+        if isinstance(self._backend, WindowedBackend):
             await self._backend.recognise(request, self._began)
         self._quotes = None
 
-    # -- within --------------------------------------------------------------------------------------------------------
+    # -- private
+    # --------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, before: Saved) -> AsyncGenerator[Happening, None]:
-        """Answer what was said last. Where nothing is said, the conversation is as it was `before`."""
+    async def _turn(self, before: SavedConversation) -> AsyncGenerator[TurnEvent, None]:
+        """Answer the last message. If nothing is answered, the conversation is as it was `before`."""
         begun, untold = list(self._messages), self._untold
-        happenings = turn(
+        events = run_turn(
             self._backend,
             self._request(),
             self._toolbox,
-            said=self._messages,
+            transcript=self._messages,
             max_rounds=self._max_rounds,
             max_repeats=self._max_repeats,
         )
         try:
             await self._recognise()
-            async with aclosing(happenings):
-                async for happening in happenings:
-                    self._note(happening)
-                    yield happening
+            async with aclosing(events):
+                async for event in events:
+                    self._note(event)
+                    yield event
         finally:
             if self._messages == begun:
                 self._messages[:] = before.messages
                 self._untold, self._told = before.untold + self._untold - untold, dict(before.told)
                 self._is_cut = before.is_cut
 
-    def _note(self, happening: Happening) -> None:
-        match happening:
-            case Started(usage=usage):
-                self.usage, self._is_cut = usage, True
-            case Finished(reason=reason, usage=usage):
-                self.usage, self._is_cut = usage, reason == "length"
-            case TextDelta() | CallDelta():
-                self.usage = replace(self.usage, output=self.usage.output + 1)
-            case ReasoningDelta():
-                n, n_reasoning = self.usage.output + 1, self.usage.reasoning + 1
-                self.usage = replace(self.usage, output=n, reasoning=n_reasoning)
+    def _note(self, event: TurnEvent) -> None:
+        self._measured.feed(event)
+        match event:
+            case Started():
+                self._is_cut = True
+            case Finished(reason=reason):
+                self._is_cut = reason == "length"
             case Evicted(messages=n):
                 self._untold += n
             case _:
@@ -387,8 +386,8 @@ class Session:
             recall=self.recall and self._template.user is not None,
         )
 
-    def _say(self, said: str | Sequence[Text | Image]) -> None:
-        parts: tuple[Text | Image, ...] = (Text(said),) if isinstance(said, str) else tuple(said)
+    def _add(self, text: str | Sequence[Text | Image]) -> None:
+        parts: tuple[Text | Image, ...] = (Text(text),) if isinstance(text, str) else tuple(text)
         if not parts:
             raise InvalidRequest("a message needs a text or an image")
         if self._untold:
@@ -399,8 +398,8 @@ class Session:
         self._began = self._began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
 
-    def _unsay(self) -> Message:
-        """Take the last message back; what it told the model is to be told again."""
+    def _remove_last(self) -> Message:
+        """Remove the last message; its notice counts as not given."""
         message = self._messages.pop()
         self._untold += self._told.pop(len(self._messages), 0)
         self._is_cut = False
@@ -410,5 +409,5 @@ class Session:
         """The index of the last question. Raises: `InvalidRequest`."""
         at = next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
         if at is None:
-            raise InvalidRequest(f"there is nothing to {purpose}: nothing has been said yet")
+            raise InvalidRequest(f"there is nothing to {purpose}: there is no message yet")
         return at

@@ -1,10 +1,10 @@
-"""Conversations in files: what is kept of one, as JSON, and the folder they are kept in.
+"""Saved conversations: their JSON, and the folder of their files.
 
     Session ─ to_saved ─▶ Saved ─ to_json ─▶ 2026-11-22-1530-a-title.json ─ from_json ─▶ Saved ─▶ Session.from_saved
 
-Every part of every message comes back exactly: signatures, what the model wrote of its calls, images. A file is written
-whole beside its place, forced to the disk and then renamed, so whoever reads it finds the old one or the new one. It is
-for its owner's eyes: 0600, in a folder of 0700. What is in it is somebody's words until it has been checked.
+Every part of every message comes back exactly: signatures, the model's own spelling of calls, images. A file is written
+beside its place, forced to the disk and then renamed, so a reader finds the old file or the new one. Only its owner can
+read it: mode 0600, in a folder of mode 0700. Its contents are not trusted before they are checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_TITLE = 60
 LONGEST_SLUG, LONGEST_NAME = 40, 80
 """Characters of a title in a file's name, and of the whole name."""
 STALE_S = 3600.0
-"""Age of a half-written file that nobody is writing any more."""
+"""Age at which a half-written file counts as abandoned."""
 
 Json = Any
 
@@ -41,8 +41,8 @@ class SaveError(ShepherdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quoted:
-    """What was recalled for one message, and stands before it in the prompt."""
+class Quote:
+    """Text from the memory that stands before one message in the prompt."""
 
     text: str
     ids: tuple[int, ...] = ()
@@ -50,28 +50,28 @@ class Quoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """One conversation, as it is kept."""
+class SavedConversation:
+    """One conversation, as it is saved."""
 
     id: str
-    """Its name for the archive and the caches: what they hold is found again by it."""
+    """Its name for the archive and the caches, which find what they hold by it."""
     messages: tuple[Message, ...] = ()
     system: str | None = None
     title: str = ""
     model: str = ""
     began: datetime | None = None
     is_cut: bool = False
-    """The last answer broke off."""
+    """The last answer was interrupted."""
     untold: int = 0
-    """Messages that have left the context without the model's having been told."""
+    """Messages that have left the context since the last notice to the model."""
     told: Mapping[int, int] = field(default_factory=dict)
-    """By index of the user message that tells it, how many."""
-    quotes: Mapping[int, Quoted] = field(default_factory=dict)
+    """By index of the user message with the notice, how many messages it names."""
+    quotes: Mapping[int, Quote] = field(default_factory=dict)
     """By index of the message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SavedListing:
     """One file of the folder."""
 
     name: str
@@ -83,18 +83,18 @@ class Listed:
     """Why it cannot be read."""
 
 
-class Saves:
-    """A folder of conversations; made when the first one is saved. Several processes may use it."""
+class ConversationStore:
+    """A folder of conversations, created when the first one is saved. Several processes may use it."""
 
     def __init__(self, folder: Path, keep: int = 200) -> None:
-        """`keep`: so many conversations stay; those that were not changed for the longest time go first."""
+        """`keep`: the most conversations that stay; the least recently changed are deleted first."""
         self.folder = folder
         self._keep = keep
 
-    def save(self, saved: Saved, name: str = "") -> str:
-        """Write a conversation; the name it has from now on: `name`, or one made of its beginning and its title.
+    def save(self, saved: SavedConversation, name: str = "") -> str:
+        """Write a conversation; its name from now on: `name`, or one made from its date and title.
 
-        Another conversation of that name stays as it is, and this one gets a number.
+        If another conversation has that name, this one gets a number.
 
         Raises: `SaveError`.
         """
@@ -112,8 +112,8 @@ class Saves:
             raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
         return path.stem
 
-    def load(self, name: str) -> Saved:
-        """The conversation of this name, or of the only name that begins so, or in the file of this path.
+    def load(self, name: str) -> SavedConversation:
+        """The conversation of this name, or of the only name that begins with it, or in the file of this path.
 
         Raises: `SaveError` when there is none, or it is damaged.
         """
@@ -124,7 +124,7 @@ class Saves:
             raise SaveError(f"{path}: {error.message}") from error
 
     def newest(self) -> str | None:
-        """The name of the conversation that was saved last; None when there is none."""
+        """The name of the newest conversation; None when there is none."""
         names = self.names()
         return names[0] if names else None
 
@@ -132,12 +132,12 @@ class Saves:
         """All names, the newest first."""
         return tuple(path.stem for path in self._paths())
 
-    def list(self) -> tuple[Listed, ...]:
-        """All conversations, the newest first; those that cannot be read say why. Reads every file."""
+    def list(self) -> tuple[SavedListing, ...]:
+        """All conversations, the newest first; a file that cannot be read has an error. Reads every file."""
         return tuple(_listed(path) for path in self._paths())
 
     def remove(self, name: str) -> None:
-        """Delete a conversation. Raises: `SaveError` when there is none of this name."""
+        """Delete a conversation. Raises: `SaveError` when no conversation has this name."""
         path = self._find(name)
         try:
             path.unlink()
@@ -178,8 +178,8 @@ class Saves:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.folder.chmod(0o700)
 
-    def _path_for(self, saved: Saved, name: str) -> Path:
-        """The file for this conversation: its own, or one that is no other's."""
+    def _path_for(self, saved: SavedConversation, name: str) -> Path:
+        """The file for this conversation: its own, or a new one."""
         stem = _slug(name, LONGEST_NAME) if name else _name_of(saved)
         as_given = [name] if name in self.names() else []
         for candidate in (*as_given, stem, *(f"{stem}-{number}" for number in range(2, 10_000))):
@@ -193,7 +193,7 @@ class Saves:
         raise SaveError(f"there are too many conversations called {stem!r} in {self.folder}")
 
     def _tidy(self, newest: Path) -> None:
-        """Delete what is beyond the bound, and what a process has left that was killed while it wrote."""
+        """Delete conversations beyond the limit, and half-written files of killed processes."""
         for path in self._paths()[self._keep :]:
             if path != newest:
                 path.unlink(missing_ok=True)
@@ -204,7 +204,7 @@ class Saves:
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """A title for a conversation that has none: the beginning of what the user said first."""
+    """A title for a conversation that has none: the beginning of the first user message."""
     said = (_plain(message) for message in messages if message.role == "user")
     text = " ".join(next(filter(None, said), "").split())
     return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1].rstrip()}…"
@@ -224,11 +224,11 @@ KINDS: Mapping[str, type[Part]] = {
     "bad_call": BadCall,
     "result": ToolResult,
 }
-"""What `type` says of a part."""
+"""The kinds of parts, by the value of `type`."""
 
 
-def to_json(saved: Saved) -> dict[str, Json]:
-    """A conversation as plain values. What is as it is by default is left out."""
+def to_json(saved: SavedConversation) -> dict[str, Json]:
+    """A conversation as plain values, without those that are a default."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -261,15 +261,15 @@ def _part_to_json(part: Part) -> dict[str, Json]:
     return made
 
 
-def from_json(read: Json) -> Saved:
-    """The conversation. Raises: `SaveError` that says where the values are not what they should be."""
+def from_json(read: Json) -> SavedConversation:
+    """The conversation. Raises: `SaveError` that names the first wrong value."""
     top = Reader(read, "")
     if top.get("format", str, "") != FORMAT:
         raise SaveError("this is no saved conversation")
     if (version := top.get("version", int)) != VERSION:
         raise SaveError(f"it is of version {version} and this Shepherd reads version {VERSION}; use the newer one")
     messages = tuple(_message(each) for each in top.items("messages"))
-    return Saved(
+    return SavedConversation(
         id=top.get("id", str),
         messages=messages,
         system=top.find("system", str),
@@ -285,7 +285,7 @@ def from_json(read: Json) -> Saved:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A value of a file, and where it stands."""
+    """A value of a file, and its path in it."""
 
     value: Json
     where: str
@@ -325,7 +325,7 @@ class Reader:
 WORDS: Mapping[type, str] = {
     str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object", object: "there",
 }  # fmt: skip
-"""What a kind of value is called."""
+"""Kinds of values, in messages."""
 
 
 def _message(read: Reader) -> Message:
@@ -371,11 +371,11 @@ FIELDS: Mapping[str, Callable[[Reader, str], Json]] = {
 """How a field of a part is read, by its type."""
 
 
-def _quote(read: Reader) -> Quoted:
+def _quote(read: Reader) -> Quote:
     ids = read.get("ids", list, [])
     if not all(isinstance(id, int) and not isinstance(id, bool) for id in ids):
         raise SaveError(f"{read.where}.ids must be whole numbers")
-    return Quoted(read.get("text", str), tuple(ids))
+    return Quote(read.get("text", str), tuple(ids))
 
 
 def _time(text: str | None) -> datetime | None:
@@ -391,27 +391,27 @@ def _time(text: str | None) -> datetime | None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _name_of(saved: Saved) -> str:
+def _name_of(saved: SavedConversation) -> str:
     began = saved.began or datetime.now().astimezone()
     return f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
 
 
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
-    """`text` as the name of a file on any system."""
+    """`text` as a file name that is valid on any system."""
     words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", text).lower()).strip("-")
     return words[:limit].rstrip("-") or "conversation"
 
 
-def _listed(path: Path) -> Listed:
+def _listed(path: Path) -> SavedListing:
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-    except OSError:  # it has gone meanwhile
+    except OSError:  # it was deleted meanwhile
         changed = datetime.fromtimestamp(0).astimezone()
     try:
         saved = from_json(_read(path))
     except SaveError as error:
-        return Listed(path.stem, "", 0, changed, error=error.message)
-    return Listed(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
+        return SavedListing(path.stem, "", 0, changed, error=error.message)
+    return SavedListing(path.stem, saved.title or title_of(saved.messages), len(saved.messages), changed, saved.model)
 
 
 def _read(path: Path) -> Json:
@@ -428,7 +428,7 @@ def _read(path: Path) -> Json:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Put a file in its place, whole and for good."""
+    """Write a file completely, and force it to the disk."""
     part = path.with_name(f".{path.stem}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)

@@ -2,13 +2,12 @@
 
     request ─▶ answer ─ calls? ─▶ the toolbox, side by side ─▶ results ─▶ answer ... ─▶ an answer without calls
                                         │
-                       Working* Returned, one for each call, between the events of two answers
+                       CallProgress* CallReturned, one for each call, between the events of two answers
 
-Whatever ends a turn, a failure or whoever stops reading, the messages it leaves are a valid transcript: what was said
-is kept, and every call of it has its result, which is what the call really did where it had an end.
+However a turn ends, by a failure or by a caller that stops reading, its messages are a valid transcript: complete parts
+are kept, and every call has a result, the real one where the call has ended.
 
-Not here: who says what next and what is remembered of it (`session.py`), and what stands between a call and its tool
-(`tools/toolbox.py`).
+Not here: the conversation (`session.py`), and the checks between a call and its tool (`tools/toolbox.py`).
 """
 
 from __future__ import annotations
@@ -37,84 +36,85 @@ from shepherd.core import (
 from shepherd.tools.base import CallOutcome
 from shepherd.tools.tool import Toolbox
 
-MOST_ROUNDS = 32
+MAX_ROUNDS = 32
 """Answers with calls in one turn; the one after them must do without tools."""
-MOST_REPEATS = 3
-"""The same call with the same arguments so often, and nothing new in between, is refused."""
-MOST_STUCK = 2
-"""Answers in a row of nothing but refused repetitions; the one after them must do without tools, too."""
-SIDE_BY_SIDE = 8
-"""Calls of one answer that are carried out at the same time; the others wait for them."""
+MAX_REPEATS = 3
+"""The same call with the same arguments is refused at this count, if nothing new came in between."""
+MAX_STUCK = 2
+"""Answers in a row with only refused repetitions; the one after them must do without tools, too."""
+MAX_PARALLEL_CALLS = 8
+"""Calls of one answer that run at the same time; the others wait."""
 
 NOT_DONE = "this call was not carried out: the turn was stopped before."
 BROKEN_OFF = "this call was stopped while it was being carried out: a part of it may have been done."
-"""What the model reads of calls that have no result of their own."""
+"""Results, for the model, of calls without one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Working:
-    """A call on its way says how far it is: one line, replaced by the next."""
+class CallProgress:
+    """The progress of a running call: one line, replaced by the next."""
 
     call: ToolCall
     line: str
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """A call has been carried out, or refused. They come in the order of the calls."""
+class CallReturned:
+    """A call has ended, or was refused. They come in the order of the calls."""
 
     call: ToolCall | BadCall
     result: ToolResult
     summary: str = ""
-    """One line for a person; empty when the result says it all."""
+    """One line for a person; empty when the result is enough."""
     diff: str = ""
-    """What it has changed in a file."""
+    """The change of a file."""
 
 
-Happening = Event | Working | Returned
-"""Of a turn: one stream of events after the other, and what happens in between."""
+TurnEvent = Event | CallProgress | CallReturned
+"""The events of a turn: one stream after the other, and those of the calls in between."""
 
 
-async def turn(
+async def run_turn(
     backend: Backend,
     request: Request,
     toolbox: Toolbox | None = None,
     *,
-    said: list[Message] | None = None,
-    max_rounds: int = MOST_ROUNDS,
-    max_repeats: int = MOST_REPEATS,
-) -> AsyncGenerator[Happening, None]:
+    transcript: list[Message] | None = None,
+    max_rounds: int = MAX_ROUNDS,
+    max_repeats: int = MAX_REPEATS,
+) -> AsyncGenerator[TurnEvent, None]:
     """Answer `request`, carry out the calls that the toolbox knows, and answer again; close the iterator to stop it.
 
-    The messages of `said` follow those of the request, and what is said now is put behind them. The tools of the
-    request itself are the caller's: they are offered with those of the toolbox, and a turn ends with their calls.
+    The messages of `transcript` follow those of the request, and the turn appends its own to them. The tools of the
+    request itself belong to the caller: they are offered beside those of the toolbox, and the turn ends with their
+    calls.
 
-    Raises: as `Backend.stream`; everything before the answer that failed stays. Results for which there is no room in
-    the context are taken out once, and the model is told so.
+    Raises: as `Backend.stream`; everything before the answer that failed stays. If results do not fit into the context,
+    an error for the model takes their place, once.
     """
-    said = [] if said is None else said
+    transcript = [] if transcript is None else transcript
     theirs = {spec.name for spec in request.tools}
-    repeats = Repeats(max_repeats)
+    repeats = RepeatDetector(max_repeats)
     n_round = n_stuck = n_fresh = 0
     is_over = False
     try:
         while not is_over:
-            is_last = n_round >= max_rounds or n_stuck >= MOST_STUCK
+            is_last = n_round >= max_rounds or n_stuck >= MAX_STUCK
             reason: StopReason = "end"
-            asked = _asked(request, toolbox, said, is_first=n_round == 0, is_last=is_last)
+            asked = _next_request(request, toolbox, transcript, is_first=n_round == 0, is_last=is_last)
             try:
-                async with aclosing(_answer(backend, asked, said)) as events:
+                async with aclosing(_answer(backend, asked, transcript)) as events:
                     async for event in events:
                         if isinstance(event, Finished):
                             reason = event.reason
                         yield event
             except ContextFull as full:
-                if not n_fresh or said[-1].role != "tool":
+                if not n_fresh or transcript[-1].role != "tool":
                     raise
-                said[-n_fresh:] = [_without_content(message, full) for message in said[-n_fresh:]]
-                n_fresh = 0  # once: what does not fit even so is the caller's to deal with
+                transcript[-n_fresh:] = [_without_content(message, full) for message in transcript[-n_fresh:]]
+                n_fresh = 0  # once: if it does not fit even so, the caller gets the error
                 continue
-            calls = calls_of(said[-1])
+            calls = calls_of(transcript[-1])
             mine = [call for call in calls if call.name not in theirs] if toolbox is not None else []
             is_over = is_last or not calls or len(mine) < len(calls)
             if toolbox is None or not mine:
@@ -123,72 +123,74 @@ async def turn(
             refused = [_refusal(*of, reason, is_last=is_last) for of in zip(mine, repeated, strict=True)]
             n_round += 1
             n_stuck = n_stuck + 1 if all(repeated) else 0
-            lanes = 1 if request.parallel_calls is False else SIDE_BY_SIDE
-            async with aclosing(_carry_out(toolbox, mine, refused, said, lanes)) as happenings:
-                async for happening in happenings:
-                    yield happening
+            lanes = 1 if request.parallel_calls is False else MAX_PARALLEL_CALLS
+            async with aclosing(_carry_out(toolbox, mine, refused, transcript, lanes)) as outcomes:
+                async for outcome in outcomes:
+                    yield outcome
             n_fresh = len(mine)
     finally:
         if not is_over:
-            said += unanswered(said)
+            transcript += unanswered(transcript)
 
 
 def calls_of(message: Message) -> list[ToolCall | BadCall]:
-    """The calls of a message, those that cannot be read included."""
+    """The calls of a message, unreadable ones included."""
     return [part for part in message.parts if isinstance(part, ToolCall | BadCall)]
 
 
 def unanswered(messages: Sequence[Message]) -> list[Message]:
-    """Results for the calls of the last answer that have none: they were not carried out."""
+    """Results for calls of the last answer that were not carried out."""
     at = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role != "tool"), None)
     if at is None:
         return []
     done = {part.call_id for message in messages[at:] for part in message.parts if isinstance(part, ToolResult)}
-    return [_told(call, NOT_DONE) for call in calls_of(messages[at]) if call.id not in done]
+    return [_error_message(call, NOT_DONE) for call in calls_of(messages[at]) if call.id not in done]
 
 
-class Repeats:
-    """Recognises a model that goes round in circles: the same calls again and again, and no new one in between."""
+class RepeatDetector:
+    """Detects a model in a loop: the same calls again and again, and no new one in between."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._counts: dict[tuple[str, str], int] = {}
 
     def has(self, call: ToolCall | BadCall) -> bool:
-        """Whether this call, which is counted, is one too many."""
+        """Count this call; whether it is one too many."""
         key = (call.name, _meaning(call))
-        if key not in self._counts:  # a test that is run again behind every change is no circle
+        if key not in self._counts:  # a test that runs again after every change is no loop
             self._counts = dict.fromkeys(self._counts, 0)
         self._counts[key] = self._counts.get(key, 0) + 1
         return self._counts[key] >= self._limit
 
 
-def _asked(
-    request: Request, toolbox: Toolbox | None, said: Sequence[Message], *, is_first: bool, is_last: bool
+def _next_request(
+    request: Request, toolbox: Toolbox | None, transcript: Sequence[Message], *, is_first: bool, is_last: bool
 ) -> Request:
-    """The next request of a turn."""
+    """The request for the next answer of a turn."""
     theirs = {spec.name for spec in request.tools}
     ours = [spec for spec in toolbox.specs if spec.name not in theirs] if toolbox is not None else []
     choice = request.tool_choice
     if is_last:
         choice = "none"
     elif not is_first and choice != "none":
-        choice = "auto"  # a call that must come has come
-    return replace(request, messages=(*request.messages, *said), tools=(*request.tools, *ours), tool_choice=choice)
+        choice = "auto"  # the call that had to come has come
+    return replace(
+        request, messages=(*request.messages, *transcript), tools=(*request.tools, *ours), tool_choice=choice
+    )
 
 
-async def _answer(backend: Backend, request: Request, said: list[Message]) -> AsyncGenerator[Event, None]:
-    """One answer, from the back end into the transcript; as much as came of one that has no end.
+async def _answer(backend: Backend, request: Request, transcript: list[Message]) -> AsyncGenerator[Event, None]:
+    """One answer, from the back end into the transcript; an interrupted one as far as it came.
 
-    The last message grows if it is an answer that can: the back end goes on with it.
+    If the last message is an answer, the back end continues it, and it grows.
     """
     assembler = Assembler()
     is_whole = False
 
     def add(message: Message) -> None:
-        if said and said[-1].role == "assistant":
-            message = joined(said.pop(), message)
-        said.append(message)
+        if transcript and transcript[-1].role == "assistant":
+            message = joined(transcript.pop(), message)
+        transcript.append(message)
 
     try:
         async with aclosing(backend.stream(request)) as events:
@@ -204,7 +206,7 @@ async def _answer(backend: Backend, request: Request, said: list[Message]) -> As
 
 
 def joined(begun: Message, rest: Message) -> Message:
-    """An answer and what was added to it, as one message."""
+    """An answer and its continuation as one message."""
     parts = list(begun.parts)
     for part in rest.parts:
         match parts[-1] if parts else None, part:
@@ -214,12 +216,12 @@ def joined(begun: Message, rest: Message) -> Message:
                 parts[-1] = replace(part, text=text + part.text)
             case _:
                 parts.append(part)
-    # What only its origin understands goes back to nobody where two have had a part in it.
+    # Parts that only one origin understands have no origin where two models wrote the message.
     return Message("assistant", tuple(parts), begun.origin if begun.origin == rest.origin else None)
 
 
 def _refusal(call: ToolCall | BadCall, is_repeated: bool, reason: StopReason, *, is_last: bool) -> str:
-    """Why a call is not carried out; empty when it is."""
+    """Why a call is refused; empty when it is carried out."""
     if is_last:
         return "there are no more calls in this turn. Answer with what you have."
     if isinstance(call, BadCall) and reason == "length":
@@ -238,9 +240,9 @@ async def _carry_out(
     toolbox: Toolbox,
     calls: Sequence[ToolCall | BadCall],
     refused: Sequence[str],
-    said: list[Message],
+    transcript: list[Message],
     lanes: int,
-) -> AsyncGenerator[Working | Returned, None]:
+) -> AsyncGenerator[CallProgress | CallReturned, None]:
     """Carry out the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
     free = asyncio.Semaphore(lanes)
     share = max(1, refused.count(""))
@@ -270,26 +272,26 @@ async def _carry_out(
             for at in sorted(news):
                 line, call = news.pop(at), calls[at]
                 if not tasks[at].done() and isinstance(call, ToolCall):
-                    yield Working(call, line)
+                    yield CallProgress(call, line)
             while n < len(tasks) and tasks[n].done():
-                # One that was cancelled by something of its own is no reason to end the turn.
+                # A call that its own tool has cancelled does not end the turn.
                 ran = CallOutcome(_error(calls[n], BROKEN_OFF)) if tasks[n].cancelled() else tasks[n].result()
-                yield Returned(calls[n], ran.result, ran.summary, ran.diff)
+                yield CallReturned(calls[n], ran.result, ran.summary, ran.diff)
                 n += 1
     finally:
         for task in tasks:
             task.cancel()
         try:
             await asyncio.wait(tasks)
-        finally:  # whoever stops it twice does not wait for tools to tidy up
+        finally:  # a second cancellation does not wait for the tools to end
             for at, (call, task) in enumerate(zip(calls, tasks, strict=True)):
                 is_done = task.done() and not task.cancelled() and task.exception() is None
                 why = BROKEN_OFF if at in begun else NOT_DONE
-                said.append(Message("tool", (task.result().result,)) if is_done else _told(call, why))
+                transcript.append(Message("tool", (task.result().result,)) if is_done else _error_message(call, why))
 
 
 def _without_content(message: Message, full: ContextFull) -> Message:
-    """A result that is too long for the context: what is said in its place lets the model ask for less."""
+    """An error in place of a result that is too long, so that the model asks for less."""
     (result,) = message.parts
     assert isinstance(result, ToolResult)
     n = full.needed - full.limit
@@ -298,7 +300,7 @@ def _without_content(message: Message, full: ContextFull) -> Message:
 
 
 def _meaning(call: ToolCall | BadCall) -> str:
-    """The same for arguments that mean the same."""
+    """Equal for equal arguments, however they are written."""
     if isinstance(call, BadCall):
         return call.raw
     try:
@@ -307,7 +309,7 @@ def _meaning(call: ToolCall | BadCall) -> str:
         return call.arguments
 
 
-def _told(call: ToolCall | BadCall, why: str) -> Message:
+def _error_message(call: ToolCall | BadCall, why: str) -> Message:
     return Message("tool", (_error(call, why),))
 
 

@@ -1,13 +1,13 @@
-"""A back end that remembers: what is said goes into the archive, what matters comes back out of it.
+"""A back end with a memory: messages go into the archive, and what matters for a question comes back into the prompt.
 
     request ─ archive ─▶ ids ─ recall ─▶ request with quotes ─▶ back end ─▶ events ─ archive ─▶ events
 
-The messages of a request are stored, durably, before its answer begins, so that an eviction loses nothing and does no
-I/O; it only marks. What is recalled stands in front of the newest user message, and stays there: a client sends its
-history without our quotes, so they are remembered here and put back at every turn, and the prompt begins like the one
-before (M4). Forgetting where one stood costs a prefill, nothing else.
+The messages of a request are stored, durably, before its answer begins. So an eviction loses nothing and does no I/O:
+it only marks. What is recalled stands in front of the newest user message, and stays there. A client sends its history
+without our quotes, so they are kept here and put back at every turn: the prompt begins like the one before (M4). A
+quote that is no longer kept costs a prefill, nothing else.
 
-Not here: what is worth recalling (`memory.injection`), and who may have a memory (`memory.scope`).
+Not here: what is worth recalling (`memory.recall`), and which users have a memory (`memory.users`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from shepherd.agent.storage import Quoted
+from shepherd.agent.storage import Quote
 from shepherd.backends.base import Backend
-from shepherd.backends.local.history import ENTRY_BYTES
-from shepherd.backends.local.window import Holding, Window
+from shepherd.backends.local.kept_prefix import ENTRY_BYTES
+from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
     Assembler,
     BadCall,
@@ -45,7 +45,7 @@ from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ BUDGET_TOKENS, BUDGET_SHARE = 512, 10
 """What is recalled for one message: at most so many tokens, and one part in so many of the context."""
 PROFILE_TOKENS = 256
 BLOCKS_BYTES = 4_000_000
-"""For what was recalled for the questions of late: thousands of them."""
+"""For what was recalled for recent questions: thousands of them."""
 
 
-class Counting(Backend, Protocol):
-    """A back end that knows its room."""
+class CountingBackend(Backend, Protocol):
+    """A back end that counts tokens."""
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has. Raises: as `stream`, before `Started`."""
@@ -76,21 +76,21 @@ class Counting(Backend, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """What was recalled for one message; empty when nothing was."""
+class Recalled:
+    """What was recalled for one message; empty when nothing was found."""
 
     text: str = ""
     ids: tuple[int, ...] = ()
 
 
-class Histories:
-    """The conversations of late as the archive takes them: one that has grown is not read again from its start."""
+class EntryCache:
+    """Recent conversations as the archive stores them: one that has grown is not converted again from its start."""
 
     def __init__(self, limit: int = 32) -> None:
         self._read = LruCache[tuple[tuple[Message, ...], list[Entry], list[bytes]]](limit)
 
     def of(self, request: Request) -> tuple[tuple[Entry, ...], list[bytes]]:
-        """The entries of a request's messages, and for each a name for it and all before it."""
+        """The entries of a request's messages, and for each a hash of it and all before it."""
         key = (request.user, request.session) if request.session else (request.user, request.messages[:1])
         old, entries, shas = self._read.find(key) or ((), [], [])
         pairs = zip(old, request.messages, strict=False)
@@ -98,7 +98,7 @@ class Histories:
         fresh = [entry_of(message) for message in request.messages[n:]]
         entries, shas = entries[:n] + fresh, shas[:n] + [entry.sha for entry in fresh]
         self._read.keep(key, (request.messages, entries, shas))
-        # Named after the user, too: two may say the same, and must not see each other's quotes.
+        # The user is part of the name: two users may write the same, and must not see each other's quotes.
         return tuple(entries), chained(shas, repr((request.user, _session(request))))
 
     def clear(self) -> None:
@@ -106,109 +106,111 @@ class Histories:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One request, on its way."""
+class EnrichedRequest:
+    """A request on its way to the back end."""
 
     request: Request
     """With what was recalled."""
-    history: tuple[Entry, ...]
-    ids: tuple[int, ...]
-    """Of the messages in the archive, 0 for what is not in it; empty when nothing is archived."""
-    shift: int
-    """Messages put in front of the client's."""
+    history: tuple[Entry, ...] = ()
+    """The client's messages, as the archive stores them."""
+    ids: tuple[int, ...] = ()
+    """Of the messages in the archive, 0 for a message that is not in it; empty when nothing is archived."""
+    n_inserted: int = 0
+    """Messages in front of the client's: the profile, where there is no system prompt."""
 
 
-class Remembering:
-    """One cache with a memory beside it; satisfies `Backend`. Requests that name no user pass through untouched."""
+class MemoryBackend:
+    """One cache with a memory; satisfies `Backend`. Requests that name no user pass through unchanged."""
 
-    def __init__(self, backend: Counting, shelf: Shelf) -> None:
+    def __init__(self, backend: CountingBackend, stores: UserStores) -> None:
         self._backend = backend
-        self._shelf = shelf
-        self._blocks = LruCache[Block](BLOCKS_BYTES)
-        """What was recalled, by the name of the history it was recalled for."""
-        self._histories = Histories()
+        self._stores = stores
+        self._blocks = LruCache[Recalled](BLOCKS_BYTES)
+        """What was recalled, by the hash of the history it was recalled for."""
+        self._histories = EntryCache()
 
     def forget(self) -> None:
-        """Drop everything that was said and recalled: it may be what must be forgotten, or quote it."""
+        """Drop all conversations and quotes: they may hold what must be forgotten."""
         self._blocks.clear()
         self._histories.clear()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
+        return self._remembered(request) if _wants_memory(request) else self._backend.stream(request)
+
+    async def _remembered(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The same for a request with a memory: archive it, recall for it, archive the answer."""
         store = await self._store_for(request)
-        if store is None:
-            async with aclosing(self._backend.stream(request)) as events:
-                async for event in events:
-                    yield event
-            return
-        told = await self._tell(store, request)
+        enriched = EnrichedRequest(request) if store is None else await self._enrich(store, request)
         assembler = Assembler()
         try:
-            async with aclosing(self._backend.stream(told.request)) as events:
+            async with aclosing(self._backend.stream(enriched.request)) as events:
                 async for event in events:
-                    assembler.feed(event)
-                    match event:
-                        case Evicted(gone=gone):
-                            _mark(store, told, gone)
-                        case Finished():
-                            reply, assembler = assembler.reply().message, Assembler()
-                            await self._archive(store, request, (*told.history, entry_of(reply)))
+                    if store is not None:
+                        assembler.feed(event)
+                        match event:
+                            case Evicted(gone=gone):
+                                _mark(store, enriched, gone)
+                            case Finished():
+                                reply, assembler = assembler.reply().message, Assembler()
+                                await self._archive(store, request, (*enriched.history, entry_of(reply)))
                     yield event
         finally:
-            if (partial := assembler.partial()).parts and request.archive:
-                # Not waited for: whoever stops an answer is not to wait for the disk.
-                store.submit_archive((*told.history, entry_of(partial)), session=_session(request), model=request.model)
+            if store is not None and request.archive and (partial := assembler.partial()).parts:
+                # Not awaited: a client that stops an answer does not wait for the disk.
+                history = (*enriched.history, entry_of(partial))
+                store.submit_archive(history, session=_session(request), model=request.model)
 
     async def count(self, request: Request) -> int:
-        """How many tokens the prompt has, with what was recalled for it already; nothing is stored or recalled."""
-        return await self._backend.count((await self._as_told(request)).request)
+        """How many tokens the prompt has, with earlier quotes; nothing is stored or recalled."""
+        return await self._backend.count((await self._with_earlier_quotes(request)).request)
 
-    # a conversation that is looked at, or comes back
+    # the window of a conversation
 
     async def window(self, request: Request) -> Window:
-        """See `Holding.window`; what was recalled is part of it. Raises: `InvalidRequest` where nobody knows."""
-        return await self._holding.window((await self._as_told(request)).request)
+        """See `WindowedBackend.window`; quotes are part of it. Raises: `InvalidRequest` for other back ends."""
+        return await self._windowed.window((await self._with_earlier_quotes(request)).request)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
-        """See `Holding.evict`; what has left is marked in the archive. Raises: `InvalidRequest` where nobody knows."""
-        told = await self._as_told(request)
-        evicted = await self._holding.evict(told.request, n_turns)
+        """See `WindowedBackend.evict`; the archive marks what leaves. Raises: `InvalidRequest` for other back ends."""
+        enriched = await self._with_earlier_quotes(request)
+        evicted = await self._windowed.evict(enriched.request, n_turns)
         if (store := await self._store_for(request)) is not None and evicted.gone:
-            _mark(store, replace(told, ids=await self._archive(store, request, told.history)), evicted.gone)
+            _mark(store, replace(enriched, ids=await self._archive(store, request, enriched.history)), evicted.gone)
         return evicted
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """See `Holding.recognise`."""
-        if isinstance(self._backend, Holding):
-            await self._backend.recognise((await self._as_told(request)).request, began)
+        """See `WindowedBackend.recognise`."""
+        if isinstance(self._backend, WindowedBackend):
+            await self._backend.recognise((await self._with_earlier_quotes(request)).request, began)
 
-    def quotes(self, request: Request) -> dict[int, Quoted]:
+    def quotes(self, request: Request) -> dict[int, Quote]:
         """What was recalled for the messages of the request, by their index."""
         _, chains = self._histories.of(request)
         blocks = {at: self._blocks.find(chain) for at, chain in enumerate(chains)}
-        return {at: Quoted(block.text, block.ids) for at, block in blocks.items() if block is not None}
+        return {at: Quote(block.text, block.ids) for at, block in blocks.items() if block is not None}
 
-    def quote(self, request: Request, quotes: Mapping[int, Quoted]) -> None:
-        """That is what was recalled for them: it stands there again."""
+    def quote(self, request: Request, quotes: Mapping[int, Quote]) -> None:
+        """Keep these quotes: they are put back in front of their messages."""
         _, chains = self._histories.of(request)
         for at, quote in quotes.items():
             if at < len(chains):
-                self._keep(chains[at], Block(quote.text, quote.ids))
+                self._keep(chains[at], Recalled(quote.text, quote.ids))
 
-    def _keep(self, chain: bytes, block: Block) -> None:
+    def _keep(self, chain: bytes, block: Recalled) -> None:
         self._blocks.keep(chain, block, ENTRY_BYTES + sys.getsizeof(block.text))
 
     @property
-    def _holding(self) -> Holding:
-        if not isinstance(self._backend, Holding):
-            raise InvalidRequest("what this back end holds of a conversation is not known")
+    def _windowed(self) -> WindowedBackend:
+        if not isinstance(self._backend, WindowedBackend):
+            raise InvalidRequest("this back end does not show its window")
         return self._backend
 
-    async def _as_told(self, request: Request) -> Told:
-        """The request as it was told, with what was recalled for it already: nothing is stored or recalled now."""
+    async def _with_earlier_quotes(self, request: Request) -> EnrichedRequest:
+        """The request with the quotes of earlier turns; nothing is stored or recalled now."""
         store = await self._store_for(request) if request.recall else None
         if store is None:
-            return Told(request, self._histories.of(request)[0], (), 0)
+            return EnrichedRequest(request, self._histories.of(request)[0], (), 0)
         history, chains = self._histories.of(request)
         asked = [at for at, message in enumerate(request.messages) if message.is_input]
         messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
@@ -216,38 +218,38 @@ class Remembering:
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError:
             system = ""
-        shift = int(bool(system) and (not messages or messages[0].role != "system"))
+        n_inserted = int(bool(system) and (not messages or messages[0].role != "system"))
         messages = _with_profile(messages, system) if system else messages
-        return Told(replace(request, messages=messages), history, (), shift)
+        return EnrichedRequest(replace(request, messages=messages), history, (), n_inserted)
 
     async def _store_for(self, request: Request) -> MemoryStore | None:
-        if not (request.user and (request.archive or request.recall)):
+        if not _wants_memory(request):
             return None
         try:
-            return await asyncio.to_thread(self._shelf.of, request.user)
+            return await asyncio.to_thread(self._stores.find_store, request.user)
         except ShepherdError as error:
             logger.warning("this turn goes without memory: %s", error)
             return None
 
-    async def _tell(self, store: MemoryStore, request: Request) -> Told:
+    async def _enrich(self, store: MemoryStore, request: Request) -> EnrichedRequest:
         history, chains = self._histories.of(request)
         ids = await self._archive(store, request, history)
         if not request.recall:
-            return Told(request, history, ids, 0)
+            return EnrichedRequest(request, history, ids, 0)
         try:
             messages = await self._with_quotes(store, request, history, chains, ids)
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError as error:
             logger.warning("nothing is recalled for this turn: %s", error)
-            return Told(request, history, ids, 0)
-        shift = 0
+            return EnrichedRequest(request, history, ids, 0)
+        n_inserted = 0
         if system:
-            shift = int(not messages or messages[0].role != "system")
+            n_inserted = int(not messages or messages[0].role != "system")
             messages = _with_profile(messages, system)
-        return Told(replace(request, messages=messages), history, ids, shift)
+        return EnrichedRequest(replace(request, messages=messages), history, ids, n_inserted)
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
-        """Store what is new of a history, durably; the ids. A memory that fails does not keep anybody from talking."""
+        """Store what is new of a history, durably; the ids. A memory that fails does not fail the request."""
         if not request.archive:
             return ()
         try:
@@ -266,7 +268,7 @@ class Remembering:
         chains: Sequence[bytes],
         ids: Sequence[int],
     ) -> tuple[Message, ...]:
-        """The messages, each with what was recalled for it; for the newest that is decided now."""
+        """The messages with their quotes; for the newest question the memory is searched now."""
         asked = [at for at, message in enumerate(request.messages) if message.is_input and message.text.strip()]
         blocks = {at: block for at in asked if (block := self._blocks.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
@@ -278,8 +280,8 @@ class Remembering:
         return _with_blocks(request.messages, blocks)
 
     def _recall(
-        self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], blocks: dict[int, Block]
-    ) -> Block:
+        self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], blocks: dict[int, Recalled]
+    ) -> Recalled:
         evicted = {id for id, state in store.states(ids).items() if state != State.LIVE}
         live = {id for id in ids if id and id not in evicted}
         shown = {id for at, block in blocks.items() if not ids or ids[at] in live for id in block.ids}
@@ -292,26 +294,30 @@ class Remembering:
             budget=min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE),
             count=self._backend.count_tokens,
         )
-        return Block() if found is None else Block(found.text, found.ids)
+        return Recalled() if found is None else Recalled(found.text, found.ids)
 
     def _profile(self, store: MemoryStore) -> str:
         return profile.render(store.profile(), PROFILE_TOKENS, self._backend.count_tokens)
 
 
+def _wants_memory(request: Request) -> bool:
+    return bool(request.user and (request.archive or request.recall))
+
+
 def _session(request: Request) -> str | None:
-    """The conversation's name. A client that only says who its user is has not named a conversation."""
+    """The conversation's name. A client that sends only its user's name has not named a conversation."""
     return request.session if request.session != request.user else None
 
 
-def _mark(store: MemoryStore, told: Told, gone: Sequence[int]) -> None:
-    """Note what has left the context, without waiting for it."""
-    indexes = (at - told.shift for at in gone)
-    if ids := [told.ids[at] for at in indexes if 0 <= at < len(told.ids) and told.ids[at]]:
+def _mark(store: MemoryStore, enriched: EnrichedRequest, gone: Sequence[int]) -> None:
+    """Mark what has left the context; does not wait for the disk."""
+    indexes = (at - enriched.n_inserted for at in gone)
+    if ids := [enriched.ids[at] for at in indexes if 0 <= at < len(enriched.ids) and enriched.ids[at]]:
         store.submit_mark(ids, State.EVICTED)
 
 
-def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Block | None]) -> tuple[Message, ...]:
-    """The messages, those with quotes by their index."""
+def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Recalled | None]) -> tuple[Message, ...]:
+    """The messages with their quotes, which come by index."""
     return tuple(
         _with_block(message, block.text) if (block := blocks.get(at)) and block.text else message
         for at, message in enumerate(messages)
@@ -319,7 +325,7 @@ def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Block | None]
 
 
 def _with_block(message: Message, text: str) -> Message:
-    """The message with quotes in front of what is said in it, behind other asides."""
+    """The message with a quote in front of its own text, behind other asides."""
     at = next((n for n, part in enumerate(message.parts) if not (isinstance(part, Text) and part.aside)), 0)
     return replace(message, parts=(*message.parts[:at], Text(text, aside=True), *message.parts[at:]))
 
@@ -333,7 +339,7 @@ def _with_profile(messages: Sequence[Message], text: str) -> tuple[Message, ...]
 
 
 def entry_of(message: Message) -> Entry:
-    """A message as the archive takes it: what is said in it, without our asides and without thoughts."""
+    """A message as the archive stores it: its text, without our asides and without reasoning."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     if not results:
         return Entry(message.role, _text(message.parts), calls=tuple(_calls(message)))

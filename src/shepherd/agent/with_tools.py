@@ -2,8 +2,8 @@
 
     request without tools ─▶ turn ─▶ Started text [calls: hidden, carried out here] text ... Finished
 
-For HTTP callers of an operator who said so (`--use-tools`); a request that brings tools of its own passes untouched,
-since its calls are the client's to carry out (C7). Not here: the turn itself (`turn.py`).
+For HTTP clients, where the operator allows it (`--use-tools`). A request with tools of its own passes unchanged, since
+its client carries out the calls (C7). Not here: the turn itself (`turn.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from shepherd.agent.turn import MOST_REPEATS, MOST_ROUNDS, Returned, Working, turn
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, run_turn
 from shepherd.backends.base import Backend
 from shepherd.core import (
     CallDelta,
@@ -25,55 +25,55 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
 
 
-class Acting:
+class ToolBackend:
     """Satisfies `Backend`. Safe for concurrent use, as its parts are."""
 
     def __init__(
-        self, backend: Backend, toolbox: Toolbox, *, max_rounds: int = MOST_ROUNDS, max_repeats: int = MOST_REPEATS
+        self, backend: Backend, toolbox: Toolbox, *, max_rounds: int = MAX_ROUNDS, max_repeats: int = MAX_REPEATS
     ) -> None:
         self._backend = backend
         self._toolbox = toolbox
         self._max_rounds = max_rounds
         self._max_repeats = max_repeats
 
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """See `Backend.stream`. The usage is that of all answers together: each of them was computed."""
-        if not may_act(request):
-            async with aclosing(self._backend.stream(request)) as events:
-                async for event in events:
-                    yield event
-            return
-        done, has_started, has_spoken, gap = Usage(), False, False, False
+        return self._whole_turn(request) if takes_our_tools(request) else self._backend.stream(request)
+
+    async def _whole_turn(self, request: Request) -> AsyncGenerator[Event, None]:
+        measured, has_started, has_spoken, gap = Measured(), False, False, False
         last = Finished("end", Usage())
-        backend = self._backend if request.max_tokens is None else _Limited(self._backend, request.max_tokens)
-        happenings = turn(backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats)
-        async with aclosing(happenings):
-            async for happening in happenings:
-                match happening:
+        backend = self._backend if request.max_tokens is None else _BudgetedBackend(self._backend, request.max_tokens)
+        events = run_turn(backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats)
+        async with aclosing(events):
+            async for event in events:
+                measured.feed(event)
+                match event:
                     case Started():
                         if not has_started:
-                            yield happening
+                            yield event
                         has_started = True
-                    case Finished(usage=usage):
-                        last, done = happening, done + usage
-                    case CallStarted() | CallDelta() | CallEnded() | Working() | Returned():
+                    case Finished():
+                        last = event
+                    case CallStarted() | CallDelta() | CallEnded() | CallProgress() | CallReturned():
                         gap = True
                     case TextDelta():
-                        if has_spoken and gap:  # what is said before a call and what behind it are two paragraphs
+                        if has_spoken and gap:  # the text before a call and the text behind it are two paragraphs
                             yield TextDelta("\n\n")
                         has_spoken, gap = True, False
-                        yield happening
+                        yield event
                     case _:
-                        yield happening
-        # Its calls have been dealt with here: to the client the answer has simply ended.
-        yield replace(last, reason="end" if last.reason == "tool_calls" else last.reason, usage=done)
+                        yield event
+        # The calls were carried out here: for the client the answer has simply ended.
+        yield replace(last, reason="end" if last.reason == "tool_calls" else last.reason, usage=measured.total)
 
 
-class _Limited:
-    """A back end all of whose answers together have so many tokens at most: what its caller asked for is one answer."""
+class _BudgetedBackend:
+    """A back end whose answers together have at most this many tokens: its caller asked for one answer."""
 
     def __init__(self, backend: Backend, n_left: int) -> None:
         self._backend = backend
@@ -91,7 +91,7 @@ class _Limited:
                 yield event
 
 
-def may_act(request: Request) -> bool:
-    """Whether tools of ours belong into this request: a conversation whose client has brought none, and wants some."""
+def takes_our_tools(request: Request) -> bool:
+    """Whether a request gets our tools: a conversation without tools of its own, where tools are allowed."""
     is_chat = request.completion is None and bool(request.messages)
     return is_chat and not request.tools and request.tool_choice != "none" and not request.background

@@ -1,9 +1,11 @@
 """The composition root: a configuration becomes running parts, started and stopped in order.
 
-    Config ─▶ Roster (what could be loaded) ─▶ Fleet (what is loaded) ◀─ Desk (what is asked for) ◀─ requests
-           ─▶ memory file ─▶ Shelf (one store per user) ─▶ beside every back end
+    Config ─▶ ModelRegistry ─▶ ModelPool ◀─ Dispatcher ◀─ Conversations ◀─ requests
+              can be loaded    is loaded    routes        adds our tools
+           ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
-Nothing below but `roster` and `opening` reads the configuration; nothing here decides what a part does.
+The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
+those of `server.service.Service`, and five for the chat. Nothing here decides what a part does.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ import platformdirs
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
-from shepherd.app.conversations import Choice, Facts, Talks
-from shepherd.app.dispatch import Desk
-from shepherd.app.loading import Loading, Opened, Opener, Progress, in_log
-from shepherd.app.model_pool import Fleet
-from shepherd.app.model_registry import Entry, Roster, budget_of
-from shepherd.app.toolset import Advisors, Outfit
+from shepherd.app.conversations import ActiveModel, Conversations, ModelChoice
+from shepherd.app.dispatch import Dispatcher
+from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, in_log
+from shepherd.app.model_pool import ModelPool
+from shepherd.app.model_registry import ModelEntry, ModelKey, ModelRegistry, budget_of
+from shepherd.app.toolset import Advisors, Toolset
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
@@ -36,24 +38,23 @@ from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.search.backfill import Meanings
+from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import shelf_of
+from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Saves
+    from shepherd.agent.storage import ConversationStore
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import McpServerPool
-    from shepherd.tools.registry import Registry
     from shepherd.tools.toolbox import ConversationToolbox
 
-__all__ = ["App", "Choice", "Facts", "Loading", "drop_snapshots", "open_session", "snapshot_folder"]
+__all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
 
 logger = logging.getLogger(__name__)
 
 ROUGH_CTX = 32_768
-"""Tokens of context that tools are fitted into before any model is known."""
+"""Tokens of context for tools before a model is known."""
 
 
 class App:
@@ -62,7 +63,7 @@ class App:
     def __init__(
         self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        """Look at the configuration only; no file is opened.
+        """Reads the configuration only; opens no file.
 
         Raises: `ConfigError` for what this version cannot run.
         """
@@ -70,59 +71,61 @@ class App:
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
-        self._shelf = shelf_of(config.memory, self._env)
-        self._meanings: Meanings | None = None
-        self._outfit = Outfit(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
-        self._desk: Desk | None = None
-        self._talks: Talks | None = None
-        self._opener: Opener | None = None
+        self._stores = configured_stores(config.memory, self._env)
+        self._meanings: VectorBackfill | None = None
+        self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
+        self._dispatcher: Dispatcher | None = None
+        self._conversations: Conversations | None = None
+        self._loader: ModelLoader | None = None
         self._is_ready = False
         self._is_loading = False
-        """`load` has been called."""
+        """`load` was called."""
         self._has_loaded = asyncio.Event()
-        """It is over, well or badly."""
+        """It has ended, with or without success."""
         self._failure = ""
         self._starting: Progress | None = None
-        """Whom to tell of progress during `load`; afterwards it goes to the log."""
+        """Receives the progress during `load`; afterwards it goes to the log."""
         self._fingerprints: dict[str, str] = {}
-        """By cache, of the runtimes that have been: theirs are the conversations on disk."""
+        """By cache, of every runtime so far: they own the conversations on disk."""
         self._preparing = threading.Lock()
         self._closed = False
 
     async def load(
         self,
-        on_progress: Callable[[Loading], None] | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
         *,
         lazy: bool = False,
         person: Person | None = None,
         patient: bool = False,
     ) -> None:
-        """Look at all models and open those that are loaded at the start; takes long.
+        """Read the headers of all models and load those that are loaded at the start; takes long.
 
         `on_progress` is called from another thread. `lazy`: the default model may wait for its first request, where
-        the configuration says so. `person`: whom MCP servers may ask. `patient`: wait for all of them, since there will
-        be no second turn; else those that take long join the conversation later.
+        the configuration allows it. `person`: answers questions of MCP servers. `patient`: wait for all MCP servers,
+        since there is no second turn; otherwise slow ones join the conversation later.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
         self._is_loading = True
         self._starting = on_progress or (lambda loading: None)
-        self._outfit.start(person)
+        self.tools.start(person)
         try:
             await asyncio.to_thread(self._prepare, self._starting)
-            if (desk := self._desk) is not None:
-                if desk.roster.memory is not None:  # before anything that remembers
-                    await self._load_meanings(desk, desk.roster.memory)
+            if (dispatcher := self._dispatcher) is not None:
+                if dispatcher.registry.memory is not None:  # before anything opens the memory
+                    await self._load_meanings(dispatcher, dispatcher.registry.memory)
                 default = self.config.models[0].name
-                for name, entry in list(desk.roster.entries.items()):
+                for name, entry in list(dispatcher.registry.entries.items()):
                     if entry.model.load == "start" or (name == default and not lazy):
-                        async with desk.fleet.use(name):
+                        async with dispatcher.pool.use(entry.key):
                             pass
-                self._talks = await asyncio.to_thread(Talks, self.config, desk, self._outfit, self._shelf)
-                await self._outfit.ready(all_of_them=patient)
+                self._conversations = await asyncio.to_thread(
+                    Conversations, self.config, dispatcher, self.tools, self._stores
+                )
+                await self.tools.ready(all_of_them=patient)
                 self._is_ready = True
         except Exception as error:
-            if self._closed:  # stopped while it was loading: nobody waits for it
+            if self._closed:  # stopped while it was loading: the error reaches no caller
                 return
             self._failure = str(error)
             raise
@@ -133,110 +136,114 @@ class App:
     async def aclose(self) -> None:
         """End the MCP servers, stop every engine, then free the weights, then close the memory."""
         try:
-            await self._outfit.aclose()
+            await self.tools.aclose()
         finally:
             await asyncio.to_thread(self._close)
 
-    # what is asked of models; all of it raises `EngineDown` before `load` is done and after `aclose`
+    # the parts
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Answers requests. Raises: `EngineDown` before `load` is done and after `aclose`."""
+        if self._dispatcher is None or not self._is_ready:
+            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
+        return self._dispatcher
+
+    @property
+    def conversations(self) -> Conversations:
+        """Our own conversations, and requests that may get our tools. Raises: as `dispatcher`."""
+        assert self.dispatcher
+        assert self._conversations is not None
+        return self._conversations
+
+    def memory(self, user: str | None) -> MemoryStore | None:
+        """The memory of one user; None for an unknown user. May open a file: not on the event loop.
+
+        Raises: `ConfigError` when the file is not a memory.
+        """
+        return self._stores.find_store(user)
+
+    # requests (`server.Service`); all of them raise as `dispatcher`
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        """The answer of whichever cache the routes choose, its model loaded if need be; see `Backend.stream`.
-
-        A request that says nothing at all loads its model, or unloads it if it is to stay for no time. One without
-        tools gets ours, where the operator wants that (`server.use_tools`), and their calls are carried out here.
-        """
-        return self._talking().stream(request, endpoint=endpoint)
+        """See `Service.stream`, `Conversations.stream`."""
+        return self.conversations.stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str = "") -> int:
-        """How many tokens the prompt of `request` has."""
-        return await self._talking().count(request, endpoint=endpoint)
+        """See `Service.count`."""
+        return await self.conversations.count(request, endpoint=endpoint)
 
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
     ) -> list[int]:
         """See `Service.tokenize`."""
-        return await self._ready().tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
+        return await self.dispatcher.tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
         """See `Service.detokenize`."""
-        return await self._ready().detokenize(model, tokens, endpoint=endpoint)
+        return await self.dispatcher.detokenize(model, tokens, endpoint=endpoint)
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None = None,
         truncate: bool = True, endpoint: str = "",
     ) -> Embeddings:  # fmt: skip
-        """See `Service.embed`; a name that no model has means the one that makes vectors."""
-        return await self._ready().embed(model, inputs, dimensions=dimensions, truncate=truncate)
+        """See `Service.embed`; an unknown name means the model that is made for embeddings."""
+        return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate)
 
     async def unload(self, model: str) -> bool:
-        """Free the model of this name as soon as nothing uses it; False when it was not loaded.
+        """See `Service.unload`."""
+        return await self.dispatcher.unload(model)
 
-        Raises: `UnknownModel`.
-        """
-        return await self._ready().unload(model)
-
-    # what is told
+    # state
 
     def models(self) -> tuple[ModelCard, ...]:
-        """One card per model that can be asked for, loaded or not, in the order of the configuration; none before
-        `load` is done."""
-        return self._desk.models() if self._desk and self._is_ready else ()
+        """One card for each model that a request can name, in the order of the configuration; empty before `load` is
+        done."""
+        return self._dispatcher.models() if self._dispatcher and self._is_ready else ()
 
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
         backend = self.config.backend
-        name = self._talks.facts.path.name if self._talks else Path(self.config.models[0].path).name
+        active = self._conversations.active if self._conversations else None
+        name = active.path.name if active else Path(self.config.models[0].path).name
+        backends = self._backends()
         caches = {
-            cache: CacheUsage(backend.engine.n_ctx, backend.engine.used, backend.model)
-            for cache, backend in self._backends().items()
+            cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
         if self._failure:
             return Health("error", backend, name, caches, self._failure)
         if not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
-        if down := [each.engine.down for each in self._backends().values() if each.engine.down]:
+        if down := [each.engine.down for each in backends.values() if each.engine.down]:
             return Health("error", backend, name, caches, "; ".join(down))
         return Health("ok", backend, name, caches)
 
     def stats(self) -> dict[str, CacheStats]:
-        """By name, the figures of every cache that is open; cheap, from any thread."""
+        """By name, the statistics of every cache that is open; cheap, from any thread."""
         return {cache: backend.engine.stats() for cache, backend in self._backends().items()}
 
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
-        return self._shelf.n_archived
+        return self._stores.n_archived
 
     def n_loads(self) -> dict[str, int]:
         """How often each model was loaded since the start."""
-        return self._desk.fleet.n_loads() if self._desk else {}
+        return self._dispatcher.n_loads() if self._dispatcher else {}
 
-    def facts(self) -> Facts:
-        """What answers our own conversation. Raises: `EngineDown` before `load` is done."""
-        if self._talks is None:
-            raise EngineDown(self._failure or "the model is still loading")
-        return self._talks.facts
-
-    # what is held and remembered
+    # caches and memory
 
     async def clear(self, name: str) -> None:
-        """Forget what a cache holds, kept copies included; answers in the making go on.
+        """Clear a cache, saved copies included; running answers continue.
 
         Raises: `EngineDown`.
         """
-        async with self._ready().fleet.borrow() as loaded:
+        async with self.dispatcher.pool.borrow() as loaded:
             for opened in loaded:
                 if name in opened.backends:
                     await opened.backends[name].engine.clear()
                     return
-        # It is not loaded; what it has left on disk would come back with it.
+        # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
-
-    def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user; None for somebody unknown. May open a file: not on the event loop.
-
-        Raises: `ConfigError` when the file is not a memory.
-        """
-        return self._shelf.of(user)
 
     async def forget(
         self,
@@ -247,120 +254,83 @@ class App:
         matching: str | None = None,
         before_ms: int | None = None,
     ) -> Removed:
-        """Take what is meant out of a user's memory, and everything out of the caches, which may echo it.
+        """Remove the selected messages from a user's memory, and everything from the caches, which may repeat them.
 
-        Raises: `InvalidRequest` when nothing is meant.
+        Raises: `InvalidRequest` when nothing is selected.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         if store is None:
-            raise InvalidRequest("whose memory is not said", field="user")
+            raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
         removed = await asyncio.to_thread(
             store.forget, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
         )
-        if self._desk is not None:
-            async with self._desk.fleet.borrow() as loaded:
+        if self._dispatcher is not None:
+            async with self._dispatcher.pool.borrow() as loaded:
                 for opened in loaded:
                     await opened.forget()
-        # Those of models that are not loaded now, too.
+        # Also those of models that are not loaded now.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
 
-    # conversations
+    # our own conversations, as the chat uses them
 
-    def session(
-        self,
-        *,
-        system: str | None = None,
-        user: str | None = None,
-        recall: bool | None = None,
-        tools: bool = True,
-        person: Person | None = None,
-    ) -> Session:
-        """A new conversation on the default cache, whose model stays loaded from now on.
+    def facts(self) -> ActiveModel:
+        """The cache that answers our own conversation. Raises: `EngineDown` before `load` is done."""
+        if self._conversations is None:
+            raise EngineDown(self._failure or "the model is still loading")
+        return self._conversations.active
 
-        `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked, by
-        default as the configuration says. `tools`: whether it has tools that the configuration does not name.
-        `person`: who is asked before a tool does what needs consent; None = nobody is there.
+    def choices(self) -> tuple[ModelChoice, ...]:
+        """See `Conversations.choices`."""
+        return self.conversations.choices()
 
-        Raises: `EngineDown` before `load` is done; `ConfigError` for a model that cannot chat, and when the memory that
-        was configured cannot be opened. One that nobody has chosen is done without, with a warning: a machine may have
-        no place to write to.
-        """
-        return self._talking().session(system=system, user=user, recall=recall, tools=tools, person=person)
+    async def switch(self, session: Session, name: str) -> ActiveModel:
+        """See `Conversations.switch`."""
+        return await self.conversations.switch(session, name)
 
-    def choices(self) -> tuple[Choice, ...]:
-        """What our conversation can be moved to. Raises: `EngineDown` before `load` is done."""
-        return self._talking().choices()
-
-    async def switch(self, session: Session, name: str) -> Facts:
-        """Move a conversation to another model: what answered it is unloaded, then the other one loaded (C31).
-
-        Where that fails, it goes on with what it had, loaded anew.
-
-        Raises: `UnknownModel` with the names of `choices`; what loading raises.
-        """
-        return await self._talking().switch(session, name)
-
-    def saves(self) -> Saves | None:
-        """Where conversations are kept; None = they are not."""
-        return self._outfit.saves()
-
-    # tools
-
-    @property
-    def registry(self) -> Registry:
-        """All the tools there are."""
-        return self._outfit.registry
+    def saves(self) -> ConversationStore | None:
+        """Where conversations are saved; None = they are not."""
+        return self.tools.saves()
 
     @property
     def servers(self) -> McpServerPool | None:
         """The MCP servers; None = there are none."""
-        return self._outfit.servers
+        return self.tools.servers
+
+    # tools
 
     async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
         """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
 
-        `allow`: patterns of what nobody need be asked for, besides those of the configuration.
+        `allow`: patterns of calls that need no consent, besides those of the configuration.
         """
-        self._outfit.start()
-        await self._outfit.ready(all_of_them=True)
-        store = await asyncio.to_thread(self._shelf.of, user)
+        self.tools.start()
+        await self.tools.ready(all_of_them=True)
+        store = await asyncio.to_thread(self._stores.find_store, user)
         n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
-        return self._outfit.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
+        return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(
         self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
     ) -> ConversationToolbox:
-        """What other agents are offered (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
+        """The tools that other agents get (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
 
-        `chat` waits until `load` is done, or does it itself.
+        `chat` waits until `load` is done, or loads by itself.
         """
-        store = await asyncio.to_thread(self._shelf.of, user)
-        return self._outfit.offer(user=user, store=store, everything=everything, allow=allow)
-
-    def _ready(self) -> Desk:
-        """Raises: `EngineDown`."""
-        if self._desk is None or not self._is_ready:
-            raise EngineDown(self._failure or "the model is still loading; try again in a moment")
-        return self._desk
-
-    def _talking(self) -> Talks:
-        """Raises: `EngineDown`."""
-        self._ready()
-        assert self._talks is not None
-        return self._talks
+        store = await asyncio.to_thread(self._stores.find_store, user)
+        return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
     async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The answer of the model of this very name, as soon as there can be one."""
-        if not self._is_loading:  # we are offered to another agent, and this is its first question
+        """The answer of the model that has exactly this name, as soon as it is loaded."""
+        if not self._is_loading:  # this process serves another agent, and this is its first question
             await self.load(lazy=True)
         await self._has_loaded.wait()
-        async with aclosing(self._ready().ask(request)) as events:
+        async with aclosing(self.dispatcher.stream(request, endpoint=None)) as events:
             async for event in events:
                 yield event
 
     def _backends(self) -> dict[str, LocalBackend]:
-        return self._desk.backends() if self._desk else {}
+        return self._dispatcher.backends() if self._dispatcher else {}
 
     # loading, in threads
 
@@ -369,65 +339,66 @@ class App:
             if self._closed:
                 return
             budget = budget_of(self.config)
-            roster = Roster(self.config, env=self._env, budget_bytes=budget)
+            registry = ModelRegistry(self.config, env=self._env, budget_bytes=budget)
             use_extra_bufts = self._test_library(on_progress)
-            self._opener = Opener(
+            self._loader = ModelLoader(
                 self.config,
-                shelf=self._shelf,
+                stores=self._stores,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
             )
-            fleet = Fleet(self._open, budget_bytes=budget)
-            for name, entry in roster.entries.items():
-                fleet.add(name, entry.terms)
+            pool = ModelPool(self._open, budget_bytes=budget)
+            for entry in registry.all():
+                pool.add(entry.key, entry.residency)
             routes = [_route(rule, self.config.memory) for rule in self.config.routes]
-            router = Router(routes, [card.id for _, card in roster.cards()])
-            self._desk = Desk(self.config, roster, fleet, router)
+            router = Router(routes, [card.id for card in registry.cards()])
+            self._dispatcher = Dispatcher(self.config, registry, pool, router)
 
-    def _open(self, name: str) -> Opened:
-        """Called by the fleet, on its thread."""
-        desk, opener = self._desk, self._opener
-        assert desk is not None
-        assert opener is not None
-        entry = desk.roster.entries[name]
+    def _open(self, key: ModelKey) -> LoadedModel:
+        """The pool calls it, on its thread."""
+        dispatcher, loader = self._dispatcher, self._loader
+        assert dispatcher is not None
+        assert loader is not None
+        entry = dispatcher.registry.get(key)
 
         def is_wanted() -> bool:
-            return desk.fleet.is_wanted(name)
+            return dispatcher.pool.is_wanted(key)
 
         if self._starting is not None:
-            opened = opener.open(entry, self._starting, is_wanted)
+            opened = loader.open(entry, self._starting, is_wanted)
         else:
-            opened = self._open_later(opener, entry, is_wanted)
+            opened = self._open_later(loader, entry, is_wanted)
         self._fingerprints |= opened.fingerprints
         return opened
 
-    def _open_later(self, opener: Opener, entry: Entry, is_wanted: Callable[[], bool]) -> Opened:
-        """Load a model on demand, and tell the log."""
+    def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
+        """Load a model on demand, with lines in the log."""
         began_s = time.monotonic()
-        logger.info("loading model %r: %.1f MiB", entry.name, entry.terms.n_bytes / 2**20)
+        logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
         try:
-            opened = opener.open(entry, in_log(entry.name), is_wanted)
-        except ConfigError as error:  # which is for starts only
-            raise EngineError(f"model {entry.name!r} cannot be loaded: {error}") from error
-        logger.info("model %r is loaded, after %.1f s", entry.name, time.monotonic() - began_s)
+            opened = loader.open(entry, in_log(str(entry.key)), is_wanted)
+        except ConfigError as error:  # `ConfigError` is for the start only
+            raise EngineError(f"model {str(entry.key)!r} cannot be loaded: {error}") from error
+        logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
         return opened
 
-    async def _load_meanings(self, desk: Desk, name: str) -> None:
-        """Open the model that makes vectors for what is remembered; it stays to the end."""
-        async with desk.fleet.use(name):
-            opened = desk.fleet.hold(name)
-        assert self._opener is not None
-        await asyncio.to_thread(self._shelf.close)
-        self._shelf = self._opener.shelf = shelf_of(self.config.memory, self._env, opened.embedder)
-        self._meanings = Meanings(self._shelf)
+    async def _load_meanings(self, dispatcher: Dispatcher, name: str) -> None:
+        """Open the model that makes vectors for the memory; it stays loaded to the end."""
+        key = dispatcher.registry.entries[name].key
+        async with dispatcher.pool.use(key):
+            opened = dispatcher.pool.hold(key)
+        assert self._loader is not None
+        await asyncio.to_thread(self._stores.close)
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, opened.embedder)
+        self._meanings = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
 
-        on_progress(Loading("selftest", "native library", 0.0))
+        on_progress(LoadProgress("selftest", "native library", 0.0))
         verdict = selftest.verdict(self._cache_folder)
-        on_progress(Loading("selftest", "native library", 1.0))
+        on_progress(LoadProgress("selftest", "native library", 1.0))
         if not verdict.use_extra_bufts:
             logger.warning("%s", verdict.detail)
         return verdict.use_extra_bufts
@@ -437,7 +408,7 @@ class App:
         return snapshot_folder(self.config, self._cache_folder)
 
     def _drop_snapshots_of(self, cache: str) -> None:
-        """Delete what an unloaded cache has left on disk; what it may be when it has never been loaded."""
+        """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
         others = {snapshot.owner(said) for name, said in self._fingerprints.items() if said != own}
         for file in self._snapshots.glob("*.kv"):
@@ -449,13 +420,13 @@ class App:
     def _close(self) -> None:
         self._closed = True
         with self._preparing:
-            desk, self._is_ready = self._desk, False
+            dispatcher, self._is_ready = self._dispatcher, False
             if self._meanings is not None:  # it uses one of the models
                 self._meanings.close()
-            if desk is not None:
-                desk.fleet.close()
-                self._desk = None
-            self._shelf.close()
+            if dispatcher is not None:
+                dispatcher.pool.close()
+                self._dispatcher = None
+            self._stores.close()
 
 
 @asynccontextmanager
@@ -465,7 +436,7 @@ async def open_session(
     """A conversation with `model`: a path, a model's name, `hf:owner/repo`, `ollama:name`, or `embedded`.
 
     Loads the model and frees it at the end of the block. Environment and configuration files are not read. `tools`:
-    names, categories or globs of those it may use, in the working folder; to name them is to allow them.
+    names, categories or globs of the tools that it may use, in the working folder; naming them allows them.
 
     Raises: `ConfigError`, `EngineError` when it cannot be loaded.
     """
@@ -474,23 +445,23 @@ async def open_session(
     app = App(config)
     try:
         await app.load()
-        yield app.session(system=system)
+        yield app.conversations.session(system=system)
     finally:
         await app.aclose()
 
 
 def snapshot_folder(config: Config, cache_folder: Path | None = None) -> Path:
-    """Where conversations are kept on disk, if they are."""
+    """The folder for conversations on disk, if they are kept."""
     if config.kv.folder:
         return Path(config.kv.folder)
     return (cache_folder or Path(platformdirs.user_cache_dir("shepherd"))) / "conversations"
 
 
 def drop_snapshots(folder: Path) -> int:
-    """Delete every conversation that is kept in the folder; how many. They hold what was said, as numbers."""
+    """Delete every conversation that is kept in the folder; how many. Their numbers are texts of users."""
     n = 0
     for file in folder.glob("*.kv"):
-        with contextlib.suppress(FileNotFoundError):  # another process tidies up, too
+        with contextlib.suppress(FileNotFoundError):  # another process deletes files, too
             file.unlink()
             n += 1
     return n
@@ -504,7 +475,7 @@ def _refuse_what_cannot_run(config: Config) -> None:
             key="backend",
         )
     if not config.caches:
-        raise ConfigError("there is no cache to answer with: name a model", key="caches")
+        raise ConfigError("no cache is configured; name a model", key="caches")
     for rule in config.routes:
         if rule.provider is not None or rule.fallback:
             raise ConfigError(

@@ -1,9 +1,9 @@
-"""Conversations: who answers them, with which tools, and what they can be moved to.
+"""Conversations: the model that answers, the tools they have, and the models that they can switch to.
 
-    our own        session(...) ─▶ Session over a cache, with a Box        switch(session, name): another model
-    HTTP callers'  stream(request) ─▶ the cache of its route; with our tools, if the operator gives them any
+    our own        session(...) ─▶ Session over a cache, with a toolbox    switch(session, name): another model
+    HTTP clients'  stream(request) ─▶ the cache of its route; with our tools, if the operator has allowed it
 
-Not here: what tools there are (`toolset.py`), which model a request means (`dispatch.py`).
+Not here: which tools there are (`toolset.py`), which model a request names (`dispatch.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
-from shepherd.agent.with_tools import Acting, may_act
-from shepherd.app.dispatch import Desk
-from shepherd.app.toolset import Outfit
+from shepherd.agent.with_tools import ToolBackend, takes_our_tools
+from shepherd.app.dispatch import Dispatcher
+from shepherd.app.model_registry import ModelKey
+from shepherd.app.toolset import Toolset
 from shepherd.config import Config
 from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
@@ -36,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a banner says of a cache."""
+class ActiveModel:
+    """A cache and its model, as the banner shows them."""
 
     backend: str
     """Such as `llama.cpp (CPU)`."""
@@ -52,8 +53,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Something that a conversation can be answered by."""
+class ModelChoice:
+    """A model or cache that a conversation can switch to."""
 
     name: str
     """Of the model; of the cache, where a model has several."""
@@ -64,18 +65,18 @@ class Choice:
     current: bool
 
 
-class Talks:
+class Conversations:
     """The conversations of one program, over loaded models. One event loop."""
 
-    def __init__(self, config: Config, desk: Desk, outfit: Outfit, shelf: Shelf) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, toolset: Toolset, stores: UserStores) -> None:
         self._config = config
-        self._desk = desk
-        self._outfit = outfit
-        self._shelf = shelf
-        self._seats: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+        self._dispatcher = dispatcher
+        self._toolset = toolset
+        self._stores = stores
+        self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
-        self.facts = self.facts_of(config.caches[0].name)
-        """What answers our own conversation now."""
+        self.active = self.describe(config.caches[0].name)
+        """The cache that answers our own conversation now."""
 
     # our own
 
@@ -88,148 +89,162 @@ class Talks:
         tools: bool = True,
         person: Person | None = None,
     ) -> Session:
-        """See `App.session`."""
-        config, facts, desk = self._config, self.facts, self._desk
-        if not facts.cache:
-            raise ConfigError(f"{facts.path.name} makes vectors of texts and cannot chat; choose another model")
+        """A new conversation on the active cache, whose model stays loaded from now on.
+
+        `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked; the
+        default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
+        answers when a tool needs consent; None = nobody can.
+
+        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. A memory
+        that is only a default is done without, with a warning: a machine may have no folder to write to.
+        """
+        config, active, dispatcher = self._config, self.active, self._dispatcher
+        if not active.cache:
+            raise ConfigError(f"{active.path.name} makes vectors of texts and cannot chat; choose another model")
         store = None
         try:
-            store = self._shelf.of(user)
+            store = self._stores.find_store(user)
         except ConfigError as error:
             if config.memory.database_path is not None:
                 raise
             logger.warning("this conversation goes without memory: %s", error)
             user = None
-        model = desk.entry_of(facts.cache).name
-        opened = desk.fleet.hold(model)
-        if self._outfit.servers is not None and person is not None:
-            self._outfit.servers.person = person
+        key = dispatcher.entry_of(active.cache).key
+        loaded = dispatcher.pool.hold(key)
+        if self._toolset.servers is not None and person is not None:
+            self._toolset.servers.person = person
         wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
         session = Session(
-            opened.answering[facts.cache],
-            model=facts.model,
-            n_ctx=facts.n_ctx,
+            loaded.answering[active.cache],
+            model=active.model,
+            n_ctx=active.n_ctx,
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
             on_full=config.caches[0].overflow or "evict",
-            toolbox=self._box(opened.backends[facts.cache], user, store, person) if wants_tools else None,
+            toolbox=self._box(loaded.backends[active.cache], user, store, person) if wants_tools else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=config.memory.recall is not False if recall is None else recall,
             max_rounds=config.tools.max_rounds,
             max_repeats=config.tools.max_repeats,
         )
-        self._seats[session] = model
+        self._held[session] = key
         return session
 
-    def choices(self) -> tuple[Choice, ...]:
-        """What our conversation can be moved to."""
-        fleet = self._desk.fleet
-        entries = {cache.name: self._desk.entry_of(cache.name) for cache in self._config.caches}
+    def choices(self) -> tuple[ModelChoice, ...]:
+        """What our conversation can switch to."""
+        pool = self._dispatcher.pool
+        entries = {cache.name: self._dispatcher.entry_of(cache.name) for cache in self._config.caches}
         n_caches = Counter(entry.name for entry in entries.values())
-        loaded = fleet.loaded()
+        loaded = pool.loaded()
         return tuple(
-            Choice(
+            ModelChoice(
                 entry.name if n_caches[entry.name] == 1 else cache,
                 cache,
                 "model" if n_caches[entry.name] == 1 else "cache",
-                f"{entry.card.n_ctx} tokens{', loaded' if entry.name in loaded else ''}",
-                cache == self.facts.cache,
+                f"{entry.card.n_ctx} tokens{', loaded' if entry.key in loaded else ''}",
+                cache == self.active.cache,
             )
             for cache, entry in entries.items()
             if not entry.makes_vectors
         )
 
-    async def switch(self, session: Session, name: str) -> Facts:
-        """See `App.switch`."""
-        choices, before = self.choices(), self.facts.cache
+    async def switch(self, session: Session, name: str) -> ActiveModel:
+        """Move a conversation to another model: the old one is unloaded, then the new one is loaded (C31).
+
+        Where that fails, the old model is loaded again. Raises: `UnknownModel` with the names of `choices`; what
+        loading raises.
+        """
+        choices, before = self.choices(), self.active.cache
         word = name.strip().casefold()
         found = next((each for each in choices if word in (each.name.casefold(), each.cache.casefold())), None)
         if found is None:
             raise UnknownModel(name, known=tuple(each.name for each in choices))
         if not found.current:
             try:
-                await self._seat(session, found.cache, found.name)
+                await self._move(session, found.cache, found.name)
             except ShepherdError:
-                await self._seat(session, before, before)
+                await self._move(session, before, before)
                 raise
-        return self.facts
+        return self.active
 
-    async def _seat(self, session: Session, cache: str, name: str) -> None:
-        """Have our conversation answered by a cache. The model that did is unloaded first, if it is another one."""
-        fleet, new = self._desk.fleet, self._desk.entry_of(cache).name
-        old = self._seats.get(session)
-        if old is not None and old != new:
-            del self._seats[session]
-            fleet.let_go(old)
-            if not fleet.standing()[old].n_leases:
-                await fleet.unload(old)
+    async def _move(self, session: Session, cache: str, name: str) -> None:
+        """Move our conversation to a cache. The model that it leaves is unloaded first, if it is another one."""
+        pool, entry = self._dispatcher.pool, self._dispatcher.entry_of(cache)
+        old = self._held.get(session)
+        if old is not None and old != entry.key:
+            del self._held[session]
+            pool.let_go(old)
+            if not pool.states()[old].n_leases:
+                await pool.unload(old)
             logger.info("Loading provider: %s", name)
-        async with self._desk.use(self._desk.entry_of(cache)) as opened:
-            if session not in self._seats:
-                fleet.hold(new)
-                self._seats[session] = new
-        self.facts = self.facts_of(cache)
-        store = await asyncio.to_thread(self._shelf.of, session.user)
+        async with self._dispatcher.lease(entry) as loaded:
+            if session not in self._held:
+                pool.hold(entry.key)
+                self._held[session] = entry.key
+        self.active = self.describe(cache)
+        store = await asyncio.to_thread(self._stores.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
-            opened.answering[cache],
-            model=self.facts.model,
-            n_ctx=self.facts.n_ctx,
-            toolbox=None if box is None else self._box(opened.backends[cache], session.user, store, person),
+            loaded.answering[cache],
+            model=self.active.model,
+            n_ctx=self.active.n_ctx,
+            toolbox=None if box is None else self._box(loaded.backends[cache], session.user, store, person),
         )
 
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
     ) -> ConversationToolbox | None:
-        """The tools of our conversation; None when there can be none: a call of such a model is nobody's to answer."""
-        if not self._outfit.wants_tools:
+        """The tools of our conversation; None when there can be none."""
+        if not self._toolset.wants_tools:
             return None
-        box = self._outfit.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)
-        return box if box.specs or self._outfit.servers is not None else None
+        box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)
+        return box if box.specs or self._toolset.servers is not None else None
 
-    # other people's
+    # HTTP clients'
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
-        """See `App.stream`."""
-        return self._act(request, endpoint) if self._acts(request) else self._desk.stream(request, endpoint=endpoint)
+        """The events of one answer: with our tools, where the operator has allowed it (`server.use_tools`)."""
+        if self._gets_our_tools(request):
+            return self._with_tools(request, endpoint)
+        return self._dispatcher.stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
-        if self._acts(request):
+        if self._gets_our_tools(request):
             request = replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
-        return await self._desk.count(request, endpoint=endpoint)
+        return await self._dispatcher.count(request, endpoint=endpoint)
 
-    def _acts(self, request: Request) -> bool:
-        return self._config.server.use_tools and self._outfit.wants_tools and may_act(request)
+    def _gets_our_tools(self, request: Request) -> bool:
+        return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
 
-    async def _act(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
+    async def _with_tools(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
         box, tools = await self._box_for(request, endpoint), self._config.tools
-        acting = Acting(_Routed(self._desk, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats)
-        async with aclosing(acting.stream(request)) as events:
+        backend = ToolBackend(
+            _Routed(self._dispatcher, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats
+        )
+        async with aclosing(backend.stream(request)) as events:
             async for event in events:
                 yield event
 
     async def _box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
-        route = self._desk.router.choose(request.model, endpoint)
+        route = self._dispatcher.router.choose(request.model, endpoint)
         user = route.fill(request).user
-        backend = self._desk.backends().get(route.target)
-        return self._outfit.box(
-            n_ctx=self._desk.entry_of(route.target).card.n_ctx,
+        backend = self._dispatcher.backends().get(route.target)
+        return self._toolset.box(
+            n_ctx=self._dispatcher.entry_of(route.target).card.n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
-            store=await asyncio.to_thread(self._shelf.of, user),
+            store=await asyncio.to_thread(self._stores.find_store, user),
         )
 
-    # told
-
-    def facts_of(self, cache: str) -> Facts:
-        """What a banner says of a cache, loaded or not."""
-        entry, backend = self._desk.entry_of(cache), self._desk.backends().get(cache)
+    def describe(self, cache: str) -> ActiveModel:
+        """A cache and its model, loaded or not."""
+        entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None
-        return Facts(
+        return ActiveModel(
             backend=_backend_label(),
             model=entry.header.path.stem,
             path=entry.header.path,
@@ -242,13 +257,13 @@ class Talks:
 
 @dataclass(frozen=True, slots=True)
 class _Routed:
-    """The models behind the routes, for requests of one endpoint; a `Backend`."""
+    """The models behind the routes, for requests of one endpoint; satisfies `Backend`."""
 
-    desk: Desk
+    dispatcher: Dispatcher
     endpoint: str
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        return self.desk.stream(request, endpoint=self.endpoint)
+        return self.dispatcher.stream(request, endpoint=self.endpoint)
 
 
 def _backend_label() -> str:

@@ -1,8 +1,8 @@
-"""Whatever is asked of models: which one is meant, loaded if it is not, and asked.
+"""Routes a request to a model, loads the model if it is not loaded, and streams its answer.
 
-    request ─ Router ─▶ route ─▶ cache ─▶ its model ─ Fleet ─▶ back end ─▶ events
+    request ─ Router ─▶ route ─▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
 
-Not here: how a model is loaded (`loading.py`), who may ask, what is remembered.
+Not here: how a model is loaded (`loading.py`), which conversation a request belongs to (`conversations.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
-from shepherd.app.loading import Opened
-from shepherd.app.model_pool import Fleet, Standing
-from shepherd.app.model_registry import VECTORS, Entry, Roster
-from shepherd.backends.local.completion import check_tokens
+from shepherd.app.loading import LoadedModel
+from shepherd.app.model_pool import ModelPool, ModelState
+from shepherd.app.model_registry import ModelEntry, ModelRegistry
+from shepherd.backends.local.completion import pieces
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import (
@@ -38,79 +38,70 @@ from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.names import model_names
 
 if TYPE_CHECKING:
-    from shepherd.agent.with_memory import Remembering
+    from shepherd.agent.with_memory import MemoryBackend
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.engine.llamacpp import Weights
 
 logger = logging.getLogger(__name__)
 
 
-class Desk:
-    """All models of a configuration, asked by name or by route. One event loop; what is not awaited, any thread."""
+class Dispatcher:
+    """All models of a configuration, found by name or by route. One event loop; what is not awaited, any thread."""
 
-    def __init__(self, config: Config, roster: Roster, fleet: Fleet[Opened], router: Router) -> None:
-        """Whoever made the fleet closes it."""
-        self.roster = roster
-        self.fleet = fleet
+    def __init__(self, config: Config, registry: ModelRegistry, pool: ModelPool[LoadedModel], router: Router) -> None:
+        """The caller closes the pool."""
+        self.registry = registry
+        self.pool = pool
         self.router = router
         self._config = config
         self._models = {cache.name: cache.model for cache in config.caches}
 
-    # asked
+    # requests
 
-    async def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
-        """The answer of whichever cache the routes choose, its model loaded if need be; see `Backend.stream`.
+    async def stream(self, request: Request, *, endpoint: str | None) -> AsyncGenerator[Event, None]:
+        """The events of one answer; see `Backend.stream`. The model stays loaded until the iterator is closed.
 
-        A request that says nothing at all loads its model, or unloads it if it is to stay for no time.
+        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. A request
+        without a prompt loads its model; with `keep_alive = 0` it unloads it (Ollama's convention).
         """
         if not request.messages and request.completion is None:
-            await self._come_or_go(request, endpoint)
+            await self._load_or_unload(request, endpoint or "")
             yield Started(request.model)
             yield Finished("end")
             return
-        route = self.router.choose(request.model, endpoint)
-        async with self._answering(route, request) as backend, aclosing(backend.stream(route.fill(request))) as events:
+        route = self._route_by_name(request.model) if endpoint is None else self.router.choose(request.model, endpoint)
+        async with (
+            self.lease(self._behind(route), _keep_alive(request)) as model,
+            aclosing(self._backend(model, route).stream(route.fill(request))) as events,
+        ):
             async for event in events:
                 yield event
-
-    async def ask(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The answer of the model of this very name, whatever the routes say. Raises: `UnknownModel`; as `stream`."""
-        entry = self._find(request.model)
-        if entry is None:
-            raise UnknownModel(request.model, known=self.names)
-        async with self.use(entry) as opened:
-            for backend in opened.answering.values():  # all are of the same model
-                async with aclosing(backend.stream(request)) as events:
-                    async for event in events:
-                        yield event
-                return
-            self._refuse_to_chat(entry.name)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has."""
         route = self.router.choose(request.model, endpoint)
-        async with self._answering(route, request) as backend:
-            return await backend.count(route.fill(request))
+        async with self.lease(self._behind(route), _keep_alive(request)) as model:
+            return await self._backend(model, route).count(route.fill(request))
 
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""
-        async with self._of_name(model, endpoint) as opened:
+        async with self.lease(self._entry_for(model, endpoint)) as opened:
             for backend in opened.backends.values():  # all have the same words
                 return await asyncio.to_thread(backend.tokenize, text, special=special, bos=bos)
             return await asyncio.to_thread(_tokens, opened.weights, text, special, bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
-        async with self._of_name(model, endpoint) as opened:
-            return await asyncio.to_thread(_pieces, opened.weights, tokens)
+        async with self.lease(self._entry_for(model, endpoint)) as opened:
+            return await asyncio.to_thread(pieces, tokens, opened.weights)
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool
     ) -> Embeddings:
         """A vector for each input, of the model of this name, or else of the first that is made for it."""
-        entry = self._vectors_of(model)
-        async with self.use(entry) as opened:
+        entry = self._embedder_for(model)
+        async with self.lease(entry) as opened:
             assert opened.embedder is not None
             encode = opened.embedder.encode
             made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
@@ -121,21 +112,21 @@ class Desk:
         entry = self._find(model)
         if entry is None:
             raise UnknownModel(model, known=self.names)
-        names = [name for name in (entry.name, entry.name + VECTORS) if name in self.roster.entries]
-        return any([await self.fleet.unload(name) for name in names])
+        entries = [entry, *filter(None, [self.registry.embedders.get(entry.name)])]
+        return any([await self.pool.unload(each.key) for each in entries])
 
-    # told
+    # state
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all models that can be asked for."""
-        return tuple(card.id for _, card in self.roster.cards())
+        """The names of all models that a request can name."""
+        return tuple(card.id for card in self.registry.cards())
 
     def models(self) -> tuple[ModelCard, ...]:
-        """One card per model that can be asked for, loaded or not, in the order of the configuration; then one for each
-        other name that the routes have for one of them."""
-        standing, now_s = self.fleet.standing(), time.time()
-        own = {card.id: _current(card, standing[name], now_s) for name, card in self.roster.cards()}
+        """One card for each model that a request can name, loaded or not, in the order of the configuration; then one
+        for each other name that a route has for one of them."""
+        states, now_s = self.pool.states(), time.time()
+        own = {name: _current(entry.card, states[entry.key], now_s) for name, entry in self.registry.entries.items()}
         taken = {name.casefold() for name in (*own, *self._models)}
         others = ((name, self._models[cache]) for name, cache in self.router.names().items())
         aliases = (
@@ -143,13 +134,17 @@ class Desk:
         )
         return (*own.values(), *aliases)
 
-    def entry_of(self, cache: str) -> Entry:
-        """The model that a cache is of."""
-        return self.roster.entries[self._models[cache]]
+    def n_loads(self) -> dict[str, int]:
+        """By name, how often each model was loaded since the start."""
+        return {str(key): n for key, n in self.pool.n_loads().items()}
 
-    def loaded(self) -> list[Opened]:
+    def entry_of(self, cache: str) -> ModelEntry:
+        """The model that a cache is of."""
+        return self.registry.entries[self._models[cache]]
+
+    def loaded(self) -> list[LoadedModel]:
         """The models that are open now."""
-        return list(self.fleet.loaded().values())
+        return list(self.pool.loaded().values())
 
     def backends(self) -> dict[str, LocalBackend]:
         """By cache, those that are open now, in the order of the configuration."""
@@ -158,21 +153,20 @@ class Desk:
 
     # which model
 
-    def _find(self, model: str) -> Entry | None:
-        """The entry of a model's own name, however it is written."""
-        entries = self.roster.entries
-        by_name = {name.casefold(): entry for name, entry in entries.items() if not name.endswith(VECTORS)}
+    def _find(self, model: str) -> ModelEntry | None:
+        """The entry of a model's own name; case does not count."""
+        by_name = {name.casefold(): entry for name, entry in self.registry.entries.items()}
         return next((by_name[name.casefold()] for name in model_names(model) if name.casefold() in by_name), None)
 
-    def _vectors_of(self, model: str) -> Entry:
-        """Which entry makes the vectors for whoever asks for `model`. Raises: `InvalidRequest`."""
-        entries, memory = self.roster.entries, self.roster.memory
+    def _embedder_for(self, model: str) -> ModelEntry:
+        """The entry that embeds for requests that name `model`. Raises: `InvalidRequest`."""
+        entries, memory = self.registry.entries, self.registry.memory
         if (named := self._find(model)) is not None:
-            return entries.get(named.name + VECTORS, named)
+            return self.registry.embedders.get(named.name, named)
         if memory is not None:
             return entries[memory]
-        for name, entry in entries.items():
-            if entry.makes_vectors and not name.endswith(VECTORS):
+        for entry in entries.values():
+            if entry.makes_vectors:
                 return entry
         asked = f"model {model!r} does not exist, and no" if model else "no"
         raise InvalidRequest(
@@ -182,37 +176,45 @@ class Desk:
         )  # fmt: skip
 
     @asynccontextmanager
-    async def use(self, entry: Entry, keep_alive_s: float | None = None) -> AsyncIterator[Opened]:
-        """The model, loaded, for the length of the block."""
+    async def lease(self, entry: ModelEntry, keep_alive_s: float | None = None) -> AsyncIterator[LoadedModel]:
+        """The model, loaded, for the length of the block; the only way to a model of a request."""
         if entry.header is None:
             await asyncio.to_thread(self._read_again, entry.name)
         async with AsyncExitStack() as stack:
             try:
-                opened = await stack.enter_async_context(self.fleet.use(entry.name, keep_alive_s))
+                model = await stack.enter_async_context(self.pool.use(entry.key, keep_alive_s))
             except ShepherdError as error:
-                logger.warning("model %r is not loaded: %s", entry.name, error)
+                logger.warning("model %r is not loaded: %s", str(entry.key), error)
                 raise
-            yield opened
+            yield model
 
     def _read_again(self, name: str) -> None:
-        """Look at a file once more that could not be used. Raises: `EngineError`."""
+        """Read a model file again that could not be used before. Raises: `EngineError`."""
         try:
-            self.roster.again(name)
+            self.registry.reread(name)
         except ConfigError as error:
             raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
-        for each, entry in self.roster.entries.items():
-            self.fleet.add(each, entry.terms)
+        for entry in self.registry.all():
+            self.pool.add(entry.key, entry.residency)
 
-    @asynccontextmanager
-    async def _answering(self, route: Route, request: Request) -> AsyncIterator[Remembering]:
-        """The back end that a route leads to, for the length of the block."""
-        async with self.use(self._behind(route), _keep_alive(request)) as opened:
-            if route.target not in opened.answering:  # a file that was not there at the start, and is no chat model
-                self._refuse_to_chat(opened.name)
-            yield opened.answering[route.target]
+    def _route_by_name(self, model: str) -> Route:
+        """A route to a cache of the model of this name. Raises: `UnknownModel`, `InvalidRequest`."""
+        entry = self._find(model)
+        if entry is None:
+            raise UnknownModel(model, known=self.names)
+        cache = next((cache for cache, name in self._models.items() if name == entry.name), None)
+        if cache is None:
+            self._refuse_to_chat(entry.name)
+        return Route(cache)
 
-    def _behind(self, route: Route) -> Entry:
-        """The model that answers at the end of a route. Raises: `InvalidRequest` for one that only makes vectors."""
+    def _backend(self, model: LoadedModel, route: Route) -> MemoryBackend:
+        """The back end at the end of a route."""
+        if route.target not in model.answering:  # the file was missing at the start, and is not a chat model
+            self._refuse_to_chat(model.name)
+        return model.answering[route.target]
+
+    def _behind(self, route: Route) -> ModelEntry:
+        """The model at the end of a route. Raises: `InvalidRequest` for one that only embeds."""
         entry = self.entry_of(route.target)
         if entry.makes_vectors:
             self._refuse_to_chat(entry.name)
@@ -223,41 +225,30 @@ class Desk:
             f"model {name!r} makes vectors of texts and cannot chat; ask for them at /v1/embeddings", field="model"
         )
 
-    def _asked_for(self, model: str, endpoint: str) -> Entry:
-        """One that makes vectors by its name, the others as the routes say. Raises: as `_behind`, `UnknownModel`."""
+    def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
+        """An embedding model by its name, any other as the routes choose. Raises: as `_behind`, `UnknownModel`."""
         entry = self._find(model)
         return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint))
 
-    @asynccontextmanager
-    async def _of_name(self, model: str, endpoint: str) -> AsyncIterator[Opened]:
-        async with self.use(self._asked_for(model, endpoint)) as opened:
-            yield opened
-
-    async def _come_or_go(self, request: Request, endpoint: str) -> None:
-        """Load or unload the model of a request that says nothing."""
-        entry, keep_alive_s = self._asked_for(request.model, endpoint), _keep_alive(request)
+    async def _load_or_unload(self, request: Request, endpoint: str) -> None:
+        entry, keep_alive_s = self._entry_for(request.model, endpoint), _keep_alive(request)
         if keep_alive_s == 0:
             await self.unload(entry.name)
         else:
-            async with self.use(entry, keep_alive_s):
+            async with self.lease(entry, keep_alive_s):
                 pass
 
 
 def _keep_alive(request: Request) -> float | None:
-    """How long a request wants its model to stay; None = it does not say."""
+    """How long a request wants its model to stay; None = not said."""
     said = request.extra.get("keep_alive")
     return None if said is None else inf if said < 0 else float(said)
 
 
-def _current(card: ModelCard, standing: Standing, now_s: float) -> ModelCard:
-    """The card with how it is with the model now."""
-    left_s = standing.expires_in_s
-    return replace(card, loaded=standing.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
-
-
-def _pieces(weights: Weights, tokens: Sequence[int]) -> list[bytes]:
-    check_tokens(tokens, weights, "tokens")
-    return [weights.piece(token) for token in tokens]
+def _current(card: ModelCard, states: ModelState, now_s: float) -> ModelCard:
+    """The card with the state that the model has now."""
+    left_s = states.expires_in_s
+    return replace(card, loaded=states.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
 
 
 def _tokens(weights: Weights, text: str, special: bool, bos: bool) -> list[int]:

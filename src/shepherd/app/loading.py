@@ -1,9 +1,9 @@
-"""One model is loaded: its weights once, and over them a context, an engine and a back end for each of its caches.
+"""Loads one model: its weights once, and over them a context, an engine and a back end for each of its caches.
 
-    Entry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ Remembering        for each cache
-                             └─▶ EmbeddingModel                                         for a model that makes vectors
+    ModelEntry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
+                             └─▶ EmbeddingModel                                           for a model that embeds
 
-Not here: when (`model_pool.py`), and how large (`model_registry.py`).
+Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`model_registry.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shepherd.agent.with_memory import Remembering
-from shepherd.app.model_pool import Abandoned
-from shepherd.app.model_registry import Berth, Entry
+from shepherd.agent.with_memory import MemoryBackend
+from shepherd.app.model_pool import LoadCancelled
+from shepherd.app.model_registry import CachePlan, ModelEntry
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.chat_template import Sources, Speech, find_speech
+from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.backends.local.constrain import Constraints
 from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.dialects.render.prompt import end_of_answer
@@ -30,7 +30,7 @@ from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
 from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0002
 
 IDLE_SEQUENCES = 28
-"""Conversations that a cache can hold besides those that are computed, where one more costs nothing."""
+"""Idle conversations that a cache can hold, where one more costs nothing."""
 IDLE_STATES = 2
-"""The same where each one costs the memory of a whole state."""
+"""The same where each one takes the memory of a whole state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """How far a start has come."""
+class LoadProgress:
+    """How far the loading is."""
 
     stage: Literal["selftest", "trial", "weights", "context"]
     name: str
@@ -57,25 +57,25 @@ class Loading:
     """0.0 to 1.0."""
 
 
-Progress = Callable[[Loading], None]
+Progress = Callable[[LoadProgress], None]
 
 
 @dataclass(slots=True, eq=False)
-class Opened:
-    """A model in memory. `close` once, when nobody uses it any more."""
+class LoadedModel:
+    """A model in memory. `close` once, when nothing uses it any more."""
 
     name: str
     weights: Weights
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
-    answering: dict[str, Remembering] = field(default_factory=dict)
+    answering: dict[str, MemoryBackend] = field(default_factory=dict)
     """By cache, its back end with the memory beside it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """By cache: whose conversations on disk are its own."""
+    """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
 
     async def forget(self) -> None:
-        """Drop all that was said: what is remembered of answers, and the caches, kept copies included."""
+        """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
         for remembering in self.answering.values():
             remembering.forget()
         for backend in self.backends.values():
@@ -83,9 +83,9 @@ class Opened:
             await backend.engine.clear()
 
     def close(self) -> None:
-        """Write what is to survive, stop the engines, free the memory; but not what a thread that stalled may use."""
+        """Save what survives, stop the engines, free the memory; but not memory that a stalled thread may use."""
         ended: list[bool] = []
-        with contextlib.ExitStack() as stack:  # one that fails must not keep the others in memory
+        with contextlib.ExitStack() as stack:  # if one fails, the others are freed all the same
             stack.callback(lambda: self.weights.close() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
@@ -95,35 +95,37 @@ class Opened:
         self.answering.clear()
 
 
-class Opener:
+class ModelLoader:
     """Loads models of one configuration."""
 
     def __init__(
-        self, config: Config, *, shelf: Shelf, folder: Path, cache_folder: Path, use_extra_bufts: bool
+        self, config: Config, *, stores: UserStores, folder: Path, cache_folder: Path, use_extra_bufts: bool
     ) -> None:
-        """`folder`: where conversations are kept on disk, if they are. `cache_folder`: where verdicts are."""
+        """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials."""
         self.config = config
-        self.shelf = shelf
+        self.stores = stores
         self._folder = folder
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
 
-    def open(self, entry: Entry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True) -> Opened:
-        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `Abandoned`."""
+    def open(
+        self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
+    ) -> LoadedModel:
+        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
         from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
         self._try(entry, entry.header.path, on_progress, is_wanted)
-        # An engine thread that comes back from the library must not wait 5 ms, the default, for the event loop to let
-        # go of the interpreter: with a small model that is several tokens.
+        # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
+        # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         weights = Weights.load(
             entry.header.path,
             gpu_layers=entry.model.gpu_layers,
             use_extra_bufts=self._use_extra_bufts,
-            progress=lambda fraction: on_progress(Loading("weights", entry.name, fraction)),
+            progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
         )
-        opened = Opened(entry.name, weights)
+        opened = LoadedModel(entry.name, weights)
         try:
             if entry.makes_vectors:
                 self._open_embedder(entry, opened)
@@ -134,9 +136,9 @@ class Opener:
             raise
         return opened
 
-    def _try(self, entry: Entry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
-        """Let a child load the model first, unless this build has loaded it before."""
-        on_progress(Loading("trial", entry.name, 0.0))
+    def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
+        """Let a child process load the model first, unless this build has loaded it before."""
+        on_progress(LoadProgress("trial", entry.name, 0.0))
         try:
             trial.prove(
                 path,
@@ -147,9 +149,9 @@ class Opener:
                 is_wanted=is_wanted,
             )
         except Unwanted:
-            raise Abandoned from None
+            raise LoadCancelled from None
 
-    def _open_embedder(self, entry: Entry, opened: Opened) -> None:
+    def _open_embedder(self, entry: ModelEntry, opened: LoadedModel) -> None:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
 
         opened.embedder = embedder = EmbeddingModel(
@@ -157,31 +159,36 @@ class Opener:
         )
         logger.info(
             "model %r: %s makes vectors of %d numbers, pooling %s",
-            entry.name, opened.weights.path.name, embedder.dim, embedder.pooling,
+            str(entry.key), opened.weights.path.name, embedder.dim, embedder.pooling,
         )  # fmt: skip
 
-    def _open_caches(self, entry: Entry, opened: Opened, header: gguf.Header, on_progress: Progress) -> None:
-        speech = _speech(entry.model, opened.weights, header)
+    def _open_caches(self, entry: ModelEntry, opened: LoadedModel, header: gguf.Header, on_progress: Progress) -> None:
+        chat_format = _chat_format(entry.model, opened.weights, header)
         # Not every file names the token that its template ends a turn with as an end token.
-        end = end_of_answer(speech.template, speech.dialect)
+        end = end_of_answer(chat_format.template, chat_format.dialect)
         ends = {special.id for special in opened.weights.specials if end and special.text == end}
         # One for all caches: it holds the whole vocabulary.
-        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, speech.dialect)
-        for berth in entry.berths:
-            on_progress(Loading("context", berth.cache.name, 0.0))
-            self._open_cache(entry.model, berth, opened, speech, constraints)
-            on_progress(Loading("context", berth.cache.name, 1.0))
+        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, chat_format.dialect)
+        for plan in entry.plans:
+            on_progress(LoadProgress("context", plan.cache.name, 0.0))
+            self._open_cache(entry.model, plan, opened, chat_format, constraints)
+            on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_cache(
-        self, model: ModelConfig, berth: Berth, opened: Opened, speech: Speech, constraints: Constraints
+        self,
+        model: ModelConfig,
+        plan: CachePlan,
+        opened: LoadedModel,
+        chat_format: ChatFormat,
+        constraints: Constraints,
     ) -> None:
         from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
-        cache, weights, kv = berth.cache, opened.weights, self.config.kv
-        # States, and the pools of narrow windows, are made for each sequence there may be.
+        cache, weights, kv = plan.cache, opened.weights, self.config.kv
+        # States, and the pools of narrow windows, are allocated for each possible sequence.
         is_dear = weights.is_recurrent or not kv.swa_full
         options = ContextOptions(
-            n_ctx=berth.n_ctx,
+            n_ctx=plan.n_ctx,
             n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
             n_outputs=cache.sequences,
             swa_full=kv.swa_full,
@@ -189,8 +196,8 @@ class Opener:
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
             flash_attention=model.flash_attn,
-            cache_type_k=berth.types[0],
-            cache_type_v=berth.types[1],
+            cache_type_k=plan.types[0],
+            cache_type_v=plan.types[1],
         )
         runtime = LlamaRuntime(weights, options)
         engine = Engine(
@@ -203,9 +210,9 @@ class Opener:
         backend = LocalBackend(
             engine,
             weights,
-            template=speech.template,
-            with_tools=speech.with_tools,
-            dialect=speech.dialect,
+            template=chat_format.template,
+            with_tools=chat_format.with_tools,
+            dialect=chat_format.dialect,
             constraints=constraints,
             model=model.name,
             options=LocalOptions(
@@ -219,13 +226,13 @@ class Opener:
             ),
         )
         opened.backends[cache.name] = backend
-        opened.answering[cache.name] = Remembering(backend, self.shelf)
+        opened.answering[cache.name] = MemoryBackend(backend, self.stores)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
-            engine.wait_for_disk()  # the request that it is loaded for wants its conversation back
+            engine.wait_for_disk()  # the request that loads the model needs its conversation
         logger.info(
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech,
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, chat_format,
         )  # fmt: skip
 
     def _engine_options(self, cache: CacheConfig) -> EngineOptions:
@@ -242,25 +249,25 @@ class Opener:
 
 
 def in_log(name: str) -> Progress:
-    """Tells the log how far the loading of a model is, a line per quarter."""
-    told = -inf
+    """Writes the progress of a load to the log, a line per quarter."""
+    logged = -inf
 
-    def tell(loading: Loading) -> None:
-        nonlocal told
-        if loading.stage == "weights" and (loading.fraction - told >= 0.25 or loading.fraction == 1.0 > told):
-            told = loading.fraction
+    def tell(loading: LoadProgress) -> None:
+        nonlocal logged
+        if loading.stage == "weights" and (loading.fraction - logged >= 0.25 or loading.fraction == 1.0 > logged):
+            logged = loading.fraction
             logger.info("loading model %r: %d %%", name, round(100 * loading.fraction))
 
     return tell
 
 
-def _speech(model: ModelConfig, weights: Weights, header: gguf.Header) -> Speech:
-    """How to speak to this model. Raises: `ConfigError` without a usable template."""
+def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
+    """The chat format of this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
-    sources = Sources(
+    sources = TemplateSources(
         weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
     )
-    return find_speech(
+    return find_chat_format(
         sources,
         template=Path(model.chat_template) if model.chat_template else None,
         dialect=model.dialect,

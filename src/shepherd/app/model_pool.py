@@ -1,11 +1,11 @@
-"""Models that come when they are asked for and go when they are not, within a budget of memory.
+"""Loads models when requests need them and unloads them when they do not, within a budget of memory.
 
-    use(name) ─ lease ─▶ loaded? ──yes──▶ the model          leases keep it
-                            └─no─▶ mail ─▶ thread: make room (the longest unused leave), open ─▶ the model
+    use(key) ──── lease ─▶ loaded? ──yes──▶ the model          leases keep it
+                            └─no─▶ queue ─▶ thread: make room (the least recently used leave), open ─▶ the model
     last lease ends ─ keep_alive passes ─▶ thread: close
 
-One thread opens and closes, one model after the other: two that load at once would each believe that the memory of the
-other is free. Which model leaves is decided in `models/sizing.py`. Not here: what a model is (`loading.py`).
+One thread opens and closes models, one after the other: two that load at once would each count the same memory as free.
+`models/sizing.py` decides which model leaves. Not here: what loading a model does (`loading.py`).
 """
 
 from __future__ import annotations
@@ -15,70 +15,70 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from shepherd.core import EngineDown, EngineError, ShepherdError
-from shepherd.models.sizing import Holding, gib, to_unload
+from shepherd.models.sizing import IdleModel, gib, to_unload
 
 logger = logging.getLogger(__name__)
 
 
-class Closable(Protocol):
-    """Whatever is loaded."""
+class SupportsClose(Protocol):
+    """A loaded model, as the pool sees it."""
 
     def close(self) -> None:
-        """Free it; takes as long as it takes."""
+        """Free it; may take long."""
         ...
 
 
-T = TypeVar("T", bound=Closable)
+T = TypeVar("T", bound=SupportsClose)
 
 
-class Abandoned(Exception):
-    """Opening was given up, since no request waited for it any more."""
+class LoadCancelled(Exception):
+    """Loading was cancelled, since no request waited for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """On which a model comes and goes."""
+class Residency:
+    """How much memory a model takes, and how long it stays."""
 
     n_bytes: int
-    """What it takes while it is loaded."""
+    """Bytes while it is loaded."""
     keep_alive_s: float
-    """How long it stays after its last use; `inf` = for ever."""
+    """How long it stays after its last use; `inf` = until the end."""
     stays: bool = False
-    """It does not leave to make room for another one."""
+    """It does not leave to make room for another model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How it is with one model now."""
+class ModelState:
+    """One model now."""
 
     is_loaded: bool
     n_bytes: int
     n_leases: int
     expires_in_s: float | None
-    """Until it is unloaded if nobody asks for it; None = it is not loaded, or stays."""
+    """Until it is unloaded without further use; None = it is not loaded, or stays."""
 
 
 @dataclass(slots=True, eq=False)
 class _Member(Generic[T]):
-    name: str
-    terms: Terms
+    key: Hashable
+    residency: Residency
     keep_alive_s: float
-    """As it is now: a request may say otherwise than the terms, for as long as the model stays loaded."""
+    """A request may change it from that of the residency, until the model is unloaded."""
     thing: T | None = None
     n_leases: int = 0
     used_s: float = 0.0
     waiting: list[Future[T]] = field(default_factory=list)
-    """Of those who want it opened."""
+    """Of the requests that wait for it to open."""
     leaving: list[Future[None]] = field(default_factory=list)
-    """Of those who want it closed."""
+    """Of the callers that wait for it to close."""
     n_loads: int = 0
 
     def expires_in(self, now_s: float) -> float | None:
@@ -87,73 +87,73 @@ class _Member(Generic[T]):
         return self.keep_alive_s if self.n_leases else self.used_s + self.keep_alive_s - now_s
 
 
-class Fleet(Generic[T]):
-    """Models by name. Any thread; `close` once."""
+class ModelPool(Generic[T]):
+    """Models by key. Any thread; `close` once."""
 
     def __init__(
-        self, open: Callable[[str], T], *, budget_bytes: int, clock: Callable[[], float] = time.monotonic
+        self, open: Callable[[Any], T], *, budget_bytes: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`open` loads a model; it is called on the fleet's own thread, and may raise `ShepherdError`, and `Abandoned`
-        once `is_wanted` is false."""
+        """`open` loads a model; it is called on the pool's own thread, and may raise `ShepherdError`,
+        or `LoadCancelled` once `is_wanted` is false."""
         self._open = open
         self._budget_bytes = budget_bytes
         self._clock = clock
-        self._members: dict[str, _Member[T]] = {}
+        self._members: dict[Hashable, _Member[T]] = {}
         self._wanted: deque[_Member[T]] = deque()
-        """To be opened, in the order in which they were asked for."""
+        """To be opened, in the order of the requests."""
         self._watching: list[Future[None]] = []
-        """Of those who want to know that the thread has done what it does now."""
+        """Of the callers that wait until the thread has finished its current work."""
         self._turn = threading.Condition()
-        """Guards all that; told when there is something for the thread to do."""
+        """Guards all of these; notified when the thread has something to do."""
         self._closed = False
         self._thread = threading.Thread(target=self._live, name="shepherd-models", daemon=True)
         self._thread.start()
 
-    def add(self, name: str, terms: Terms) -> None:
-        """Make a model known, or its terms anew. It is not loaded."""
+    def add(self, key: Hashable, residency: Residency) -> None:
+        """Add a model, or replace its residency; nothing is loaded."""
         with self._turn:
-            known = self._members.get(name)
+            known = self._members.get(key)
             if known is None:
-                self._members[name] = _Member(name, terms, terms.keep_alive_s)
+                self._members[key] = _Member(key, residency, residency.keep_alive_s)
             else:
-                known.terms = terms
+                known.residency = residency
 
     @asynccontextmanager
-    async def use(self, name: str, keep_alive_s: float | None = None) -> AsyncIterator[T]:
+    async def use(self, key: Hashable, keep_alive_s: float | None = None) -> AsyncIterator[T]:
         """The model, opened if it is not, which stays for the length of the block.
 
         `keep_alive_s`: how long it stays afterwards, from now on; None = as before.
 
-        Raises: what opening it raises; `EngineDown` when the memory does not suffice, or the fleet is closed.
+        Raises: what opening it raises; `EngineDown` when there is not enough memory, or the pool is closed.
         """
-        coming = self._lease(name, keep_alive_s)
+        coming = self._lease(key, keep_alive_s)
         try:
-            # The future is this caller's own: who goes away while it loads takes it from nobody else.
+            # The future is this caller's own: cancelling it does not cancel the load for other callers.
             yield await asyncio.wrap_future(coming) if isinstance(coming, Future) else coming
         finally:
-            self._release(name)
+            self._release(key)
 
-    def is_wanted(self, name: str) -> bool:
+    def is_wanted(self, key: Hashable) -> bool:
         """Whether anything still waits for this model to be opened."""
         with self._turn:
-            return not self._closed and any(not future.cancelled() for future in self._members[name].waiting)
+            return not self._closed and any(not future.cancelled() for future in self._members[key].waiting)
 
-    def hold(self, name: str) -> T:
+    def hold(self, key: Hashable) -> T:
         """The model, for as long as the fleet is open. Raises: `EngineDown` when it is not loaded."""
         with self._turn:
-            member = self._members[name]
+            member = self._members[key]
             if member.thing is None:
-                raise EngineDown(f"model {name!r} is not loaded")
+                raise EngineDown(f"model {str(key)!r} is not loaded")
             member.n_leases += 1
             return member.thing
 
-    def let_go(self, name: str) -> None:
-        """Take one `hold` back; the model stays as long as its terms say."""
-        self._release(name)
+    def let_go(self, key: Hashable) -> None:
+        """Undo one `hold`; the model stays as long as its residency allows."""
+        self._release(key)
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[list[T]]:
-        """All models that are open, which stay for the length of the block; those that were closing are closed."""
+        """All open models, which stay open for the length of the block; models that were closing are closed."""
         with self._turn:
             members = [member for member in self._members.values() if member.thing is not None]
             things = [member.thing for member in members if member.thing is not None]
@@ -170,33 +170,33 @@ class Fleet(Generic[T]):
             yield things
         finally:
             for member in members:
-                self._release(member.name)
+                self._release(member.key)
 
-    def loaded(self) -> dict[str, T]:
-        """The models that are open, by name. Whoever holds no lease must expect them to be closed at any time."""
+    def loaded(self) -> dict[Hashable, T]:
+        """The open models by key. Without a lease they may be closed at any time."""
         with self._turn:
-            return {name: member.thing for name, member in self._members.items() if member.thing is not None}
+            return {key: member.thing for key, member in self._members.items() if member.thing is not None}
 
-    def standing(self) -> dict[str, Standing]:
-        """How it is with every model."""
+    def states(self) -> dict[Hashable, ModelState]:
+        """Every model now."""
         with self._turn:
             now_s = self._clock()
             return {
-                name: Standing(
-                    member.thing is not None, member.terms.n_bytes, member.n_leases, member.expires_in(now_s)
+                key: ModelState(
+                    member.thing is not None, member.residency.n_bytes, member.n_leases, member.expires_in(now_s)
                 )
-                for name, member in self._members.items()
+                for key, member in self._members.items()
             }
 
-    def n_loads(self) -> dict[str, int]:
-        """How often models have been opened."""
+    def n_loads(self) -> dict[Hashable, int]:
+        """How often each model was opened."""
         with self._turn:
-            return {name: member.n_loads for name, member in self._members.items() if member.n_loads}
+            return {key: member.n_loads for key, member in self._members.items() if member.n_loads}
 
-    async def unload(self, name: str) -> bool:
-        """Close a model as soon as nobody uses it, and wait for that if nobody does; False when it is not loaded."""
+    async def unload(self, key: Hashable) -> bool:
+        """Close a model as soon as nothing uses it; waits if nothing does now. False when it is not loaded."""
         with self._turn:
-            member = self._members[name]
+            member = self._members[key]
             if self._closed or (member.thing is None and not member.waiting):
                 return False
             member.keep_alive_s = 0.0
@@ -210,7 +210,7 @@ class Fleet(Generic[T]):
         return True
 
     def close(self) -> None:
-        """Close every model, whoever uses it. Twice is allowed."""
+        """Close every model, used or not. May be called twice."""
         with self._turn:
             self._closed = True
             self._turn.notify()
@@ -218,14 +218,14 @@ class Fleet(Generic[T]):
 
     # leases
 
-    def _lease(self, name: str, keep_alive_s: float | None) -> T | Future[T]:
+    def _lease(self, key: Hashable, keep_alive_s: float | None) -> T | Future[T]:
         with self._turn:
             if self._closed:
                 raise EngineDown("the server is stopping")
-            member = self._members[name]
+            member = self._members[key]
             member.n_leases += 1
             leaving, member.leaving = member.leaving, []
-            _answer(leaving, lambda future: future.set_result(None))  # it goes after this use, and maybe much later
+            _answer(leaving, lambda future: future.set_result(None))  # it leaves after this use, or later
             if keep_alive_s is not None:
                 member.keep_alive_s = keep_alive_s
             if member.thing is not None:
@@ -237,9 +237,9 @@ class Fleet(Generic[T]):
             self._turn.notify()
             return coming
 
-    def _release(self, name: str) -> None:
+    def _release(self, key: Hashable) -> None:
         with self._turn:
-            member = self._members[name]
+            member = self._members[key]
             member.n_leases -= 1
             member.used_s = self._clock()
             if not member.n_leases and member.keep_alive_s < inf:
@@ -275,31 +275,33 @@ class Fleet(Generic[T]):
         ]
 
     def _quiet_s(self) -> float | None:
-        """How long there is nothing to do; None = until somebody says so."""
+        """How long there is nothing to do; None = until a caller notifies the thread."""
         now_s = self._clock()
         idle = (member.expires_in(now_s) for member in self._members.values() if not member.n_leases)
         # A condition cannot wait for longer than some limit of the platform: a day is as good.
         return min((min(max(left_s, 0.001), 86_400.0) for left_s in idle if left_s is not None), default=None)
 
     def _bring(self, member: _Member[T]) -> None:
-        """Open a model for all who wait for it."""
+        """Open a model for all requests that wait for it."""
         try:
-            while too_many := self._room_for(member):  # again: somebody may have asked for one of them meanwhile
+            while too_many := self._room_for(member):  # again: a request may have leased one of them meanwhile
                 for leaving in too_many:
-                    self._send_away(leaving, f"to make room for {member.name!r}")
-            thing = self._open(member.name)
-        except Abandoned:
+                    self._send_away(leaving, f"to make room for {str(member.key)!r}")
+            thing = self._open(member.key)
+        except LoadCancelled:
             with self._turn:
                 member.waiting = [future for future in member.waiting if not future.cancelled()]
-                if member.waiting:  # a request has come in the same moment
+                if member.waiting:  # a request came at the same moment
                     self._wanted.appendleft(member)
                 else:
-                    member.keep_alive_s = member.terms.keep_alive_s
-        except ShepherdError as error:  # whoever asked says so
+                    member.keep_alive_s = member.residency.keep_alive_s
+        except ShepherdError as error:  # the waiting requests report it
             self._refuse(member, error)
         except Exception as error:
-            logger.exception("model %r is not loaded", member.name)
-            self._refuse(member, EngineError(f"model {member.name!r} could not be loaded; the log says why: {error}"))
+            logger.exception("model %r is not loaded", str(member.key))
+            self._refuse(
+                member, EngineError(f"model {str(member.key)!r} could not be loaded; the log says why: {error}")
+            )
         else:
             with self._turn:
                 member.thing = thing
@@ -309,40 +311,44 @@ class Fleet(Generic[T]):
             _answer(waiting, lambda future: future.set_result(thing))
 
     def _refuse(self, member: _Member[T], error: Exception) -> None:
-        """Tell all who wait; the next request tries again."""
+        """Fail all waiting requests; the next request tries again."""
         with self._turn:
             waiting, member.waiting = member.waiting, []
-            member.keep_alive_s = member.terms.keep_alive_s
+            member.keep_alive_s = member.residency.keep_alive_s
         _answer(waiting, lambda future: future.set_exception(error))
 
     def _room_for(self, member: _Member[T]) -> list[_Member[T]]:
         """The models that must leave for `member`, oldest first. Raises: `EngineDown` with the numbers."""
         with self._turn:
             loaded = [each for each in self._members.values() if each.thing is not None]
-            room = self._budget_bytes - sum(each.terms.n_bytes for each in loaded)
-            idle = [each for each in loaded if not (each.n_leases or each.terms.stays)]
-            needed = member.terms.n_bytes
-            names = to_unload(needed, room, (Holding(each.name, each.terms.n_bytes, each.used_s) for each in idle))
+            room = self._budget_bytes - sum(each.residency.n_bytes for each in loaded)
+            idle = [each for each in loaded if not (each.n_leases or each.residency.stays)]
+            needed = member.residency.n_bytes
+            by_name = {str(each.key): each for each in idle}
+            held = (IdleModel(name, each.residency.n_bytes, each.used_s) for name, each in by_name.items())
+            names = to_unload(needed, room, held)
             if names is None:
-                kept = ", ".join(f"{each.name!r} {gib(each.terms.n_bytes)}" for each in loaded if each not in idle)
-                raise EngineDown(
-                    f"model {member.name!r} needs {gib(needed)} of memory, of {gib(self._budget_bytes)} that models "
-                    f"may take, and there cannot be so much now (in use, or loaded to stay: {kept or 'nothing'}); try "
-                    "again when others are done, choose a smaller n_ctx, or raise memory_budget"
+                kept = ", ".join(
+                    f"{str(each.key)!r} {gib(each.residency.n_bytes)}" for each in loaded if each not in idle
                 )
-            return [self._members[name] for name in names]
+                raise EngineDown(
+                    f"model {str(member.key)!r} needs {gib(needed)} of memory, of {gib(self._budget_bytes)} that "
+                    f"models may take, and there cannot be so much now (in use, or loaded to stay: {kept or 'nothing'})"
+                    "; try again when others are done, choose a smaller n_ctx, or raise memory_budget"
+                )
+            return [by_name[name] for name in names]
 
     def _send_away(self, member: _Member[T], why: str) -> None:
-        """Close a model, unless somebody has asked for it meanwhile."""
+        """Close a model, unless a request has leased it meanwhile."""
         with self._turn:
             thing = member.thing
             if thing is None or member.n_leases:
                 return
             member.thing = None
-            member.keep_alive_s = member.terms.keep_alive_s
+            member.keep_alive_s = member.residency.keep_alive_s
             leaving, member.leaving = member.leaving, []
-        logger.info("unloading model %r: %s", member.name, why)
-        _close(thing, member.name)
+        logger.info("unloading model %r: %s", str(member.key), why)
+        _close(thing, str(member.key))
         _answer(leaving, lambda future: future.set_result(None))
 
     def _end(self) -> None:
@@ -356,11 +362,11 @@ class Fleet(Generic[T]):
                 thing, member.thing = member.thing, None
                 leaving, member.leaving = member.leaving, []
             if thing is not None:
-                _close(thing, member.name)
+                _close(thing, str(member.key))
             _answer(leaving, lambda future: future.set_result(None))
 
 
-def _close(thing: Closable, name: str) -> None:
+def _close(thing: SupportsClose, name: str) -> None:
     try:
         thing.close()
     except Exception:
@@ -371,7 +377,7 @@ F = TypeVar("F")
 
 
 def _answer(futures: list[Future[F]], tell: Callable[[Future[F]], None]) -> None:
-    """Tell those who are still waiting."""
+    """Answer the futures that were not cancelled."""
     for future in futures:
         if future.set_running_or_notify_cancel():
             tell(future)

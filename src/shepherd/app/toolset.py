@@ -1,11 +1,11 @@
-"""What conversations are equipped with: tools, what those may touch, MCP servers, and a place to be saved.
+"""The tools of conversations: what they may touch, the MCP servers, and the folder where conversations are saved.
 
-    [tools] [[mcp_servers]] [chat] ─▶ Outfit ─ box(...) ─▶ Box, for one conversation
+    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ Box, for one conversation
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
-Made of the configuration, without any model; who talks with whom is `app/app.py`'s. Nothing is imported before somebody
-wants a tool: a script that asks one question should not wait for it.
+Made from the configuration, without any model. Modules of tools are imported when a tool is needed: a script that asks
+one question does not wait for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Saves
+    from shepherd.agent.storage import ConversationStore
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import McpServerPool
@@ -40,18 +40,18 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
 OTHERS_CTX = 32_768
-"""Tokens of context that an agent is taken to have whose model is not ours: results are brought to size for it."""
+"""Tokens of context that another agent is assumed to have: results are shortened to fit."""
 OPEN_ANYHOW = ("memory", "chat")
-"""What HTTP offers by other paths as well: these tools need no permission of their own."""
+"""HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
-"""Where there is no model that could count."""
+"""Where no model can count."""
 
 
-class Outfit:
+class Toolset:
     """One per program. One event loop."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], models: Advisors) -> None:
-        """Raises: `ConfigError` for names of tools that mean nothing, and folders that are none."""
+        """Raises: `ConfigError` for unknown names of tools, and for folders that do not exist."""
         self._config = config
         self._env = env
         self._models = models
@@ -62,13 +62,13 @@ class Outfit:
         for folder in tools.roots or ():
             if not Path(folder).is_dir():
                 raise ConfigError(
-                    f"{folder} is no folder; create it, or name the folders that file tools may touch",
+                    f"{folder} is not a folder; create it, or name the folders that file tools may touch",
                     key="tools.roots",
                 )
 
     @cached_property
     def registry(self) -> Registry:
-        """All the tools there are; those of MCP servers come and go."""
+        """All tools; those of MCP servers come and go."""
         from shepherd.tools.builtin import ask_model  # noqa: PLC0415
         from shepherd.tools.registry import Registry  # noqa: PLC0415
 
@@ -84,11 +84,11 @@ class Outfit:
 
     @property
     def wants_tools(self) -> bool:
-        """Whether there can be any: `--notools` says there cannot."""
+        """Whether there can be any tools: not with `--notools`."""
         return self._config.tools.enabled != ()
 
     def start(self, person: Person | None = None) -> None:
-        """Begin to start the MCP servers; does not wait for them. `person`: whom they may ask; they are told so now."""
+        """Start the MCP servers without waiting for them. `person`: answers their questions; they learn so now."""
         wanted = [each for each in self._config.mcp_servers if each.enabled]
         if self._servers is not None or not wanted or not self.wants_tools:
             return
@@ -113,24 +113,24 @@ class Outfit:
             self._take_over()
 
     async def aclose(self) -> None:
-        """End the MCP servers and all they have started."""
+        """Stop the MCP servers and all processes that they have started."""
         if self._servers is not None:
             servers, self._servers = self._servers, None
             await servers.close()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Those that file tools may touch."""
+        """The folders that file tools may touch."""
         return self._config.tools.roots or (str(Path.cwd()),)
 
-    def saves(self) -> Saves | None:
-        """Where conversations are kept; None = they are not."""
+    def saves(self) -> ConversationStore | None:
+        """Where conversations are saved; None = they are not."""
         if not self._config.chat.save:
             return None
-        from shepherd.agent.storage import Saves  # noqa: PLC0415
+        from shepherd.agent.storage import ConversationStore  # noqa: PLC0415
 
         folder = self._config.chat.folder
-        return Saves(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
+        return ConversationStore(Path(folder) if folder else _data_folder() / "conversations", self._config.chat.keep)
 
     def offer(
         self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
@@ -161,16 +161,16 @@ class Outfit:
     ) -> ConversationToolbox:
         """The tools of one conversation.
 
-        `count`: tokens of a text, as its model counts them. `only`: patterns of what is offered at most. `allow`: what
-        is not asked for, besides what the configuration says. `extra`: tools of this conversation alone.
+        `count`: tokens of a text, as its model counts them. `only`: patterns of the tools that may be offered. `allow`:
+        patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
         """
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
         tools, measure = self._config.tools, count or _rough
-        # What comes with this conversation is wanted, whatever else is.
+        # The extra tools are enabled, whatever the configuration enables.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
-        # What somebody has allowed he means to be used: it comes first where there is little room.
+        # Allowed tools come first where there is little room: the user has chosen them.
         allowed = [word.partition("(")[0] for word in tools.allow]
 
         def choose(known: Sequence[Tool]) -> Mapping[str, str]:
@@ -233,23 +233,23 @@ class Outfit:
             raise ConfigError(error.message, key="tools") from error
 
     def _secrets(self) -> Iterable[str]:
-        """Names of variables that hold a key of ours."""
+        """Names of environment variables that hold a key."""
         yield from (name for name, key in ENVIRONMENT.items() if "api_key" in key)
         yield from (each.api_key_env for each in self._config.providers if each.api_key_env)
         yield from (each.key_env for each in self._config.server.keys or () if each.key_env)
 
     def _lacking(self, store: MemoryStore | None) -> dict[str, str]:
-        """What cannot be used here, and why."""
+        """Tools that cannot be used here, and why."""
         lacking = {} if self._servers is not None else dict.fromkeys(_OF_SERVERS, "no MCP server is configured")
         return lacking if store is not None else {**lacking, "memory": "there is no memory"}
 
     def _take_over(self) -> None:
-        """What the MCP servers offer has changed."""
+        """Take the tools that the MCP servers offer now."""
         if self._servers is not None:
             self.registry.replace(MCP, self._servers.tools())
 
     def _check_names(self) -> None:
-        """Raises: `ConfigError`: a typing error in `disabled` would leave a tool open (C21)."""
+        """Raises: `ConfigError` for an unknown name: a typing error in `disabled` would leave a tool enabled (C21)."""
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
@@ -269,7 +269,7 @@ class Outfit:
 
 
 class Advisors:
-    """The models of the configuration, one question at a time; satisfies `consult.Models`."""
+    """The models of the configuration, one question at a time; satisfies `ask_model.Models`."""
 
     def __init__(self, names: Sequence[str], stream: Stream) -> None:
         self._names = names
@@ -292,9 +292,9 @@ class Advisors:
         return await self._say(self._names[0], tuple(messages), system, max_tokens)
 
     async def _say(self, name: str, messages: tuple[Message, ...], system: str | None, max_tokens: int | None) -> str:
-        told = (Message.system(system), *messages) if system else messages
+        prompt = (Message.system(system), *messages) if system else messages
         assembler = Assembler()
-        async with aclosing(self._stream(Request(name, told, max_tokens=max_tokens))) as events:
+        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens))) as events:
             async for event in events:
                 assembler.feed(event)
         return assembler.reply().message.text

@@ -1,4 +1,4 @@
-"""The seam of every back end: messages in, events out."""
+"""The interface of every back end: messages in, events out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shepherd.core import Event, Request
 
 
 class Backend(Protocol):
-    """Whatever can answer a request: a cache of our own engine, a provider, a router over several.
+    """Answers requests: a cache of our own engine, a provider, a wrapper around another back end.
 
     Safe for concurrent use from one event loop.
     """
@@ -17,8 +17,8 @@ class Backend(Protocol):
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer, in the grammar of `core.events`.
 
-        The first event, `Started`, comes when the request is known to fit and before any work that takes long. Leaving
-        the iteration (`aclosing`) cancels the work at once.
+        The first event, `Started`, comes when the request is known to fit, before any long work. Closing the iterator
+        (`aclosing`) cancels the work at once.
 
         Raises: `InvalidRequest`, `ContextFull`, `UnknownModel` before `Started`; `EngineError`, `BackendError` at any
         time.

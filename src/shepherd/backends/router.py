@@ -1,7 +1,7 @@
-"""Which cache answers a request: the routes of the configuration, first match in file order.
+"""Chooses the cache for a request: the first route of the configuration that matches, in file order.
 
-A rule's keys are and-ed, globs ignore case, and a request that no rule matches is refused with the names that exist:
-there is no silent default.
+All keys of a rule must match, and globs ignore case. A request that matches no rule is refused with the names that
+exist: there is no silent default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Route:
     endpoint: str | None = None
     """A path, such as `/v1/messages`, or a glob over paths; see `endpoint_names`."""
     on_full: OnFull | None = None
-    """For requests that do not say; so are the four below."""
+    """For requests that leave it open; so are the four below."""
     user: str | None = None
     archive: bool | None = None
     recall: bool | None = None
@@ -49,31 +49,31 @@ class Route:
         )
 
     def fill(self, request: Request) -> Request:
-        """The request with what this route says where the request itself says nothing."""
+        """The request, with this route's values for the fields that it leaves open."""
         silent = {name: value for name in _POLICY if getattr(request, name) is None and (value := getattr(self, name))}
         return replace(request, **silent) if silent else request
 
 
 _POLICY = ("on_full", "user", "archive", "recall", "background")
-"""What a route says for requests that do not."""
+"""Fields that a route fills in."""
 
 
 class Router:
-    """The rules in order, and the names of the models behind them."""
+    """The rules in order."""
 
     def __init__(self, routes: Sequence[Route], models: Sequence[str] = ()) -> None:
-        """`models`: what a refusal names besides the rules."""
+        """`models`: names for the message of a refusal, besides those of the rules."""
         self._routes = tuple(routes)
         self._models = tuple(models)
 
     def names(self) -> dict[str, str]:
-        """The names that a rule takes exactly, whatever path they come by, and where each leads."""
+        """The names that a rule has without a glob, and the target of each."""
         exact = dict.fromkeys(route.model for route in self._routes if route.model is not None)
         leads = {name: self._first(name) for name in exact}
         return {name: route.target for name, route in leads.items() if route is not None}
 
     def choose(self, model: str, endpoint: str = "") -> Route:
-        """The rule for `model`, asked for by the path `endpoint`. Raises: `UnknownModel`."""
+        """The rule for a request that names `model` and came by the path `endpoint`. Raises: `UnknownModel`."""
         if (route := self._first(model, endpoint)) is not None:
             logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
             return route

@@ -1,7 +1,7 @@
-"""The one table of options that every command shares, and how help shows it.
+"""The table of options that every command takes, and how help shows them.
 
-An option's name is the key under which `config.load` knows it as a flag; the few that are not configuration are listed
-in `OWN`. `None` means "not said". Not here: what the commands do. Imports click alone: `shepherd --help` reads this.
+The name of an option is its key in the flags of `config.load`; `NOT_CONFIG` lists the others. None means "not given".
+Not here: the commands (`subcommands.py`). Imports click alone: `shepherd --help` reads this file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from click.shell_completion import CompletionItem
 SECTIONS = ("Model", "Answers", "Server", "Tools", "Messages")
 
 
-class Opt(click.Option):
-    """An option that knows its section of the help page."""
+class SharedOption(click.Option):
+    """An option of every command."""
 
-    def __init__(self, *flags: str, section: str, **settings: Any) -> None:
-        super().__init__(flags, **settings)
-        self.section = section
+    section = ""
+    """Of the help page."""
 
 
 class TokenCount(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -52,8 +51,8 @@ class Layers(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
         return int(value)
 
 
-class Words(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """Names with commas between them."""
+class NameList(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """Names separated by commas."""
 
     name = "LIST"
 
@@ -64,7 +63,7 @@ class Words(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model: a file, or a name that the catalogue finds."""
+    """A model: a file, or a name of the catalogue."""
 
     name = "MODEL"
 
@@ -82,135 +81,115 @@ def _model_names(start: str) -> list[str]:
     return sorted({model.name for model in found if model.name.startswith(start)})
 
 
-_CACHE_TYPES = click.Choice(("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"))
+def _option(*flags: str, **settings: Any) -> SharedOption:
+    return SharedOption(flags, **settings)
+
+
+def _flag(*flags: str, help: str) -> SharedOption:
+    """On or not given; with `--x/--no-x` also off."""
+    return SharedOption(flags, is_flag=True, default=None, help=help)
+
+
+def _repeated(*flags: str, metavar: str, help: str, type: Any = None) -> SharedOption:
+    return SharedOption(
+        flags, multiple=True, default=None, metavar=metavar, type=type, help=f"{help}; may be repeated."
+    )
+
+
+def _in_section(section: str, *options: SharedOption) -> tuple[SharedOption, ...]:
+    for option in options:
+        option.section = section
+    return options
+
+
+_CACHE_TYPE: Mapping[str, Any] = {
+    "type": click.Choice(("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
+    "metavar": "TYPE",
+}
+_INT: Mapping[str, Any] = {"type": int, "metavar": "N"}
+_FLOAT: Mapping[str, Any] = {"type": float, "metavar": "X"}
 _LEVELS = click.Choice(("debug", "info", "warning", "error"), case_sensitive=False)
 
-SHARED: tuple[Opt, ...] = (
-    Opt("-m", "--model", section="Model", type=Model(), help="A GGUF file, or a name from 'shepherd models list'."),
-    Opt(
-        "--backend",
-        section="Model",
-        metavar="NAME",
-        help="What runs the model; llamacpp is the default.",
+SHARED: tuple[SharedOption, ...] = (
+    *_in_section(
+        "Model",
+        _option("-m", "--model", type=Model(), help="A GGUF file, or a name from 'shepherd models list'."),
+        _option("--backend", metavar="NAME", help="What runs the model; llamacpp by default."),
+        _option("--config", type=click.Path(), metavar="FILE", help="Read this TOML or JSON file, not the project's."),
+        _option("-c", "--context-size", type=TokenCount(), help="Tokens of context, such as 8192 or 32k."),
+        _option(
+            "--enable-eviction",
+            "overflow",
+            flag_value="evict",
+            default=None,
+            help="Remove the oldest turns from a full context.",
+        ),
+        _option("--gpu-layers", type=Layers(), help="Layers to put on the GPU; 'all' for every one."),
+        _option("--threads", **_INT, help="CPU threads; the free cores by default."),
+        _option("--batch", **_INT, help="Prompt tokens computed in one step."),
+        _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),
+        _option("--cache-type-k", **_CACHE_TYPE, help="Number format of the cached keys."),
+        _option("--cache-type-v", **_CACHE_TYPE, help="Number format of the cached values."),
     ),
-    Opt(
-        "--config",
-        section="Model",
-        type=click.Path(),
-        metavar="FILE",
-        help="Read this TOML or JSON file instead of the project's.",
+    *_in_section(
+        "Answers",
+        _option("--system", metavar="TEXT", help='The system prompt; "" for none.'),
+        _option("--temperature", **_FLOAT, help="Randomness; 0 always takes the most likely token."),
+        _option("--top-p", **_FLOAT, help="Sample from the likeliest tokens that make up this share."),
+        _option("--top-k", **_INT, help="Sample from the N likeliest tokens; 0 for no limit."),
+        _option("--min-p", **_FLOAT, help="Drop tokens below this share of the likeliest one."),
+        _option("--seed", **_INT, help="Makes answers repeatable."),
+        _option("--max-tokens", type=TokenCount(), help="The most tokens of an answer."),
+        _option("--reserve", type=TokenCount(), help="Tokens of context kept free for the answer."),
+        _option("--think/--nothink", "thinking", default=None, help="Let the model reason before it answers, or not."),
+        _option(
+            "--recall/--no-recall",
+            default=None,
+            help="Show the model what it remembers of earlier conversations, or not; in a chat this is on.",
+        ),
     ),
-    Opt("-c", "--context-size", section="Model", type=TokenCount(), help="Tokens of context, such as 8192 or 32k."),
-    Opt(
-        "--enable-eviction",
-        "overflow",
-        section="Model",
-        flag_value="evict",
-        default=None,
-        help="When the context is full, let the oldest turns leave it.",
+    *_in_section(
+        "Server",
+        _flag("--server", help="The same as 'shepherd serve'."),
+        _option("--host", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
+        _option("--port", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
+        _repeated("--api-key", "api_keys", metavar="KEY", help="Ask clients for this key"),
+        _repeated("--origin", "origins", metavar="URL", help="Let web pages of this origin use the server"),
+        _option("--record", "record_dir", metavar="DIR", help="Record every request, for 'shepherd replay'."),
+        _flag(
+            "--use-tools",
+            "--server-tools",
+            "use_tools",
+            help="Run the local tools on the server for requests that bring no tools.",
+        ),
     ),
-    Opt("--gpu-layers", section="Model", type=Layers(), help="Layers to put on the GPU; 'all' for every one."),
-    Opt("--threads", section="Model", type=int, metavar="N", help="CPU threads; by default the cores that are free."),
-    Opt("--batch", section="Model", type=int, metavar="N", help="Prompt tokens computed in one step."),
-    Opt("--flash-attn/--no-flash-attn", section="Model", default=None, help="Force flash attention on or off."),
-    Opt("--cache-type-k", section="Model", type=_CACHE_TYPES, metavar="TYPE", help="Number format of the cached keys."),
-    Opt("--cache-type-v", section="Model", type=_CACHE_TYPES, metavar="TYPE", help="The same of the cached values."),
-    Opt("--system", section="Answers", metavar="TEXT", help='The system prompt; "" for none at all.'),
-    Opt("--temperature", section="Answers", type=float, metavar="X", help="Randomness; 0 always takes the best token."),
-    Opt("--top-p", section="Answers", type=float, metavar="X", help="Draw from the tokens that make up this share."),
-    Opt("--top-k", section="Answers", type=int, metavar="N", help="Draw from the N best tokens; 0 for no limit."),
-    Opt("--min-p", section="Answers", type=float, metavar="X", help="Drop tokens below this share of the best one."),
-    Opt("--seed", section="Answers", type=int, metavar="N", help="Makes answers repeatable."),
-    Opt("--max-tokens", section="Answers", type=TokenCount(), help="Longest answer."),
-    Opt("--reserve", section="Answers", type=TokenCount(), help="Context kept free for the answer."),
-    Opt(
-        "--think/--nothink",
-        "thinking",
-        section="Answers",
-        default=None,
-        help="Let the model reason before it answers, or not.",
+    *_in_section(
+        "Tools",
+        _flag("--list-tools", help="List the tools and exit."),
+        _option("--enable-tools", type=NameList(), help="Offer only these tools or groups to the model."),
+        _option("--disable-tools", type=NameList(), help="Never offer these tools or groups."),
+        _flag("--notools", help="Offer no tool at all."),
+        _option("--allow-tools", type=NameList(), help="Run these without asking; '*' for all."),
+        _repeated("--root", "roots", type=click.Path(), metavar="DIR", help="A folder that file tools may use"),
+        _flag("--read-only", help="Refuse calls that change anything."),
+        _flag("--dry-run", help="Show how files would change, and do not change them."),
     ),
-    Opt(
-        "--recall/--no-recall",
-        section="Answers",
-        default=None,
-        help="Offer the model what was said before, or not; in a chat it is on.",
-    ),
-    Opt("--server", section="Server", is_flag=True, default=None, help="The same as 'shepherd serve'."),
-    Opt("--host", section="Server", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
-    Opt(
-        "--port", section="Server", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free."
-    ),
-    Opt(
-        "--api-key",
-        "api_keys",
-        section="Server",
-        multiple=True,
-        default=None,
-        metavar="KEY",
-        help="Ask clients for this key; may be repeated.",
-    ),
-    Opt(
-        "--origin",
-        "origins",
-        section="Server",
-        multiple=True,
-        default=None,
-        metavar="URL",
-        help="Let web pages from there use the server; may be repeated.",
-    ),
-    Opt("--record", "record_dir", section="Server", metavar="DIR", help="Record every request, for 'shepherd replay'."),
-    Opt("--log-json", section="Messages", is_flag=True, default=None, help="Log one JSON object per line."),
-    Opt("--list-tools", section="Tools", is_flag=True, default=None, help="Show the tools that exist, and leave."),
-    Opt("--enable-tools", section="Tools", type=Words(), help="Offer only these tools or groups to the model."),
-    Opt("--disable-tools", section="Tools", type=Words(), help="Never offer these tools or groups."),
-    Opt("--notools", section="Tools", is_flag=True, default=None, help="Offer no tool at all."),
-    Opt("--allow-tools", section="Tools", type=Words(), help="Carry these out without asking; '*' for all."),
-    Opt(
-        "--root",
-        "roots",
-        section="Tools",
-        multiple=True,
-        default=None,
-        type=click.Path(),
-        metavar="DIR",
-        help="A folder that file tools may touch; may be repeated.",
-    ),
-    Opt("--read-only", section="Tools", is_flag=True, default=None, help="Refuse calls that change anything."),
-    Opt(
-        "--dry-run",
-        section="Tools",
-        is_flag=True,
-        default=None,
-        help="Show what would change in files, and leave it.",
-    ),
-    Opt(
-        "--use-tools",
-        "--server-tools",
-        "use_tools",
-        section="Server",
-        is_flag=True,
-        default=None,
-        help="Give requests that bring no tools ours, and carry them out here.",
-    ),
-    Opt("--save/--no-save", section="Messages", default=None, help="Keep the conversation in a file, or not."),
-    Opt("-v", "--verbose", section="Messages", is_flag=True, default=None, help="Say more about what happens."),
-    Opt("--log-level", section="Messages", type=_LEVELS, metavar="LEVEL", help="debug, info, warning or error."),
-    Opt(
-        "--debug",
-        section="Messages",
-        is_flag=True,
-        default=None,
-        help="Log everything, and show tracebacks; a server writes each request to files.",
+    *_in_section(
+        "Messages",
+        _flag("--log-json", help="Log one JSON object per line."),
+        _option("--save/--no-save", default=None, help="Save the conversation in a file, or not."),
+        _flag("-v", "--verbose", help="Show more messages."),
+        _option("--log-level", type=_LEVELS, metavar="LEVEL", help="debug, info, warning or error."),
+        _flag("--debug", help="Log everything and show tracebacks; a server writes each request to files."),
     ),
 )
 
-OWN = frozenset({"config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
-"""Shared options that are not keys of the configuration."""
+NOT_CONFIG = frozenset({"bare", "config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
+"""Options that are not keys of the configuration. `bare` is set by `main`: the chat runs without its name."""
 
 
-def said(ctx: click.Context) -> dict[str, Any]:
-    """The shared options given anywhere on the line; those after a command win over those before it."""
+def given_options(ctx: click.Context) -> dict[str, Any]:
+    """The shared options on the command line; those after a command win over those before it."""
     shared = {option.name for option in SHARED}
     chain = []
     link: click.Context | None = ctx
@@ -224,8 +203,8 @@ def said(ctx: click.Context) -> dict[str, Any]:
 
 
 def config_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `options` that the configuration understands."""
-    flags = {key: value for key, value in options.items() if key not in OWN}
+    """The `options` that are keys of the configuration."""
+    flags = {key: value for key, value in options.items() if key not in NOT_CONFIG}
     if options.get("notools"):
         flags["enable_tools"] = ()
     return flags
@@ -234,8 +213,8 @@ def config_flags(options: Mapping[str, Any]) -> dict[str, Any]:
 # -- help -------------------------------------------------------------------------------------------------------------
 
 
-def paint(ctx: click.Context) -> bool:
-    """Whether help may carry colours: only on a terminal that wants them."""
+def wants_colours(ctx: click.Context) -> bool:
+    """Whether help is in colours: on a terminal that does not refuse them."""
     import os
     import sys
 
@@ -244,7 +223,7 @@ def paint(ctx: click.Context) -> bool:
     return sys.stdout.isatty()
 
 
-class Colours(click.HelpFormatter):
+class ColourFormatter(click.HelpFormatter):
     """Click's help formatter with coloured headings and names."""
 
     def __init__(self, **settings: Any) -> None:
@@ -264,12 +243,12 @@ class Colours(click.HelpFormatter):
 class Context(click.Context):
     """Click's context with our formatter."""
 
-    formatter_class = Colours
+    formatter_class = ColourFormatter
 
     def make_formatter(self) -> click.HelpFormatter:
         formatter = super().make_formatter()
-        assert isinstance(formatter, Colours)
-        formatter.coloured = paint(self)
+        assert isinstance(formatter, ColourFormatter)
+        formatter.coloured = wants_colours(self)
         return formatter
 
 
@@ -283,7 +262,7 @@ def write_options(
         record = param.get_help_record(ctx)
         if record is None:
             continue
-        if not isinstance(param, Opt):
+        if not isinstance(param, SharedOption):
             own.append(record)
         elif param.section in sections:
             sections[param.section].append(record)

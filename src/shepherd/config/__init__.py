@@ -1,11 +1,11 @@
-"""What Shepherd is told to do: TOML or JSON files, environment and flags become one frozen `Config`.
+"""The configuration: TOML or JSON files, environment and flags become one frozen `Config`.
 
     user file < project file (or --config) < environment < flags          a later layer wins, key by key
-    layer ─▶ read by the schema ─▶ {path: value, who said it} ─▶ shorthands ─▶ references checked ─▶ Config
+    layer ─▶ read by the schema ─▶ {path: Setting} ─▶ shorthands ─▶ references checked ─▶ Config
 
-Not here: what a value does (the part that gets it knows), where model files are (`models/catalog.py`), any default that
-depends on the machine. `None` = not said.
-Every error names the file or variable, the key, what was found, and what would be accepted. Users: `docs/config.md`.
+Open first: `schema.py` (every key), then `load.py`. *Layer*: one source. *Setting*: a value and its origin. *Kind*:
+what a key accepts. `None` = not set. Every error names the file or variable, the key, the value, and what is accepted.
+Not here: what a value does, where model files are (`models/catalog.py`), any default that depends on the machine.
 """
 
 from shepherd.config.layers import search_paths

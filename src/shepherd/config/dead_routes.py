@@ -1,6 +1,6 @@
-"""Which routes no request can ever come to, and why: an earlier one takes everything that they would.
+"""Finds routes that no request can reach, because an earlier route takes all of their requests.
 
-When in doubt a rule can be reached: what is said here is always true, and not everything that is true is said.
+A warning is always true; not every unreachable route is found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shepherd.wire.names import endpoint_names, full_path
 
 _CLASS = re.compile(r"\[!?\]?[^]]*\]")
 _ANY_OF = "\0"
-"""In place of a class of characters: no glob has it, so only a star takes it."""
+"""Replaces a class of characters: no glob contains it, so only a star matches it."""
 
 
 def dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
@@ -22,8 +22,8 @@ def dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
     for index, rule in enumerate(rules):
         if rule.model and rule.match and not fnmatchcase(rule.model.casefold(), rule.match.casefold()):
             yield (
-                f"{file}: routes[{index}] can never be reached, because its model {rule.model!r} is none that its "
-                f"match {rule.match!r} takes"
+                f"{file}: routes[{index}] can never be reached, because its model {rule.model!r} does not fit its "
+                f"match {rule.match!r}"
             )
             continue
         by = next((before for before in range(index) if covers(rules[before], rule)), None)
@@ -37,7 +37,7 @@ def dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
 
 
 def covers(first: RouteConfig, second: RouteConfig) -> bool:
-    """Whether `first` surely takes every request that `second` would."""
+    """Whether `first` takes every request that `second` takes; False where that is not certain."""
     if first.endpoint is not None and not _covers_endpoint(first.endpoint, second.endpoint):
         return False
     if first.model is not None and (second.model is None or first.model.casefold() != second.model.casefold()):
@@ -61,7 +61,8 @@ def _covers_endpoint(first: str, second: str | None) -> bool:
 
 
 def _covers_glob(first: str, second: str) -> bool:
-    """A glob of stars and letters that takes the text of another glob takes all that the other one takes."""
+    """Whether the first glob takes all that the second takes. A glob of stars and letters that matches the text of
+    another glob does."""
     return first == second or (not set("?[") & set(first) and fnmatchcase(_CLASS.sub(_ANY_OF, second), first))
 
 

@@ -1,6 +1,6 @@
-"""One source of configuration, read by the schema into flat paths with who said it.
+"""One source of configuration, read by the schema into flat paths, each value with its origin.
 
-Not here: what the layers make together (`resolve.py`).
+Not here: the merge of the layers (`load.py`, `resolve.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.config.schema import ALIASES, SCHEMA, Source
-from shepherd.config.types import Kind, Place, Table
+from shepherd.config.types import Kind, PathBase, Table
 from shepherd.core import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One value, and who said it."""
+class Setting:
+    """One value and its origin."""
 
     value: Any
     rank: int = -1
-    """Of the layer: a higher one wins."""
+    """The rank of its layer: a higher one wins."""
     key: str = ""
     file: str = ""
 
@@ -33,8 +33,8 @@ class Said:
         return ConfigError(message, key=key or self.key, file=self.file)
 
 
-Entries = dict[str, dict[str, Said]]
-NOBODY = Said(None)
+Entries = dict[str, dict[str, Setting]]
+UNSET = Setting(None)
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class Layer:
 
     source: Source
     rank: int
-    place: Place
-    said: dict[tuple[str, ...], Said] = field(default_factory=dict)
+    base: PathBase
+    settings: dict[tuple[str, ...], Setting] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def read(self, table: Any, keys: Mapping[str, Kind | Table], path: tuple[str, ...] = (), label: str = "") -> None:
-        """Take a table of a file. Raises: `ConfigError`."""
+        """Read a table of a file. Raises: `ConfigError`."""
         if not isinstance(table, Mapping):
             raise self.error(f"got {_shown(table)}, expected a table", label)
         for word, value in table.items():
@@ -71,29 +71,29 @@ class Layer:
             if not isinstance(value, Mapping):
                 raise self.error(f"got {_shown(value)}, expected tables such as [{label}.NAME]", label)
             for name, entry in value.items():
-                self.said[*path, name] = Said(None, self.rank, f"{label}.{name}", str(self.source.file or ""))
+                self.settings[*path, name] = Setting(None, self.rank, f"{label}.{name}", str(self.source.file or ""))
                 self.read(entry, kind.keys, (*path, name), f"{label}.{name}")
         else:
             if not isinstance(value, list):
                 raise self.error(f"got {_shown(value)}, expected a list of tables", label)
-            rows = [Layer(self.source, self.rank, self.place, warnings=self.warnings) for _ in value]
+            rows = [Layer(self.source, self.rank, self.base, warnings=self.warnings) for _ in value]
             for index, (row, entry) in enumerate(zip(rows, value, strict=True)):
                 row.read(entry, kind.keys, (), f"{label}[{index}]")
-            found = [{name: said.value for (name,), said in row.said.items()} for row in rows]
-            self.said[path] = Said(found, self.rank, label, str(self.source.file or ""))
+            found = [{name: setting.value for (name,), setting in row.settings.items()} for row in rows]
+            self.settings[path] = Setting(found, self.rank, label, str(self.source.file or ""))
 
     def accept(self, value: Any, kind: Kind, path: tuple[str, ...], label: str) -> None:
         try:
-            final = kind.accept(value, self.place)
+            final = kind.accept(value, self.base)
         except ValueError as error:
             got = f"a {type(value).__name__}" if kind.secret else _shown(value)
             raise self.error(f"got {got}, expected {kind.expected}", label) from error
-        if path in self.said:
-            raise self.error(f"is said twice, as {self.said[path].key} and as {label}; keep one of them", label)
-        self.said[path] = Said(final, self.rank, label, str(self.source.file or ""))
+        if path in self.settings:
+            raise self.error(f"is set twice, as {self.settings[path].key} and as {label}; keep one of them", label)
+        self.settings[path] = Setting(final, self.rank, label, str(self.source.file or ""))
 
     def accept_text(self, value: Any, dotted: str, label: str) -> None:
-        """Take a variable or a flag. Raises: `ConfigError`."""
+        """Read a variable or a flag. Raises: `ConfigError`."""
         path = tuple(dotted.split("."))
         kind = SCHEMA[path[0]] if len(path) == 1 else keys_below(path[0])[path[1]]
         assert isinstance(kind, Kind)
@@ -120,13 +120,13 @@ def _shown(value: Any) -> str:
 
 
 def search_paths(cwd: Path, user_dir: Path) -> tuple[Path, ...]:
-    """Where configuration files are looked for; of each folder the first that exists is read."""
+    """The configuration files that `load` looks for; in each folder it reads the first that exists."""
     names = {cwd: ("shepherd.toml", "shepherd.json"), user_dir: ("config.toml", "shepherd.toml", "shepherd.json")}
     return tuple(folder / name for folder in names for name in names[folder])
 
 
 def read_file(path: Path) -> Any:
-    """What a file says, unchecked. Raises: `ConfigError`."""
+    """The content of a file, unchecked. Raises: `ConfigError`."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
         is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
@@ -147,13 +147,13 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         words = [word for word, _ in pairs]
-        raise ValueError(f"the key {next(word for word in words if words.count(word) > 1)!r} is said twice")
+        raise ValueError(f"the key {next(word for word in words if words.count(word) > 1)!r} is set twice")
     return found
 
 
 def find_files(cwd: Path, user_dir: Path, chosen: Path | None, warnings: list[str]) -> Iterator[tuple[str, Path]]:
-    """The files to read, lowest first."""
-    # os.path: a folder that may not be entered holds no file; Path.is_file would raise.
+    """The files to read, the weakest first."""
+    # os.path: in a folder without access, Path.is_file would raise.
     existing = [path for path in search_paths(cwd, user_dir) if os.path.isfile(path)]
     folders = (("user file", user_dir), ("project file", cwd)) if user_dir != cwd else (("project file", cwd),)
     for kind, folder in folders:

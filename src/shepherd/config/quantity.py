@@ -1,4 +1,4 @@
-"""Times and amounts of memory as people write them: `"1h30m"`, `"24 GiB"`, `"80%"`."""
+"""Durations and amounts of memory in words: `"1h30m"`, `"24 GiB"`, `"80%"`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 FOR_EVER = -1.0
-"""A time that never ends, in seconds."""
+"""A duration without end, in seconds."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)", re.IGNORECASE)
@@ -14,7 +14,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 def seconds(value: Any) -> float:
-    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `FOR_EVER` for any that is below 0.
+    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `FOR_EVER` for any below 0.
 
     Raises: `ValueError`.
     """
@@ -30,7 +30,7 @@ def seconds(value: Any) -> float:
 def memory(value: Any) -> int | float:
     """Bytes (`int`), or a share of what there is (`float`, above 0 to 1): `8589934592`, `"8 GiB"`, `0.8`, `"80%"`.
 
-    A thousand of anything is 1024 of it, as everywhere with memory. Raises: `ValueError`.
+    A kilobyte is 1024 bytes here. Raises: `ValueError`.
     """
     if isinstance(value, str):
         if match := _SHARE.fullmatch(value):
@@ -39,7 +39,7 @@ def memory(value: Any) -> int | float:
             value = int(float(match[1]) * 1024 ** (" kmgt".index((match[2] or " ").lower())))
         else:
             value = int(value)
-    # A number with a point is a share, one without is bytes: 1.5 is a slip, whatever was meant.
+    # A number with a point is a share, one without is bytes; 1.5 is neither.
     if not _is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
         raise ValueError(value)
     return value  # type: ignore[no-any-return]  # an int or a float, as was just seen

@@ -1,4 +1,4 @@
-"""What the layers mean together: shorthands filled in, names followed, and those that lead nowhere refused."""
+"""From the settings of all layers to a `Config`: shorthands are filled in, names are followed, unknown ones refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from shepherd.config.dead_routes import dead_rules
-from shepherd.config.layers import NOBODY, Entries, Said, keys_below
+from shepherd.config.layers import UNSET, Entries, Setting, keys_below
 from shepherd.config.schema import (
     EMBEDDED,
     LOCAL_BACKENDS,
@@ -33,17 +33,17 @@ from shepherd.config.schema import (
     ServerConfig,
     ToolsConfig,
 )
-from shepherd.config.types import Place, Table, is_spec, keys_of
+from shepherd.config.types import PathBase, Table, is_spec, keys_of
 from shepherd.core import ConfigError, Sampling
 
 
 @dataclass(slots=True)
 class Resolver:
-    """Turns what was said into what is meant: fills entries in, follows names, refuses those that lead nowhere."""
+    """Makes the `Config`."""
 
-    said: Mapping[tuple[str, ...], Said]
+    settings: Mapping[tuple[str, ...], Setting]
     env: Mapping[str, str]
-    place: Place
+    base: PathBase
     warnings: list[str]
     models: Entries = field(default_factory=dict)
     caches: Entries = field(default_factory=dict)
@@ -53,33 +53,33 @@ class Resolver:
         self.models, self.caches, self.providers = (self._entries(name) for name in ("models", "caches", "providers"))
         for name, entry in self.models.items():
             if "path" not in entry:
-                raise self.said["models", name].error(
-                    "says no path: give a file, hf:owner/repo, ollama:name or embedded"
+                raise self.settings["models", name].error(
+                    "has no path: give a file, hf:owner/repo, ollama:name or embedded"
                 )
         asked_for = self._add_providers()
-        said_rules = self._get("routes")
-        rules = [RouteConfig(**rule) for rule in said_rules.value or ()]
+        rules_setting = self._get("routes")
+        rules = [RouteConfig(**rule) for rule in rules_setting.value or ()]
         choice = self._choose(rules, asked_for)
         self._add_missing_caches()
-        rules = self._routes(rules, said_rules.rank, choice, asked_for)
+        rules = self._routes(rules, rules_setting.rank, choice, asked_for)
         default = next((rule for rule in rules if rule.takes_all), RouteConfig())
-        if self._get("overflow").rank > said_rules.rank:
-            # Its cache has the new word; the rule's own must not hide it.
+        if self._get("overflow").rank > rules_setting.rank:
+            # The cache has the new value; the value of the rule must not hide it.
             rules = [replace(rule, overflow=None) if rule is default else rule for rule in rules]
         cache = default.cache if default.cache in self.caches else next(iter(self.caches), None)
         model = self.caches[cache]["model"].value if cache else None
         self._apply_shorthands({"caches": cache, "models": model, "providers": default.provider})
-        self._check_names(rules, said_rules)
+        self._check_names(rules, rules_setting)
         self._settle_loads(model)
         models = tuple(_with_greedy_lamb(_built(ModelConfig, *entry)) for entry in self.models.items())
         caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
         providers = tuple(self._provider(*entry) for entry in self.providers.items())
-        self._check_privacy(rules, said_rules, {provider.name: provider for provider in providers})
-        self.warnings += dead_rules(rules, said_rules.file)
-        spoken = _built(Config, None, {name: self._get(name) for name in keys_of(Config) if name not in _TABLES})
+        self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
+        self.warnings += dead_rules(rules, rules_setting.file)
+        top_level = _built(Config, None, {name: self._get(name) for name in keys_of(Config) if name not in _TABLES})
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
         return replace(
-            spoken,
+            top_level,
             backend=backend if default.provider or backend in LOCAL_BACKENDS else "llamacpp",
             models=tuple(sorted(models, key=lambda each: each.name != model)),
             caches=tuple(sorted(caches, key=lambda each: each.name != cache)),
@@ -91,27 +91,29 @@ class Resolver:
             chat=self._one(ChatConfig, "chat"),
             server=self._server(),
             mcp_servers=self._mcp_servers(),
-            # To stop thinking is to hide it as well (C14), unless somebody says otherwise.
-            show_thinking=spoken.show_thinking
-            and (spoken.thinking is not False or self._get("show_thinking").rank >= 0),
+            # thinking = false hides thoughts as well (C14), unless show_thinking is set.
+            show_thinking=top_level.show_thinking
+            and (top_level.thinking is not False or self._get("show_thinking").rank >= 0),
         )
 
-    def _get(self, dotted: str) -> Said:
-        return self.said.get(tuple(dotted.split(".")), NOBODY)
+    def _get(self, dotted: str) -> Setting:
+        return self.settings.get(tuple(dotted.split(".")), UNSET)
 
     def _entries(self, table: str) -> Entries:
         """The entries of a named table; those of the strongest layer come first."""
         found: Entries = {}
-        ranks = {path[1]: said.rank for path, said in self.said.items() if path[0] == table and len(path) == 2}
+        ranks = {
+            path[1]: setting.rank for path, setting in self.settings.items() if path[0] == table and len(path) == 2
+        }
         for name in sorted(ranks, key=lambda name: -ranks[name]):
-            paths = [path for path in self.said if path[:2] == (table, name) and len(path) > 2]
-            found[name] = {".".join(path[2:]): self.said[path] for path in paths}
+            paths = [path for path in self.settings if path[:2] == (table, name) and len(path) > 2]
+            found[name] = {".".join(path[2:]): self.settings[path] for path in paths}
         return found
 
     # models and caches
 
-    def _choose(self, rules: Sequence[RouteConfig], asked_for: Sequence[str]) -> _Choice | None:
-        """What `backend`, `model` and `model_path` make the default; adds the entries that this takes."""
+    def _choose(self, rules: Sequence[RouteConfig], asked_for: Sequence[str]) -> _DefaultTarget | None:
+        """The target that `backend`, `model` and `model_path` make the default; adds the entries that it needs."""
         backend, model, path = self._get("backend"), self._get("model"), self._get("model_path")
         is_cloud = backend.value is not None and backend.value not in LOCAL_BACKENDS
         if model.rank > backend.rank and (is_spec(model.value) or model.value.endswith(".gguf")):
@@ -120,7 +122,7 @@ class Resolver:
             if self.caches or any(rule.cache for rule in rules):
                 self._fill_caches(None)
             name = model.value if model.value in self.providers else self._chosen_provider(backend, model)
-            return _Choice("provider", name, max(backend.rank, model.rank))
+            return _DefaultTarget("provider", name, max(backend.rank, model.rank))
         local = model if model.rank >= path.rank else path
         name = self._add_model(local) if local.value else None
         elsewhere = asked_for or any(rule.provider for rule in rules)
@@ -134,68 +136,68 @@ class Resolver:
             ready = next((each for each, entry in self.caches.items() if entry["model"].value == name), None)
             old = self.caches[cache]["model"].value
             for entry in self.caches.values() if ready is None else ():
-                # Caches that shared the weights of the default one go on to share them.
+                # Caches that shared the weights of the default one still share them.
                 if entry["model"].value == old and local.rank > entry["model"].rank:
                     entry["model"] = replace(local, value=name)
             cache = ready or cache
         rank = max(local.rank, backend.rank)
-        return _Choice("cache", cache, rank) if rank >= 0 else None
+        return _DefaultTarget("cache", cache, rank) if rank >= 0 else None
 
-    def _add_model(self, said: Said) -> str:
-        """The name of the entry for a model that was named outside the tables."""
-        if said.value in self.models:
-            return str(said.value)
-        place = replace(self.place, folder=Path(said.file).parent) if said.file else self.place
-        path = place.resolve_model(said.value)
+    def _add_model(self, setting: Setting) -> str:
+        """The entry of a model that is named outside the tables; made where there is none."""
+        if setting.value in self.models:
+            return str(setting.value)
+        base = replace(self.base, folder=Path(setting.file).parent) if setting.file else self.base
+        path = base.resolve_model(setting.value)
         for name, entry in self.models.items():
-            if entry.get("path", NOBODY).value == path:
+            if entry.get("path", UNSET).value == path:
                 return name
-        name = _spare(model_name(path), self.models)
-        self.models[name] = {"path": replace(said, value=path)}
+        name = _free_name(model_name(path), self.models)
+        self.models[name] = {"path": replace(setting, value=path)}
         return name
 
     def _fill_caches(self, name: str | None) -> None:
-        """Give every model a cache if there is none at all, and every cache a model."""
-        declared = [model for model in self.models if ("models", model) in self.said]
+        """Give every model a cache if no cache is declared, and every cache a model."""
+        declared = [model for model in self.models if ("models", model) in self.settings]
         if not self.models:
-            self.models[EMBEDDED] = {"path": replace(NOBODY, value="embedded")}
+            self.models[EMBEDDED] = {"path": replace(UNSET, value="embedded")}
         if not self.caches:
             for model in self.models:
-                cache = _spare(model if declared else "main", self.providers)
-                self.caches[cache] = {"model": replace(NOBODY, value=model)}
+                cache = _free_name(model if declared else "main", self.providers)
+                self.caches[cache] = {"model": replace(UNSET, value=model)}
         lone = name or (next(iter(self.models)) if len(self.models) == 1 else None)
         for cache, entry in self.caches.items():
             if "model" not in entry:
                 if lone is None:
-                    raise self.said["caches", cache].error(f"says no model; known models: {', '.join(self.models)}")
-                entry["model"] = replace(NOBODY, value=lone)
+                    raise self.settings["caches", cache].error(f"has no model; known models: {', '.join(self.models)}")
+                entry["model"] = replace(UNSET, value=lone)
 
     def _add_missing_caches(self) -> None:
-        """Give models that no cache names one of their own name, where models are run at all."""
+        """Give each model without a cache one of its own name, where models run locally."""
         used = {entry["model"].value for entry in self.caches.values()}
         for model in self.models if self.caches else ():
             if model not in used:
-                cache = _spare(model, [*self.caches, *self.providers])
-                self.caches[cache] = {"model": replace(NOBODY, value=model)}
+                cache = _free_name(model, [*self.caches, *self.providers])
+                self.caches[cache] = {"model": replace(UNSET, value=model)}
 
     def _settle_loads(self, default: str | None) -> None:
-        """Say of each model when it is loaded: at the start if it is the default, or a cache was declared for it."""
-        declared = {entry["model"].value for cache, entry in self.caches.items() if ("caches", cache) in self.said}
+        """Set when each model is loaded: at the start if it is the default or has a declared cache."""
+        declared = {entry["model"].value for cache, entry in self.caches.items() if ("caches", cache) in self.settings}
         for name, entry in self.models.items():
-            entry.setdefault("load", replace(NOBODY, value="start" if name in {default, *declared} else "demand"))
+            entry.setdefault("load", replace(UNSET, value="start" if name in {default, *declared} else "demand"))
 
     # providers
 
     def _add_providers(self) -> list[str]:
-        """Settle types, add a provider for every key without one; the names of those that somebody asked for."""
+        """Set the types, and add a provider for every API key; the names of those that the user asked for."""
         for name, entry in self.providers.items():
-            marker = self.said["providers", name]
+            marker = self.settings["providers", name]
             if name in self.caches:
                 raise marker.error(f"there is a cache called {name!r} too; rename one of them")
             if "type" not in entry:
                 if name not in PROVIDER_TYPES:
                     raise marker.error(
-                        f"says no type; expected one of {', '.join(PROVIDER_TYPES)}", f"{marker.key}.type"
+                        f"has no type; expected one of {', '.join(PROVIDER_TYPES)}", f"{marker.key}.type"
                     )
                 entry["type"] = replace(marker, value=name)
         asked_for = list(self.providers)
@@ -204,27 +206,27 @@ class Resolver:
             taken = kind in self.caches or kind in self.providers
             if key.value and not taken and all(entry["type"].value != kind for entry in self.providers.values()):
                 self.providers[kind] = {"type": replace(key, value=kind)}
-                # A key in the environment may be there for other programs: it sends nobody's prompts anywhere.
+                # A key in the environment may be there for other programs: it must send no prompts away.
                 asked_for += [kind] if key.file else []
         return asked_for
 
-    def _chosen_provider(self, backend: Said, model: Said) -> str:
+    def _chosen_provider(self, backend: Setting, model: Setting) -> str:
         kind = str(backend.value)
         same = [name for name, entry in self.providers.items() if entry["type"].value == kind]
-        name = kind if kind in same else next(iter(same), _spare(kind, [*self.providers, *self.caches]))
+        name = kind if kind in same else next(iter(same), _free_name(kind, [*self.providers, *self.caches]))
         entry = self.providers.setdefault(name, {"type": backend})
-        if model.value and model.rank > entry.get("model", NOBODY).rank:
+        if model.value and model.rank > entry.get("model", UNSET).rank:
             entry["model"] = model
         return name
 
-    def _provider(self, name: str, entry: dict[str, Said]) -> ProviderConfig:
+    def _provider(self, name: str, entry: dict[str, Setting]) -> ProviderConfig:
         provider = _built(ProviderConfig, name, entry)
         if provider.type == "openai_compat" and provider.base_url is None:
-            raise entry["type"].error("an openai_compat provider needs its address", f"providers.{name}.base_url")
-        own, variable = entry.get("api_key", NOBODY), entry.get("api_key_env", NOBODY)
+            raise entry["type"].error("an openai_compat provider needs a base_url", f"providers.{name}.base_url")
+        own, variable = entry.get("api_key", UNSET), entry.get("api_key_env", UNSET)
         key = own.value if own.rank >= variable.rank else self.env.get(str(variable.value)) or None
         if key is None and variable.value:
-            self.warnings.append(f"providers.{name}.api_key_env: the environment has no {variable.value}")
+            self.warnings.append(f"providers.{name}.api_key_env: the variable {variable.value} is not set")
         elif key is None and provider.type in keys_below("api_keys"):
             key = self._get(f"api_keys.{provider.type}").value
         return replace(provider, api_key=key)
@@ -232,141 +234,147 @@ class Resolver:
     # routes
 
     def _routes(
-        self, rules: list[RouteConfig], rank: int, choice: _Choice | None, asked_for: Sequence[str]
+        self, rules: list[RouteConfig], rank: int, choice: _DefaultTarget | None, asked_for: Sequence[str]
     ) -> list[RouteConfig]:
-        """The rules as they were said with `choice` as their default, or rules made for what there is."""
+        """The given rules with `choice` as their default, or rules made for the caches and providers."""
         if choice is None:
             places = (
-                *(_Choice("cache", name) for name in self.caches),
-                *(_Choice("provider", name) for name in asked_for),
+                *(_DefaultTarget("cache", name) for name in self.caches),
+                *(_DefaultTarget("provider", name) for name in asked_for),
             )
             choice = next(iter(places), None)
         index = next((index for index, rule in enumerate(rules) if rule.takes_all), len(rules))
         if choice and rules and choice.rank > rank:
             default = rules[index] if index < len(rules) else RouteConfig(match="*")
-            rules[index:] = [choice.lead(default), *rules[index + 1 :]]
+            rules[index:] = [choice.applied_to(default), *rules[index + 1 :]]
         if rules or choice is None:
             return rules
-        declared = [name for name in asked_for if ("providers", name) in self.said]
+        declared = [name for name in asked_for if ("providers", name) in self.settings]
         if len(self.caches) + len(declared) > 1:
             by_model = {entry["model"].value: cache for cache, entry in reversed(self.caches.items())}
             caches = {**by_model, **{cache: cache for cache in self.caches}}
-            models = {self.providers[name].get("model", NOBODY).value: name for name in reversed(declared)}
+            models = {self.providers[name].get("model", UNSET).value: name for name in reversed(declared)}
             providers = {**models, **{name: name for name in declared}}
             rules += [RouteConfig(model=name, cache=cache) for name, cache in caches.items()]
             rules += [
                 RouteConfig(model=name, provider=to) for name, to in providers.items() if name not in (None, *caches)
             ]
-        return [*rules, choice.lead(RouteConfig(match="*"))]
+        return [*rules, choice.applied_to(RouteConfig(match="*"))]
 
-    def _check_names(self, rules: Sequence[RouteConfig], said: Said) -> None:
+    def _check_names(self, rules: Sequence[RouteConfig], setting: Setting) -> None:
         for entry in self.caches.values():
             _get_known(entry["model"].value, self.models, "model", entry["model"].error)
         for index, rule in enumerate(rules):
             here = f"routes[{index}]"
             if not (rule.match or rule.model or rule.endpoint):
-                raise said.error(
-                    'matches nothing: say match, model or endpoint (match = "*" takes every request)', here
+                raise setting.error(
+                    'matches nothing: give match, model or endpoint (match = "*" takes every request)', here
                 )
             if (rule.cache is None) == (rule.provider is None):
-                raise said.error("goes to no one place: say cache or provider, one of them", here)
+                raise setting.error("needs one target: give either cache or provider", here)
             if rule.cache is not None:
-                _get_known(rule.cache, self.caches, "cache", said.error, f"{here}.cache")
+                _get_known(rule.cache, self.caches, "cache", setting.error, f"{here}.cache")
             if rule.provider is not None:
-                _get_known(rule.provider, self.providers, "provider", said.error, f"{here}.provider")
+                _get_known(rule.provider, self.providers, "provider", setting.error, f"{here}.provider")
             for name in rule.fallback:
-                _get_known(name, [*self.caches, *self.providers], "cache or provider", said.error, f"{here}.fallback")
+                _get_known(
+                    name, [*self.caches, *self.providers], "cache or provider", setting.error, f"{here}.fallback"
+                )
 
-    def _check_privacy(self, rules: Sequence[RouteConfig], said: Said, providers: Mapping[str, ProviderConfig]) -> None:
+    def _check_privacy(
+        self, rules: Sequence[RouteConfig], setting: Setting, providers: Mapping[str, ProviderConfig]
+    ) -> None:
         for index, rule in enumerate(rules):
             used = [providers[name] for name in (rule.provider or "", *rule.fallback) if name in providers]
             away = next((provider.name for provider in used if not provider.is_local), None)
             if rule.privacy == "local" and away:
-                raise said.error(
-                    f'the provider {away!r} is not on this machine; remove it or say privacy = "any"',
+                raise setting.error(
+                    f'the provider {away!r} is not on this machine; remove it or set privacy = "any"',
                     f"routes[{index}].privacy",
                 )
 
     # single values
 
     def _apply_shorthands(self, defaults: Mapping[str, str | None]) -> None:
-        """Fill in what entries leave out; the default entries also give way to a stronger layer."""
+        """Copy shorthands into entries that leave the key out; in default entries a stronger layer replaces it."""
         for word, table, name in SHORTHANDS:
-            said = self._get(word)
+            setting = self._get(word)
             entries: Entries = getattr(self, table)
-            for entry_name, entry in entries.items() if said.rank >= 0 else ():
+            for entry_name, entry in entries.items() if setting.rank >= 0 else ():
                 own = entry.get(name)
-                # A cache without a type of its own takes its model's, which has the shorthand already.
+                # A cache without a type takes the one of its model, which has the shorthand already.
                 fills = own is None and not (table == "caches" and name.startswith("cache_type"))
-                if fills or (own is not None and entry_name == defaults[table] and said.rank > own.rank):
-                    entry[name] = said
+                if fills or (own is not None and entry_name == defaults[table] and setting.rank > own.rank):
+                    entry[name] = setting
 
     def _one(self, cls: type[_T], table: str) -> _T:
-        return _built(cls, None, {path[1]: said for path, said in self.said.items() if path[0] == table and path[1:]})
+        return _built(
+            cls, None, {path[1]: setting for path, setting in self.settings.items() if path[0] == table and path[1:]}
+        )
 
     def _tools(self) -> ToolsConfig:
-        """With its two tables inside."""
-        said = {path[1:]: each for path, each in self.said.items() if path[0] == "tools" and len(path) > 1}
+        """The tools with their two inner tables."""
+        setting = {path[1:]: each for path, each in self.settings.items() if path[0] == "tools" and len(path) > 1}
 
         def inner(cls: type[_T], name: str) -> _T:
-            return _built(cls, None, {path[1]: each for path, each in said.items() if path[0] == name and path[1:]})
+            return _built(cls, None, {path[1]: each for path, each in setting.items() if path[0] == name and path[1:]})
 
-        plain = {path[0]: each for path, each in said.items() if not path[1:] and path[0] not in ("http", "command")}
+        plain = {path[0]: each for path, each in setting.items() if not path[1:] and path[0] not in ("http", "command")}
         outer = _built(ToolsConfig, None, plain)
         return replace(outer, http=inner(HttpToolsConfig, "http"), command=inner(CommandToolsConfig, "command"))
 
     def _server(self) -> ServerConfig:
         server = self._one(ServerConfig, "server")
-        said = self._get("server.keys")
-        if said.value is not None:
-            server = replace(server, keys=tuple(self._server_keys(said)))
+        setting = self._get("server.keys")
+        if setting.value is not None:
+            server = replace(server, keys=tuple(self._server_keys(setting)))
         if not server.keys and server.keys is not None and not server.api_keys:
-            self.warnings.append(f"{said.key} holds no key: every request will be refused; remove it to let all in")
+            self.warnings.append(f"{setting.key} holds no key: every request will be refused; remove it to let all in")
         if server.api_keys == () and not server.keys:
             where = self._get("server.api_keys")
             self.warnings.append(f"{where.key} holds no key: every request will be refused; remove it to let all in")
         return server
 
-    def _server_keys(self, said: Said) -> Iterator[KeyConfig]:
+    def _server_keys(self, setting: Setting) -> Iterator[KeyConfig]:
         names: list[str] = []
-        for index, row in enumerate(said.value):
-            here, found = f"{said.key}[{index}]", KeyConfig(**row)
+        for index, row in enumerate(setting.value):
+            here, found = f"{setting.key}[{index}]", KeyConfig(**row)
             if not found.name or found.name in names:
-                raise said.error("needs a name of its own", f"{here}.name")
+                raise setting.error("needs a name of its own", f"{here}.name")
             names.append(found.name)
             if sum(way is not None for way in (found.key, found.key_env, found.key_hash)) != 1:
-                raise said.error("needs one of key, key_env and key_hash", here)
+                raise setting.error("needs one of key, key_env and key_hash", here)
             if found.key_hash and not re.fullmatch("sha256:[0-9a-fA-F]{64}", found.key_hash):
-                raise said.error(
+                raise setting.error(
                     "is written sha256: and 64 hexadecimal digits, as sha256sum prints them", f"{here}.key_hash"
                 )
             if found.key_env and not self.env.get(found.key_env):
-                # Never open, and never silently closed, because a secret was lost.
-                raise said.error(f"the environment has no {found.key_env}", f"{here}.key_env")
+                # A lost secret must neither open the server nor close it silently.
+                raise setting.error(f"the variable {found.key_env} is not set", f"{here}.key_env")
             yield replace(found, key=self.env[found.key_env]) if found.key_env else found
 
     def _mcp_servers(self) -> tuple[McpServerConfig, ...]:
-        said = self._get("mcp_servers")
-        found = tuple(McpServerConfig(**row) for row in said.value or ())
+        setting = self._get("mcp_servers")
+        found = tuple(McpServerConfig(**row) for row in setting.value or ())
         for index, server in enumerate(found):
             here = f"mcp_servers[{index}]"
             if not server.name or server.name in [each.name for each in found[:index]]:
-                raise said.error("needs a name of its own", f"{here}.name")
+                raise setting.error("needs a name of its own", f"{here}.name")
             if (server.command is None) == (server.url is None):
-                raise said.error("needs either a command or a url", here)
+                raise setting.error("needs either a command or a url", here)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """What the default route shall lead to, and how strong the layer is that wants it."""
+class _DefaultTarget:
+    """The target of the default route, and the rank of the layer that chose it."""
 
     table: Literal["cache", "provider"]
     name: str
     rank: int = -1
 
-    def lead(self, rule: RouteConfig) -> RouteConfig:
-        """The same rule, to this place."""
+    def applied_to(self, rule: RouteConfig) -> RouteConfig:
+        """The same rule with this target."""
         return replace(
             rule,
             cache=self.name if self.table == "cache" else None,
@@ -378,9 +386,9 @@ _T = TypeVar("_T")
 _TABLES = [name for name, kind in SCHEMA.items() if isinstance(kind, Table)]
 
 
-def _built(cls: type[_T], name: str | None, entry: Mapping[str, Said]) -> _T:
-    """An instance of a dataclass from what was said of it; what was not said keeps its default."""
-    values = {word: said.value for word, said in entry.items() if said.value is not None}
+def _built(cls: type[_T], name: str | None, entry: Mapping[str, Setting]) -> _T:
+    """An instance of a dataclass from its settings; the other fields keep their defaults."""
+    values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
     sampling = {
         word.removeprefix("sampling."): values.pop(word) for word in list(values) if word.startswith("sampling.")
     }
@@ -389,19 +397,19 @@ def _built(cls: type[_T], name: str | None, entry: Mapping[str, Said]) -> _T:
 
 
 def _with_greedy_lamb(model: ModelConfig) -> ModelConfig:
-    """A model this small wanders as soon as it is sampled."""
+    """The embedded model with temperature 0: it is too small to sample from."""
     return replace(model, sampling=model.sampling.over(Sampling(temperature=0))) if model.path == "embedded" else model
 
 
 def model_name(spec: str) -> str:
-    """What a model is called when only its file is known."""
+    """The name of a model of which only the file is known."""
     if spec == "embedded":
         return EMBEDDED
     last = spec.removeprefix("ollama:").rstrip("/").rpartition("/")[2]
     return re.sub(r"(-\d{5}-of-\d{5})?(\.gguf)?$", "", last, flags=re.IGNORECASE) or "model"
 
 
-def _spare(name: str, taken: Iterable[str]) -> str:
+def _free_name(name: str, taken: Iterable[str]) -> str:
     """`name`, or the first of name-2, name-3, ... that is not taken."""
     names = itertools.chain((name,), (f"{name}-{count}" for count in itertools.count(2)))
     return next(each for each in names if each not in taken)

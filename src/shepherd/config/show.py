@@ -1,4 +1,4 @@
-"""The effective configuration as TOML, for people and for `load`; secrets are never shown."""
+"""The effective configuration as TOML, for people and for `load`; without secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shepherd.core import Sampling
 
 
 def to_toml(config: Config) -> str:
-    """The effective configuration as a file that `load` reads back; secrets are comments, and where it came from."""
+    """The effective configuration as a file that `load` reads; secrets and origins are comments."""
     lines = [f"# {source.file or source.kind}: {', '.join(source.keys)}" for source in config.sources]
     lines += _shown_keys(config)
     for name, kind in keys_of(Config).items():
@@ -41,16 +41,16 @@ def _shown_keys(value: Any) -> list[str]:
     kinds = SAMPLING.keys if isinstance(value, Sampling) else keys_of(type(value))
     lines = []
     for name, kind in kinds.items():
-        said = getattr(value, name)
-        if isinstance(kind, Table) and kind.form == "list" and said is not None and not isinstance(value, Config):
-            names = ", ".join(entry.name for entry in said) or "none"
+        found = getattr(value, name)
+        if isinstance(kind, Table) and kind.form == "list" and found is not None and not isinstance(value, Config):
+            names = ", ".join(entry.name for entry in found) or "none"
             lines.append(f"# {name}: set, not shown, for {names}")
-        elif not isinstance(kind, Kind) or said is None or (isinstance(said, Mapping) and not said):
+        elif not isinstance(kind, Kind) or found is None or (isinstance(found, Mapping) and not found):
             continue
-        elif kind.secret and said != ():
-            lines.append(f"# {name}: {_hidden(said)}")
+        elif kind.secret and found != ():
+            lines.append(f"# {name}: {_hidden(found)}")
         else:
-            lines.append(f"{name} = {_toml(_without_password(said))}")
+            lines.append(f"{name} = {_toml(_without_password(found))}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What a key accepts: words for numbers, texts, paths and tables, each with the phrase that an error uses.
+"""The kinds of values that a key accepts: numbers, texts, paths, tables; each with its phrase for error messages.
 
 Not here: which keys there are (`schema.py`).
 """
@@ -19,8 +19,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the relative paths of one layer start."""
+class PathBase:
+    """The folders against which the relative paths of one layer are resolved."""
 
     folder: Path
     cwd: Path
@@ -31,7 +31,7 @@ class Place:
         return str(self.folder / path)
 
     def resolve_model(self, text: str) -> str:
-        """Specs stay as they are; so does a bare name that is no file here, for the catalogue to look up."""
+        """A path; unchanged where it is a spec, or a bare name that is no file here, which the catalogue looks up."""
         if is_spec(text) or text.startswith("~"):
             return text if is_spec(text) else self.resolve(text)
         roots = (self.folder, self.folder / "models", self.cwd, self.cwd / "models")
@@ -40,17 +40,17 @@ class Place:
 
 
 def is_spec(text: str) -> bool:
-    """Whether a model is named in a way that no path is."""
+    """Whether `text` names a model and can be no path."""
     return text == "embedded" or text.startswith(("hf:", "ollama:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     expected: str
-    accept: Callable[[Any, Place], Any]
-    """A value of a file -> its final form. Raises: `ValueError`."""
+    accept: Callable[[Any, PathBase], Any]
+    """From the value in a file to the final one. Raises: `ValueError`."""
     parse: Callable[[str], Any] = str
-    """Text of the environment or a flag -> what a file would say. Raises: `ValueError`."""
+    """From the text of a variable or a flag to the value in a file. Raises: `ValueError`."""
     secret: bool = False
 
 
@@ -61,7 +61,7 @@ class Table:
 
 
 def key(kind: Kind | Table, default: Any = None, *, shown: bool = True) -> Any:
-    """A field that a file may say."""
+    """A dataclass field that is a key of the configuration."""
     if default is NOTHING:
         return field(default_factory=dict, repr=shown, metadata={"kind": kind})
     return field(default=default, repr=shown, metadata={"kind": kind})
@@ -77,26 +77,26 @@ def _check(holds: bool, value: Any) -> Any:
     return value
 
 
-def _text(value: Any, place: Place) -> str:
+def _text(value: Any, base: PathBase) -> str:
     return str(_check(isinstance(value, str) and value != "", value))
 
 
-def _texts(value: Any, place: Place) -> tuple[str, ...]:
+def _texts(value: Any, base: PathBase) -> tuple[str, ...]:
     items = _check(isinstance(value, (list, tuple)), value)
-    return tuple(_text(item, place) for item in items)
+    return tuple(_text(item, base) for item in items)
 
 
-def _breakers(value: Any, place: Place) -> tuple[str, ...]:
-    texts = _texts(value, place)
+def _breakers(value: Any, base: PathBase) -> tuple[str, ...]:
+    texts = _texts(value, base)
     is_short = all(len(text.encode("utf-8", "replace")) <= limit.MAX_BREAKER_BYTES for text in texts)
     _check(len(texts) <= limit.MAX_BREAKERS and is_short, value)
     return texts
 
 
 def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
-    """`auto` is a number that means "not said"."""
+    """`auto`: a number that means "not set"."""
 
-    def accept(value: Any, place: Place) -> int | None:
+    def accept(value: Any, base: PathBase) -> int | None:
         # bool is an int in Python, not in a configuration.
         _check(isinstance(value, int) and not isinstance(value, bool) and low <= value <= high, value)
         return None if value == auto else value
@@ -105,7 +105,7 @@ def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
 
 
 def number(low: float, high: float) -> Kind:
-    def accept(value: Any, place: Place) -> float:
+    def accept(value: Any, base: PathBase) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return float(_check(is_number and low <= value <= high, value))
 
@@ -113,7 +113,7 @@ def number(low: float, high: float) -> Kind:
 
 
 def one_of(*words: str) -> Kind:
-    return Kind("one of " + ", ".join(words), lambda value, place: _check(value in words, value))
+    return Kind("one of " + ", ".join(words), lambda value, base: _check(value in words, value))
 
 
 def _parse_flag(text: str) -> bool:
@@ -127,28 +127,28 @@ def _split(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
 
 
-def _text_map(value: Any, place: Place) -> Mapping[str, str]:
+def _text_map(value: Any, base: PathBase) -> Mapping[str, str]:
     _check(isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()), value)
     return dict(value)
 
 
-def _matching(pattern: str) -> Callable[[Any, Place], tuple[str, ...]]:
-    def accept(value: Any, place: Place) -> tuple[str, ...]:
-        return tuple(_check(re.fullmatch(pattern, text) is not None, text) for text in _texts(value, place))
+def _matching(pattern: str) -> Callable[[Any, PathBase], tuple[str, ...]]:
+    def accept(value: Any, base: PathBase) -> tuple[str, ...]:
+        return tuple(_check(re.fullmatch(pattern, text) is not None, text) for text in _texts(value, base))
 
     return accept
 
 
-def _url(value: Any, place: Place) -> str:
-    return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, place)) is not None, value))
+def _url(value: Any, base: PathBase) -> str:
+    return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, base)) is not None, value))
 
 
-def _base_url(value: Any, place: Place) -> str:
+def _base_url(value: Any, base: PathBase) -> str:
     # Users type it with and without /v1; "/v1/v1" is a frequent bug report (spec/providers.md section 1).
-    return _url(value, place).rstrip("/").removesuffix("/v1").rstrip("/")
+    return _url(value, base).rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-ANY_TEXT = Kind("text", lambda value, place: _check(isinstance(value, str), value))
+ANY_TEXT = Kind("text", lambda value, base: _check(isinstance(value, str), value))
 TEXT = Kind("a text that is not empty", _text)
 SECRET = replace(TEXT, secret=True)
 TEXTS = Kind("a list of texts", _texts, _split)
@@ -156,10 +156,10 @@ SECRETS = replace(TEXTS, secret=True)
 TEXT_MAP = Kind("a table whose values are all texts", _text_map, secret=True)
 HOSTS = Kind("a list of hosts such as wiki.lan, *.example or 10.0.0.5:8080", _matching(r"[^\s/@]+"), _split)
 VARIABLES = Kind("a list of names of environment variables, or globs", _matching(r"[^\s=]+"), _split)
-FLAG = Kind("true or false", lambda value, place: _check(isinstance(value, bool), value), _parse_flag)
-PATH = Kind("a path", lambda value, place: place.resolve(_text(value, place)))
-PATHS = Kind("a list of paths", lambda value, place: tuple(map(place.resolve, _texts(value, place))), _split)
-SPEC = Kind("a path or a model's name", lambda value, place: place.resolve_model(_text(value, place)))
+FLAG = Kind("true or false", lambda value, base: _check(isinstance(value, bool), value), _parse_flag)
+PATH = Kind("a path", lambda value, base: base.resolve(_text(value, base)))
+PATHS = Kind("a list of paths", lambda value, base: tuple(map(base.resolve, _texts(value, base))), _split)
+SPEC = Kind("a path or a model's name", lambda value, base: base.resolve_model(_text(value, base)))
 URL = Kind("an address such as http://127.0.0.1:9000", _url)
 BASE_URL = replace(URL, accept=_base_url)
 TOKENS = whole(0)
@@ -168,11 +168,11 @@ THREADS = whole(0, 512, auto=0)
 """512 is llama.cpp's own limit: it allocates for all threads at once, and ends the process where it cannot."""
 SIZE = whole(1, 2**63 - 1)
 ROOM = whole(0, 2**63 - 1)
-"""Bytes that may be used; 0 = none at all."""
+"""Bytes that may be used; 0 = none."""
 DURATION = Kind(
-    'a number of seconds, or a text such as "90s", "5m", "1h"; -1 = for ever', lambda value, place: seconds(value)
+    'a number of seconds, or a text such as "90s", "5m", "1h"; -1 = no end', lambda value, base: seconds(value)
 )
-BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, place: memory(value))
+BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, base: memory(value))
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OVERFLOW = one_of(*get_args(OnFull))

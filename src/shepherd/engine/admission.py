@@ -1,4 +1,4 @@
-"""How a waiting job starts: what of its prompt is there, what that leads to, and one attempt to carry it out.
+"""How a waiting job starts: find what of its prompt is cached, plan, and carry the plan out.
 
     cells ─── ledger.find ────┐
                               ├─▶ the better one ─▶ plan ─▶ does it fit? ─▶ restore, carry out ─▶ Begun
@@ -6,10 +6,10 @@
                                          └──── without it ──────┼───── refused ─────┘
                                                                 └─▶ it waits; nothing has been done
 
-Everything is decided before anything is done, and both sources are judged by the same function (`ledger.usable`), so
-what is restored is what is then used. After `MAX_REFUSED` refusals a job is computed without anything cached, which
-cannot be refused: so it starts after at most `MAX_REFUSED` + 1 attempts, each of which loads at most one snapshot, and
-in all its life it loads at most `MAX_LOADS` (the law of `tests/engine/test_liveness.py`). Engine thread only.
+All decisions come before any change. Both sources are judged by the same function (`ledger.usable`), so a restored
+snapshot is used as it was planned. After `MAX_REFUSED` refusals a job starts without cached tokens, which cannot be
+refused. So a job starts after at most `MAX_REFUSED` + 1 attempts, each attempt loads at most one snapshot, and a job
+loads at most `MAX_LOADS` in all (the law of `tests/engine/test_liveness.py`). Engine thread only.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from shepherd.engine.base import Done
 from shepherd.engine.kv import lookup
 from shepherd.engine.kv.ledger import Match, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, plan
-from shepherd.engine.kv.pool import Pool, Refused
-from shepherd.engine.kv.tiers import Found
+from shepherd.engine.kv.pool import OperationRefused, Pool
+from shepherd.engine.kv.tiers import SnapshotMatch
 from shepherd.engine.task import Task
 
 WORTH_LOADING = 32
-"""Tokens that a snapshot must have more than the cells do, to be brought back."""
+"""A snapshot is restored if it has this many tokens more than the cells have."""
 MAX_FETCHES = 8
-"""Snapshots that are read from disk for one job: each may leave RAM again before its turn comes."""
+"""Snapshots read from disk for one job: each may leave RAM again before the job starts."""
 MAX_LOADS = 8
-"""Snapshots that are loaded into the cells for one job: it may be put aside that often before it has to start over."""
+"""Snapshots loaded into the cells for one job: it may be preempted that often before it starts from nothing."""
 MAX_REFUSED = 3
-"""Attempts that may fail for one job before it is computed without anything cached."""
+"""Failed attempts before a job starts without cached tokens."""
 WORTH_WAITING = 16
-"""Tokens that a prompt which is being computed must share, to be waited for."""
+"""A job waits for a running prompt that shares this many tokens with its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """The job has its sequence."""
+class Placement:
+    """The sequence of a job that starts, and the plan that made it."""
 
     resident: Resident
     plan: Plan
     seconds: float
-    """What planning and making room took."""
+    """Time that planning and making room took."""
 
 
-Verdict = Begun | ShepherdError | Done | Literal["held up", "no room"]
-"""It runs; it has failed; it is over; it waits while others may start; it waits and so do all behind it."""
+Verdict = Placement | ShepherdError | Done | Literal["held up", "no room"]
+"""It starts; it has failed; it has ended; it waits while others may start; it waits, and so do all behind it."""
 
 
 class Admission:
@@ -69,17 +69,17 @@ class Admission:
         self._show = show
 
     def start(self, task: Task, running: Sequence[Task]) -> Verdict:
-        """Start a job if it can be. "no room" and "held up" only while others run or a snapshot is being read."""
+        """Start a job if it can start now. "no room" and "held up" only while others run or a snapshot is read."""
         job = task.job
         reserve = max(1, min(job.reserve, task.n_left))
-        promised = priority.promised(running)
+        promised = priority.promised_cells(running)
         refused: list[Resident] = []
         for n_refused in range(MAX_REFUSED + 1):
-            is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.reads
+            is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.scores_prompt
             match, found = (None, None) if is_last else self._sources(task, refused)
             saved = match.saved if match else 0
-            if any(priority.in_common(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
-                return "held up"  # most of this prompt is being computed by another one right now
+            if any(priority.shared_prefix(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
+                return "held up"  # another task computes most of this prompt right now
             if found is not None and not found.in_ram:
                 if self._fetch(task, found.key):
                     return "held up"
@@ -99,26 +99,26 @@ class Admission:
             try:
                 if found is not None and planned.source is not None:
                     task.n_loads += 1
-                    task.unfit.add(found.key)
+                    task.bad_snapshots.add(found.key)
                     restored = self._pool.restore(found)
-                    task.unfit.discard(found.key)
+                    task.bad_snapshots.discard(found.key)
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 resident = self._pool.carry_out(planned, n_free, background=job.background)
-            except Refused:
+            except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            decision_log.tell_match(self._name, task.tokens, job, source, planned, show=self._show)
-            return Begun(resident, planned, time.perf_counter() - begun)
+            decision_log.log_match(self._name, task.tokens, job, source, planned, show=self._show)
+            return Placement(resident, planned, time.perf_counter() - begun)
         return EngineError(f"cache {self._name!r} could not make a sequence for a job")
 
-    def _sources(self, task: Task, refused: Sequence[Resident]) -> tuple[Match | None, Found | None]:
-        """What the cells have of a prompt; and a snapshot, if there is one that is enough better to be loaded."""
+    def _sources(self, task: Task, refused: Sequence[Resident]) -> tuple[Match | None, SnapshotMatch | None]:
+        """The best match in the cells, and a snapshot if one is so much better that loading it pays."""
         job, holes = task.job, task.job.on_full == "evict"
         match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
         if job.background or task.n_loads == MAX_LOADS:
-            return match, None  # to bring one back for a side task could cost others their cells
-        found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.unfit)
+            return match, None  # a restored snapshot could take cells from conversations
+        found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.bad_snapshots)
         gain = lookup.spared(found, holes=holes) - lookup.spared(match, holes=holes)
         return match, found if gain > WORTH_LOADING else None
 
@@ -134,7 +134,7 @@ class Admission:
         )
 
     def _fetch(self, task: Task, key: str) -> bool:
-        """Have a snapshot read from disk; False when that has been in vain too often."""
+        """Start reading a snapshot from disk; False after `MAX_FETCHES` reads for this job."""
         if not self._pool.snapshots.is_coming(key):
             if task.n_fetches == MAX_FETCHES:
                 return False
@@ -143,9 +143,9 @@ class Admission:
         return True
 
     def _has_no_room_beside(self, task: Task, needed: int, running: Sequence[Task]) -> Verdict:
-        """A side task would need cells of conversations: it waits for those that run, not for those that idle."""
+        """The verdict on a background task that would need cells of conversations: it waits only for running ones."""
         if running:
             return "no room"
         if task.n_generated:
-            return Done("length")  # what it has said stands
-        return priority.refusal(self._name, needed=needed, free=self._ledger.free)
+            return Done("length")  # its answer so far is complete
+        return priority.no_room_error(self._name, needed=needed, free=self._ledger.free)

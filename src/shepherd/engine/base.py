@@ -1,13 +1,14 @@
-"""The seams of the engine: what a job is, what comes back, and what a runtime must do.
+"""The interfaces of the engine: jobs that go in, steps that come out, and what a runtime must do.
 
     caller (event loop)                      engine thread
     submit(Job) -> Ticket  ── mailbox ──▶    Ledger and Scheduler decide, Runtime acts
-    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* Read? token* Done
+    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* PromptScores? token* Done
 
-Only frozen values cross, in both directions. The engine knows token ids; text, messages and JSON stay above.
+Only frozen values cross between the threads. The engine knows token ids; text, messages and JSON stay above.
 
-Words: a *cell* holds the K and V of one token in all layers; a *sequence* is one conversation's cells, named by a small
-number; a *position* is where a token stands for the model (RoPE), which is not its index once tokens have been evicted.
+Words: a *cell* holds the keys and values of one token in all layers. A *sequence* is the cells of one conversation and
+has a small number as its id. A *position* is the place of a token for the model (RoPE); after an eviction it differs
+from the token's index.
 """
 
 from __future__ import annotations
@@ -29,90 +30,89 @@ class Span:
 
     start: int
     stop: int
-    """Token indexes, half open. Spans are in order and do not overlap; tokens in none of them are always kept."""
+    """Token indexes, half open. Spans are in order and do not overlap; tokens outside all spans are always kept."""
     message: int
     """Index of the message in the rendered conversation, from 0."""
     turn: int
-    """Messages of one turn leave together: a user message and its answer, a call and its results."""
+    """Messages of one turn are evicted together: a user message and its answer, a call and its results."""
     keep: bool = False
     """Never evicted: system prompt, tools, the current user message, the open tool exchange."""
     label: str = ""
-    """Such as the role; for log lines only."""
+    """For log lines only, such as the role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One generation: the whole prompt, and how to go on from it."""
+    """One generation: the whole prompt, and how to continue it."""
 
     tokens: array[int]
-    """The prompt, at least one token; the engine decides what of it is cached already."""
+    """The whole prompt, at least one token. The engine finds which part of it is cached."""
     max_tokens: int
-    """At most this many tokens are generated; at least 1."""
+    """At most this many tokens are generated; at least 1. 0 where turns are only evicted (`Engine.evict`)."""
     sampling: Sampling = Sampling()
     spans: tuple[Span, ...] = ()
     on_full: OnFull = "error"
-    """`evict`: the oldest turns leave when the prompt and the answer need their cells. `error`: a prompt that does not
-    fit is refused and an answer that fills the context ends there."""
+    """`evict`: the oldest turns leave when the prompt and the answer need their cells. `error`: the engine refuses a
+    prompt that does not fit, and an answer ends where it fills the context."""
     reserve: int = 1
     """Tokens to keep free for the answer when room is made; at least 1."""
     grammar: str | None = None
-    """What may be generated: a Lark grammar of llguidance over the whole output, its end token aside. Checked before it
-    came here (`constraint`)."""
+    """A Lark grammar of llguidance for the whole output without its end token; `Constrainer.check` has accepted it."""
     written: str = ""
-    """What the prompt has written of that output already; the grammar has read it before the first token."""
+    """The beginning of the output that the prompt contains already; the grammar reads it before the first token."""
     scores: int | None = None
-    """How many alternatives are told with each token, which comes as `Scored` then; None = tokens only."""
+    """Number of alternatives reported with each token, which is then a `Scored`; None = plain tokens."""
     score_prompt: bool = False
-    """Tell as much of the prompt's tokens (`Read`), for which all of it is computed anew. Needs `scores`, and no spans:
-    nothing of it may have left."""
+    """Report scores of the prompt's tokens too (`PromptScores`), which computes all of it again. Needs `scores`, and no
+    spans: no token of the prompt may have been evicted."""
     background: bool = False
-    """A side task: it takes neither cells nor turns from a job that is none, and what it leaves behind goes first."""
+    """A title, a summary and the like: it never takes cells or turns from other jobs, and its cells are freed first."""
     session: str | None = None
-    """The conversation's name, if it has one; for log lines and displays only: what is reused is decided by tokens."""
-    n_leaving: int = 0
-    """So many turns, the oldest that may leave, leave in any case; needs `evict`."""
+    """The conversation's name, for log lines and displays only: reuse is decided by tokens."""
+    n_turns_to_evict: int = 0
+    """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What there is of a prompt, by its token indexes."""
+class CachedPrefix:
+    """The part of a prompt that is cached, by token indexes."""
 
     length: int = 0
-    """So many of its first tokens need no work, evicted ones included."""
+    """Leading tokens that need no computation, evicted ones included."""
     ranges: tuple[tuple[int, int], ...] = ()
-    """Half open: those of them that are there; the others have been evicted."""
+    """Half open: the leading tokens that are cached; the others have been evicted."""
     tier: Literal["cells", "memory", "disk", ""] = ""
-    """Where they are; empty when there are none."""
+    """Where the tokens are; empty if none is cached."""
 
     @property
     def n(self) -> int:
-        """Tokens that are there."""
+        """Number of cached tokens."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def until(self, length: int) -> Held:
-        """The same of the first `length` tokens."""
+    def until(self, length: int) -> CachedPrefix:
+        """The same for the first `length` tokens of the prompt."""
         length = min(length, self.length)
         ranges = tuple((start, min(stop, length)) for start, stop in self.ranges if start < length)
-        return Held(length, ranges, self.tier if ranges else "")
+        return CachedPrefix(length, ranges, self.tier if ranges else "")
 
     def count(self, start: int, stop: int) -> int:
-        """How many tokens of `[start, stop)` are there."""
+        """Number of tokens of `[start, stop)` that are cached."""
         return sum(max(0, min(high, stop) - max(low, start)) for low, high in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The job's turn has come: the first step."""
+    """The first step: the job has a sequence."""
 
     n_cached: int
     """Prompt tokens that are in the KV cache already; exact."""
     n_new: int
-    """Prompt tokens to be computed. What has been evicted is in neither."""
+    """Prompt tokens to be computed. Evicted tokens are in neither count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prompt tokens computed so far, of those that had to be."""
+    """Progress of a prompt: `done` of the `total` tokens to be computed."""
 
     done: int
     total: int
@@ -124,28 +124,28 @@ class Done:
 
     reason: EndReason
     end_token: int | None = None
-    """The end-of-generation token that the model chose, when `reason` is `end`."""
+    """The end-of-generation token that the model drew, if `reason` is `end`."""
 
 
 class Scored(NamedTuple):
-    """A token, and how likely it was before sampling parameters and grammars had their say."""
+    """A token with its likelihood before sampling parameters and grammars are applied."""
 
     token: int
     logprob: float
-    """Natural logarithm of its probability; nan for the first token of a prompt, before which there is nothing."""
+    """Natural logarithm of its probability; nan for the first token of a prompt."""
     top: tuple[tuple[int, float], ...] = ()
     """The likeliest tokens in its place, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Every token of the prompt; before the first generated one, once."""
+class PromptScores:
+    """The scores of every prompt token; once, before the first generated token."""
 
     scores: tuple[Scored, ...]
 
 
-Step = int | Scored | Admitted | Prefill | Read | Evicted | Done
-"""A generated token, scored if that is wanted, or a notice. The end-of-generation token comes in `Done`, not here."""
+Step = int | Scored | Admitted | Prefill | PromptScores | Evicted | Done
+"""A generated token (`Scored` if the job asks for scores) or a notice. The end-of-generation token comes in `Done`."""
 
 
 # -- the runtime's side --------------------------------------------------------------------------------------------
@@ -157,16 +157,16 @@ class Chunk(NamedTuple):
     seq: int
     tokens: array[int]
     position: int
-    """Of the first; those of the others follow without gaps. Must be one behind the sequence's highest position."""
+    """Of the first token; the others follow without gaps. Must be one more than the sequence's highest position."""
     logits: bool
-    """Whether the logits after the last token are wanted."""
+    """Whether to compute the logits after the last token."""
     each: bool = False
-    """Whether those after every token are."""
+    """Whether to compute the logits after every token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take positions `[start, stop)` out of a sequence; `stop` -1 = to the end. A hole if something stands behind."""
+    """Remove positions `[start, stop)` from a sequence; `stop` -1 = to the end. In the middle this leaves a hole."""
 
     seq: int
     start: int
@@ -175,7 +175,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Let `target` hold positions `[start, stop)` of `source`, too; the cells are shared, nothing is copied."""
+    """Let `target` hold positions `[start, stop)` of `source` too; the cells are shared, not copied."""
 
     source: int
     target: int
@@ -186,7 +186,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Move positions `[start, to the end)` by `delta` (< 0). Only where `Memory.shift` says it is exact."""
+    """Move positions from `start` to the end by `delta` (< 0). Only if `Memory.shift` is set."""
 
     seq: int
     start: int
@@ -195,7 +195,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Take everything out of a sequence. Always possible."""
+    """Remove all cells from a sequence. Always possible."""
 
     seq: int
 
@@ -205,48 +205,48 @@ Op = Remove | Copy | Shift | Forget
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What may be done to a model's memory without changing what it computes: a row of `engine/kv/capabilities.py`."""
+    """Which operations leave a model's computation unchanged: the result of `engine/kv/capabilities.py`."""
 
     hole: bool
-    """Tokens in the middle can be removed, and the rest stays exactly as it was."""
+    """Tokens in the middle can be removed; the rest stays exactly as it is."""
     rollback: Literal["any", "window", "none"]
     """Whether the end can be removed: always; only within the sliding window; never."""
     share: bool
-    """Parts of a sequence can be shared with another one (`Copy` of any range)."""
+    """Any range of a sequence can be shared with another one (`Copy`)."""
     shift: bool
     """Positions can be moved exactly."""
     checkpoint: bool
-    """What cannot be rolled back can be saved and put back (`save(partial=True)`)."""
+    """A state that cannot be rolled back can be saved and loaded (`save(partial=True)`)."""
     window: int = 0
-    """Tokens that sliding-window layers look back on; 0 = there are none. Such layers may give up what is behind their
-    window even where rollback is `any`: an operation that needs it is then refused."""
+    """Tokens that sliding-window layers look back on; 0 = no such layers. These layers may free cells behind their
+    window even if rollback is `any`: an operation that needs such cells is refused."""
     n_positions: int = 0
     """Positions that the model was trained for; 0 = no limit."""
     why: str = ""
-    """For a person: which facts decided."""
+    """For a person: the facts that decided."""
 
 
 class Mask(Protocol):
-    """Which tokens may come next in one answer; owned by the engine thread.
+    """Which tokens a grammar allows next in one answer; owned by the engine thread.
 
-    To ask for one token is far cheaper than to ask for all: a sampler draws first, and only if the token may not come
-    does it take the others that may not out and draw again. That draws from the same distribution: p + (1 - P) p / P
-    = p / P, for a token of probability p where all that may come together have P.
+    A check of one token is far cheaper than of all. So a sampler draws first; if the token is not allowed, the sampler
+    removes all tokens that are not allowed and draws again. The distribution is the same: p + (1 - P) p / P = p / P,
+    for a token of probability p where all allowed tokens together have P.
     """
 
     def allows(self, token: int) -> bool:
-        """Whether this token may come next."""
+        """Whether the grammar allows this token next."""
         ...
 
     def allow(self, logits: memoryview) -> None:
-        """Set the logits (float32, one for each token of the vocabulary) of what may not come next to -inf.
+        """Set the logits (float32, one for each token of the vocabulary) of all other tokens to -inf.
 
-        Raises: `EngineError` when the grammar cannot go on; the answer fails.
+        Raises: `EngineError` if the grammar allows no token; the answer fails.
         """
         ...
 
     def accept(self, token: int) -> None:
-        """This token was drawn."""
+        """Advance the grammar by a token that was drawn."""
         ...
 
 
@@ -254,66 +254,65 @@ class TokenSampler(Protocol):
     """Draws tokens for one job; owned by the engine thread, closed by it."""
 
     def sample(self, chunk: int) -> int:
-        """The next token, drawn from the logits of chunk number `chunk` of the last decode, and remembered."""
+        """Draw the next token from the logits of chunk number `chunk` of the last decode, and add it to the history."""
         ...
 
     def close(self) -> None: ...
 
 
 class Runtime(Protocol):
-    """One pool of cells with a model behind it. Only the engine thread touches it, except for `interrupt`."""
+    """One pool of cells and the model that computes them. Only the engine thread calls it, except for `interrupt`."""
 
     n_ctx: int
-    """Cells: tokens that fit, all sequences together. One sequence may use them all."""
+    """Number of cells: tokens of all sequences together. One sequence may use them all."""
     n_seq: int
     """Sequences are numbered 0 to `n_seq` - 1."""
     n_batch: int
-    """Tokens in one decode, at most."""
+    """Maximum number of tokens in one decode."""
     n_outputs: int
-    """Tokens of one decode whose logits can be wanted; at least `n_seq`."""
+    """Maximum number of tokens with logits in one decode; at least `n_seq`."""
     memory: Memory
     pays_for_idle: bool
-    """Whether a decode takes longer for every cell that holds a token, whoever it belongs to."""
+    """Whether every used cell makes a decode slower, also the cells of idle sequences."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes when saved states of this runtime cannot be loaded: model file, cache types, layout."""
+        """Identifies the model file, cache types and layout: saved states load only where it is equal."""
         ...
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        """Compute all chunks at once; at most `n_batch` tokens, at least one; several chunks of one sequence in order.
+        """Compute all chunks at once: 1 to `n_batch` tokens; several chunks of one sequence in order.
 
-        `full`: no room, nothing changed. `aborted`: `interrupt` was called; a part may have been kept, see `held`.
-        Raises: `EngineError` when the computation failed; the caller forgets everything.
+        `full`: no room, nothing has changed. `aborted`: `interrupt` was called; `held` tells which part was kept.
+        Raises: `EngineError` when the computation failed; the caller then empties all cells.
         """
         ...
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
-        """A sampler for one job; `history` are the tokens that penalties look back on. `mask` stays the caller's."""
+        """A sampler for one job; penalties look back on the tokens of `history`. The caller keeps owning `mask`."""
         ...
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
-        """Tells how likely any token is after the last of chunk number `chunk` of the last decode, or after the token
-        that stands `behind` tokens before that.
+        """A function that scores any token after chunk number `chunk` of the last decode, or `behind` tokens earlier.
 
-        To be made before a token is drawn there, for that may overwrite the logits; good for ever.
+        Call it before a token is drawn there, which may overwrite the logits. The result stays valid.
         """
         ...
 
     def apply(self, op: Op) -> bool:
-        """Carry out one operation; False when this memory cannot, and nothing or everything of it has been done."""
+        """Carry out one operation; False if this memory cannot: then either nothing or everything has been done."""
         ...
 
     def held(self, seq: int) -> tuple[int, int]:
-        """The lowest and highest position that a sequence really holds, asked of the library; (-1, -1) when empty."""
+        """The lowest and highest position of a sequence as the library reports them; (-1, -1) for an empty one."""
         ...
 
     def save(self, seq: int, *, partial: bool = False) -> bytes:
-        """The state of a sequence; `partial` = only what cannot be rolled back (checkpoints). b"" when it failed."""
+        """The state of a sequence, b"" on failure. `partial`: only what cannot be rolled back (checkpoints)."""
         ...
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
-        """Put a saved state into a sequence, which is empty afterwards if that fails (False)."""
+        """Load a saved state into a sequence. On failure it returns False and the sequence is empty."""
         ...
 
     def is_end(self, token: int) -> bool:
@@ -321,11 +320,11 @@ class Runtime(Protocol):
         ...
 
     def interrupt(self, on: bool) -> None:
-        """Make a running `decode` stop early (True), or let the next one run (False). Any thread."""
+        """Stop a running `decode` early (True), or let the next one run (False). Any thread."""
         ...
 
     def close(self) -> None:
-        """Free it. Nothing may be called afterwards."""
+        """Free the runtime; no call may follow."""
         ...
 
 
@@ -336,9 +335,9 @@ class Special:
     id: int
     text: str
     control: bool
-    """A control token, never produced from text. The others (user-defined) match wherever their text stands."""
+    """A control token, never produced from text. Others (user-defined) match wherever their text occurs."""
     strip_left: bool = False
-    """White space before it belongs to it."""
+    """The token includes white space before it."""
     strip_right: bool = False
 
 
@@ -348,12 +347,12 @@ class Vocabulary(Protocol):
     n_vocab: int
     specials: tuple[Special, ...]
     bos: int | None
-    """The token that every prompt begins with, or None when the vocabulary wants none."""
+    """The token that every prompt begins with, or None if there is none."""
     fim: tuple[int, int, int] | None
-    """The tokens before a prefix, before a suffix and before the middle between them; None: it cannot fill gaps."""
+    """The tokens before a prefix, before a suffix and before the middle (fill-in-the-middle); None if unsupported."""
 
     def tokenize(self, text: str) -> list[int]:
-        """The tokens of plain text: no BOS is added and no control token is recognised."""
+        """The tokens of plain text, without BOS; control tokens are not recognised."""
         ...
 
     def piece(self, token: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What one cache has done: totals, and how the last job on each sequence ended. Engine thread only."""
+"""Totals of one cache, and the figures of the last job on each sequence. Engine thread only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shepherd.engine.stats import CacheStats, SequenceStats, eviction_histogram
 from shepherd.engine.task import Task
 
 
-class Tally:
+class Counters:
     """Counts what happens; the fields are those of `CacheStats`."""
 
     def __init__(self) -> None:
@@ -21,17 +21,16 @@ class Tally:
         self.evictions = self.evicted_messages = self.evicted_tokens = 0
         self.eviction_s = eviction_histogram()
         self._last: dict[int, tuple[SequenceStats, int, float]] = {}
-        """Sequence -> how its last job ended, its rank of use then, and when that was."""
+        """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
 
-    def evicted(self, messages: int, tokens: int, seconds: float) -> None:
-        """One eviction took so long."""
+    def record_eviction(self, messages: int, tokens: int, seconds: float) -> None:
         self.evictions += 1
         self.evicted_messages += messages
         self.evicted_tokens += tokens
         self.eviction_s.observe(seconds)
 
-    def retired(self, task: Task, resident: Resident) -> None:
-        """A job is over, and its sequence idles."""
+    def record_end(self, task: Task, resident: Resident) -> None:
+        """Keep the figures of a job that is over, and whose sequence idles."""
         self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
 
     def stats(self, pool: Pool, running: Sequence[Task], *, n_waiting: int) -> CacheStats:

@@ -1,7 +1,7 @@
-"""Who comes first on one cache: conversations before side tasks, among equals whoever came first. Pure.
+"""Which task comes first on one cache: conversations before background tasks, then the older task. Pure.
 
-A side task (`Job.background`: a title, a summary) may use what is left over. It leaves a place for a conversation that
-may come, makes way when one has come, and is the first to be put aside when cells run out.
+A background task (`Job.background`: a title, a summary) uses what conversations leave over. One place is kept free of
+background tasks; they give way to a conversation that arrives, and are preempted first when cells run out.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from shepherd.engine.task import Task
 
 
 def in_order(waiting: Iterable[Task]) -> list[Task]:
-    """Those that wait, as they are to be started."""
+    """The waiting tasks in the order of their start."""
     return sorted(waiting, key=is_background)
 
 
-def has_turn(task: Task, running: Sequence[Task], n_places: int) -> bool:
-    """Whether one more may run."""
+def has_place(task: Task, running: Sequence[Task], n_places: int) -> bool:
+    """Whether `task` may run beside those that run."""
     return len(running) < (max(1, n_places - 1) if task.job.background else n_places)
 
 
-def makes_way(task: Task, running: Sequence[Task]) -> Task | None:
-    """The running side task that is put aside so that `task`, which is none, can start."""
+def background_victim(task: Task, running: Sequence[Task]) -> Task | None:
+    """The running background task that is preempted so that `task`, a conversation, can start."""
     if task.job.background:
         return None
     sides = [other for other in running if other.job.background and other.phase != "closing"]
     return sides[-1] if sides else None
 
 
-def weakest(running: Sequence[Task]) -> Task:
-    """Who is put aside when cells run out: the youngest side task, else the youngest. One must run."""
+def preemption_victim(running: Sequence[Task]) -> Task:
+    """The task to preempt when cells run out: the youngest background task, else the youngest. One must run."""
     return max(reversed(running), key=is_background)
 
 
-def read_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
-    """Whose prompts the next decode may read: side tasks' only when no conversation has one."""
+def prefill_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
+    """The prompts that the next decode may compute: those of background tasks only if no conversation has one."""
     first = {seq: task for seq, task in prompts.items() if not task.job.background}
     return first or prompts
 
 
-def are_sides(running: Iterable[Task]) -> bool:
-    """Whether no conversation is among them."""
+def all_background(running: Iterable[Task]) -> bool:
+    """Whether no conversation runs."""
     return all(map(is_background, running))
 
 
@@ -51,13 +51,13 @@ def is_background(task: Task) -> bool:
     return task.job.background
 
 
-def promised(running: Iterable[Task]) -> int:
+def promised_cells(running: Iterable[Task]) -> int:
     """Cells that running jobs still need for their prompts and reserves."""
     return sum(task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in running)
 
 
-def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
-    """What a side task is told that finds too few cells beside the conversations."""
+def no_room_error(cache: str, *, needed: int, free: int) -> RateLimited:
+    """The error for a background task that needs more cells than the conversations leave."""
     return RateLimited(
         f"cache {cache!r} has no room for a background request beside its conversations ({needed} tokens are needed, "
         f"{free} are free); give such requests a cache of their own",
@@ -65,8 +65,8 @@ def refusal(cache: str, *, needed: int, free: int) -> RateLimited:
     )
 
 
-def in_common(task: Task, other: Task, ledger: Ledger) -> int:
-    """Tokens that the prompt of a running job will soon have in common with this one."""
+def shared_prefix(task: Task, other: Task, ledger: Ledger) -> int:
+    """Leading tokens of `task` that the prompt of a running task has and will soon have computed."""
     if other.phase != "prefill" or not ledger.memory.share:
         return 0
     return 0 if any(other.cells.gaps()) else common_prefix(task.tokens, other.tokens)

@@ -1,13 +1,18 @@
-"""What was said, kept for good: an archive of every message in one file, searched in milliseconds.
+"""The memory: an archive of every message in one SQLite file for each user, searched in milliseconds.
 
-Every message is stored when it arrives, so that turns which leave the context are not lost; `recall` offers what
-matters to the model again, `search` finds the rest.
+A message is stored when it arrives, so messages that leave a model's context are not lost. `recall` puts the relevant
+ones before the model again; `search` finds the others.
 
     with MemoryStore("memory.db") as memory:
         memory.archive([Entry("user", "My cat is called Lamb."), Entry("assistant", "Noted.")])
         memory.search("what is the cat called")[0].user_message
 
-Everything is imported on first use.
+Open first: `store.py` (the whole interface), then `records.py` (what it takes and returns), `archive/` (writing),
+`search/`, `recall/` and `transfer/` (export, import). Not here: when a request is archived and where recalled text goes
+in a prompt (`agent/with_memory.py`), and the HTTP and command line interfaces.
+
+Words: an *entry* is a message to be stored; a *turn* is a user's message and all up to the next one; a *fact* is a
+value with a key. A name is imported on first use.
 """
 
 from __future__ import annotations

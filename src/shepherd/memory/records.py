@@ -1,9 +1,9 @@
-"""What the memory holds and gives back, as plain data.
+"""The values that the memory stores and returns.
 
     conversation ─▶ messages in the order of arrival, each in a turn: a user's message and all up to the next one
-    fact         ─▶ a key, a value, and the values that it had before
+    fact         ─▶ a key, a value, and its earlier values
 
-Times are Unix times in milliseconds. Ids are those of the file: never given twice, meaningless elsewhere.
+Times are Unix times in milliseconds. An id belongs to one file and is never used again.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ FactStatus = Literal["candidate", "current", "past", "cleared"]
 
 
 class Trust(IntEnum):
-    """Who is answerable for a text."""
+    """Whose text it is."""
 
     USER = 0
     MODEL = 1
-    """Also system prompts: the program's own words."""
+    """Also system prompts."""
     UNTRUSTED = 2
-    """From a tool, a file, the web: never offered to a model unasked, and never made a fact."""
+    """From a tool, a file or the web: never recalled, and never a fact."""
 
 
 class State(IntEnum):
-    """Where a message is besides in the archive."""
+    """Where a message is, beside the archive."""
 
     LIVE = 0
-    """In a context, as far as is known."""
+    """In a model's context, as far as the archive knows."""
     EVICTED = 1
-    """It has left its context: only the archive has it."""
+    """Gone from its context; only the archive has it."""
     PRUNED = 2
-    """Its text was given up or shortened to make room."""
+    """Its text was deleted or shortened to make room."""
 
 
 class Call(NamedTuple):
@@ -52,27 +52,27 @@ class Call(NamedTuple):
     id: str
     name: str
     arguments: str
-    """JSON object text."""
+    """The text of a JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message on its way into the archive."""
+    """One message to be stored."""
 
     role: Role
     body: str
-    """What is read: the visible text, or a tool's output. May be empty for a message that only calls."""
+    """The visible text, or a tool's output. It may be empty in a message with calls."""
     calls: tuple[Call, ...] = ()
     tool: str = ""
     """Of a result: the name of the tool."""
     call_id: str = ""
-    """Of a result: the call it answers."""
+    """Of a result: the id of its call."""
     recalled: bool = False
-    """A result that came out of this memory: kept as a place in the conversation, its text is not kept again (M9)."""
+    """A result that quotes this memory: its place in the conversation is stored, its text is not (M9)."""
     created_ms: int | None = None
     """None = now."""
     trust: Trust | None = None
-    """None = as the role says (`trusted`)."""
+    """None = by the role (see `trusted`)."""
 
     @property
     def trusted(self) -> Trust:
@@ -81,39 +81,38 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """What is stored as the body."""
+        """The body as it is stored."""
         return "" if self.recalled else clean(self.body)
 
     @property
     def meta(self) -> str | None:
-        """Everything but text, as compact JSON; None when there is nothing."""
-        said: dict[str, Any] = {}
+        """Calls, tool, call id and `recalled`, as compact JSON; None when there are none."""
+        meta: dict[str, Any] = {}
         if self.calls:
-            said["calls"] = [call._asdict() for call in self.calls]
+            meta["calls"] = [call._asdict() for call in self.calls]
         if self.tool:
-            said["tool"] = self.tool
+            meta["tool"] = self.tool
         if self.call_id:
-            said["call_id"] = self.call_id
+            meta["call_id"] = self.call_id
         if self.recalled:
-            said["recalled"] = True
-        return clean(json.dumps(said, ensure_ascii=False, separators=(",", ":"))) if said else None
+            meta["recalled"] = True
+        return clean(json.dumps(meta, ensure_ascii=False, separators=(",", ":"))) if meta else None
 
     @property
     def sha(self) -> bytes:
-        """16 bytes that name what is said, whoever says it when; blanks at either end aside, which clients trim."""
+        """16 bytes that identify role and content, without time or trust. Outer white space is ignored."""
         calls = [(call.id, call.name, call.arguments) for call in self.calls]
-        said = repr((self.role, self.body.strip(), calls, self.call_id))
-        return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).digest()
+        return digest(repr((self.role, self.body.strip(), calls, self.call_id)).encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     """One message of the archive."""
 
     id: int
     conversation: int
     seq: int
-    """Place in the conversation, from 0, in the order of arrival."""
+    """Position in the conversation, from 0, in the order of arrival."""
     turn: int
     role: Role
     body: str
@@ -129,7 +128,7 @@ class Stored:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +141,24 @@ class Conversation:
     created_ms: int
     model: str
     source: str
-    """Where it came from: "" = said here; else the kind of file it was imported from."""
+    """"" = a conversation with Shepherd; else the kind of file it was imported from."""
     parent: int | None = None
-    """The conversation it branched off, at message `parent_seq`: an edit, another answer, a compacted history."""
+    """The conversation it branched off after message `parent_seq`: an edit, another answer, a compacted history."""
     parent_seq: int | None = None
     n_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedMessage:
     """One message that a search has found."""
 
     id: int
     score: float
-    """Relevance, 0.0 to 1.0; 0.95 = says once all that was asked for. Never rises down a list."""
+    """Relevance, 0.0 to 1.0; 0.95 = has every term once. It never rises down a list."""
     coverage: float
-    """How much of the question's content words it has itself, each weighed by its rarity, 0.0 to 1.0."""
+    """The share of the question's terms in the message itself, weighed by idf, 0.0 to 1.0."""
     n_terms: int
-    """How many of them."""
+    """The number of these terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +169,9 @@ class Hit:
     """Relevance, 0.0 to 1.0, best first."""
     user_message: str
     assistant_response: str
-    """The last answer of the turn; empty when there is none (or none left)."""
+    """The last answer of the turn; empty when there is none, or its text was pruned."""
     timestamp: datetime
-    """When the message that was found was said, in UTC."""
+    """Time of the message that was found, in UTC."""
     message_id: int
     role: Role
     """Of the message that was found."""
@@ -180,13 +179,13 @@ class Hit:
     """Its uuid."""
     title: str
     snippet: str
-    """Up to some 200 characters of the message that was found, around what was asked for."""
+    """Up to some 200 characters of the message that was found, around the terms."""
     untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One value of a key, now or once; or one standing instruction."""
+    """A present or past value of a key; or a standing instruction."""
 
     id: int
     key: str
@@ -200,38 +199,38 @@ class Fact:
 
     @property
     def time(self) -> datetime:
-        return when(self.created_ms)
+        return to_datetime(self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a memory holds, and what room it takes."""
+    """Counts and sizes of a memory."""
 
     conversations: int
     messages: int
-    """Pruned ones, too."""
+    """Pruned ones included."""
     evicted: int
     pruned: int
     facts: int
     """Current ones of all kinds."""
     vectors: int
     size_bytes: int
-    """What counts against the limit: the pages in use, and the log."""
+    """What counts against the limit: used pages, and the log."""
     file_bytes: int
     """Of the file itself, free pages included."""
     log_bytes: int
     """Of the write-ahead log beside it."""
     limit_bytes: int
     oldest_ms: int | None = None
-    """When the oldest and the newest message were said; None when there is none."""
+    """Time of the oldest and of the newest message; None when there is none."""
     newest_ms: int | None = None
 
 
 class Embedder(Protocol):
-    """Texts to vectors; safe from one thread at a time."""
+    """Turns texts into vectors. One thread at a time."""
 
     name: str
-    """Changes whenever vectors of two embedders cannot be compared."""
+    """Two embedders with the same name make comparable vectors."""
     dim: int
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -239,23 +238,23 @@ class Embedder(Protocol):
         ...
 
 
+def digest(data: bytes) -> bytes:
+    """A hash of 16 bytes."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def chained(shas: Iterable[bytes], seed: str = "") -> list[bytes]:
-    """For each message a name for it and everything before it, 16 bytes."""
-    link = hashlib.blake2b(seed.encode("utf-8", "replace"), digest_size=16).digest()
-    made = []
-    for sha in shas:
-        link = hashlib.blake2b(link + sha, digest_size=16).digest()
-        made.append(link)
-    return made
+    """For each message a digest of it and of everything before it."""
+    link = digest(seed.encode("utf-8", "replace"))
+    return [link := digest(link + sha) for sha in shas]
 
 
 def clean(text: str) -> str:
-    """Text that SQLite can hold and count: no NUL, no half of a surrogate pair."""
+    """Text that SQLite can store: NUL and halves of surrogate pairs are replaced."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def when(ms: int) -> datetime:
-    """A stored time."""
+def to_datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,10 +1,12 @@
-"""The file: its tables, its versions, and how a connection to it is opened.
+"""The database file: its tables, its version, and how a connection is opened.
 
-One file holds the memory of one user. `message` is the archive; two full-text lanes over it keep what users say apart
-from what is said to them, each with its own document frequencies (an assistant says twenty times as much and would
-drown the user's words). The lanes own no text: `fts_source` shows them what is indexed of a message.
+One file holds the memory of one user. `message` is the archive. Users' messages and all others have an FTS5 table each,
+with its own document frequencies: answers have twenty times as much text, which would outweigh the users' words. The
+FTS5 tables store no text: they read the view `fts_source`.
 
-Not here: what is written when (`memory/archive/history.py`, `memory/archive/index.py`), and who may write
+The text of `_TABLES`, comments included, is part of the file format: SQLite keeps it in the file.
+
+Not here: when rows are written (`memory/archive/history.py`, `memory/archive/index.py`), and by which thread
 (`writer.py`).
 """
 
@@ -24,7 +26,7 @@ APPLICATION_ID = 0x53485044
 VERSION = 1
 BUSY_MS = 10_000
 READ_CACHE_KB = 65_536
-"""At most, of a connection that reads: a search among a million messages is a quarter faster than with 2 MB."""
+"""Page cache of a reading connection: a search of a million messages is a quarter faster than with 2 MB."""
 
 _TABLES = """
 CREATE TABLE about(name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
@@ -124,12 +126,13 @@ CREATE TABLE erased(
 
 
 def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly: bool = False) -> apsw.Connection:
-    """A connection to the memory at `path`, which is made, readable by its owner alone, if it is not there.
+    """A connection to the memory at `path`. A new file is readable by its owner only.
 
-    `":memory:"` is one that ends with its connection. `user` is written into a new file and must be that of an old one.
+    `":memory:"` is a memory that ends with its connection. `user` is written into a new file, and must be the same for
+    an old one.
 
-    Raises: `ConfigError` for a file that is no memory, is from a newer version, or is another user's; `MemoryFailure`
-    when the file is damaged or kept locked.
+    Raises: `ConfigError` for a file that is no memory, has a newer version, or belongs to another user; `MemoryFailure`
+    when the file is damaged or locked.
     """
     name = os.fspath(path)
     in_file = name != ":memory:"
@@ -145,7 +148,7 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
         connection.set_busy_timeout(BUSY_MS)
         if not readonly:
             _prepare(connection, name, user)
-        # A statement that gives rows holds up those behind it until they are fetched.
+        # Rows must be fetched before the next statement runs.
         settings = f"PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA mmap_size = {mmap_size:d}"
         connection.execute(settings).fetchall()
         if readonly:
@@ -163,15 +166,15 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
 
 
 def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
-    """Look whether an old file is ours, before anything is changed in it; make the tables of a new one."""
+    """Check an old file before the first change to it; create the tables of a new one."""
     if is_new := _is_new(connection, name):
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first table
     else:
-        _claim(connection, name, user)
+        _check_version_and_user(connection, name, user)
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     if not is_new:
         return
-    connection.execute("BEGIN IMMEDIATE")  # another process may be making the file at this moment
+    connection.execute("BEGIN IMMEDIATE")  # another process may be creating the file
     try:
         if _is_new(connection, name):
             connection.execute(_TABLES)
@@ -179,7 +182,7 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
             rows = [("user", user), ("key", secrets.token_bytes(32)), ("gone", 0)]
             connection.executemany("INSERT INTO about(name, value) VALUES(?, ?)", rows)
         else:
-            _claim(connection, name, user)
+            _check_version_and_user(connection, name, user)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -187,20 +190,20 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
 
 
 def _is_new(connection: apsw.Connection, name: str) -> bool:
-    """Whether the file has nothing in it. Raises: `ConfigError` when what it has is not ours.
+    """Whether the file is empty. Raises: `ConfigError` when it is another program's database.
 
-    The tables are looked for first: another process that makes the file brings them and the id in one transaction.
+    Tables are checked first: another process may create them and the application id in one transaction.
     """
     if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
         return True
-    if _number(connection, "application_id") != APPLICATION_ID:
+    if pragma_int(connection, "application_id") != APPLICATION_ID:
         raise ConfigError(f"{name} is a database, but not a memory of Shepherd", key="memory.database_path")
     return False
 
 
-def _claim(connection: apsw.Connection, name: str, user: str) -> None:
-    """Raises: `ConfigError` when a memory is of a version that we do not know, or another user's."""
-    if (version := _number(connection, "user_version")) > VERSION:
+def _check_version_and_user(connection: apsw.Connection, name: str, user: str) -> None:
+    """Raises: `ConfigError` for an unknown version, and for another user's memory."""
+    if (version := pragma_int(connection, "user_version")) > VERSION:
         raise ConfigError(
             f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "
             "update Shepherd or choose another file",
@@ -211,7 +214,7 @@ def _claim(connection: apsw.Connection, name: str, user: str) -> None:
         raise ConfigError(f"{name} is the memory of another user", key="memory.database_path")
 
 
-def _number(connection: apsw.Connection, pragma: str) -> int:
+def pragma_int(connection: apsw.Connection, pragma: str) -> int:
     value = connection.pragma(pragma)
     assert isinstance(value, int)
     return value

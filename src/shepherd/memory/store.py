@@ -1,6 +1,6 @@
 """The memory of one user: a file, the thread that writes it, and connections that read it.
 
-What can be asked of it is one line each here, and lives in the module that the line names.
+Each method forwards to the module that does the work, on a reading connection or on the writer's thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from typing import Self, TypeVar
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import check, facts, forget, notes, queries
 from shepherd.memory.archive import history as archive
 from shepherd.memory.archive.check import Problem
 from shepherd.memory.archive.forget import Removed
-from shepherd.memory.archive.names import Recent
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.archive.retention import Pruned
 from shepherd.memory.archive.upkeep import Upkeep
 from shepherd.memory.failure import failure
+from shepherd.memory.location import default_path
 from shepherd.memory.records import (
     Conversation,
     Embedder,
@@ -34,38 +36,36 @@ from shepherd.memory.records import (
     FactKind,
     FactStatus,
     Hit,
-    Ranked,
+    RankedMessage,
     State,
     Stats,
-    Stored,
+    StoredMessage,
 )
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import ANYWHERE
-from shepherd.memory.transfer import export as transfer
-from shepherd.memory.transfer.merge import Imported
-from shepherd.memory.users import default_path
+from shepherd.memory.search.ranking import NO_FILTERS
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 READERS = 4
-"""Connections that read at a time; further threads wait."""
+"""Connections that read at the same time; further threads wait."""
 MIN_SIZE_BYTES = 2**18
-"""An empty memory takes half of that."""
+"""An empty memory needs half of that."""
 
 
 class MemoryStore:
-    """Everything that was said, in one file. Any thread may call anything; on return, what is written is on the disk.
+    """The memory of one user in one file. Any thread may call any method; when a method returns, its changes are on
+    disk.
 
-    `path`: None = as `scope.default_path` finds it. `user`: whose file it is, written into a new one. `embedder` adds
-    the search by meaning, and is used from one thread at a time; what is in the file already is for `embed`.
-    `on_archived` is told, on the writer's thread, how many messages each history had that were new.
+    `path`: None = `default_path`. `user` is written into a new file, and must be the same for an old one. `embedder`
+    adds search by meaning; one thread at a time calls it, and `embed` computes the vectors of old messages.
+    `on_archived` gets the number of new messages of each history, on the writer's thread.
 
-    Raises: `ConfigError` for a file that is no memory, another user's, or a newer version's. Every method raises
-    `MemoryFailure` when the file or its disk fails, and after `close`.
+    Raises: `ConfigError` for a file that is no memory, has a newer version, or belongs to another user. Every method
+    raises `MemoryFailure` when the file or its disk fails, and after `close`.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class MemoryStore:
         on_archived: Callable[[int], None] = lambda n_messages: None,
     ) -> None:
         self.path = default_path(os.environ) if path is None else Path(path)
-        self.max_size_bytes = _at_least("max_size_bytes", max_size_bytes)
+        self.max_size_bytes = _check_size("max_size_bytes", max_size_bytes)
         self.embedder = embedder
         self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
-        self._recent = Recent()
+        self._recent = LruCache[NamedHistory](archive.RECENT)
         connection = open_file(self.path, user=user)
         self._upkeep = Upkeep(self.path, max_size_bytes)
         self._upkeep.attach(connection)
@@ -99,35 +99,35 @@ class MemoryStore:
         self.close()
 
     def close(self) -> None:
-        """Write what waits, and bring the log back into the file. Happens by itself when the program ends."""
+        """Write all waiting jobs, and merge the log into the file. At the end of the program this happens by itself."""
         self._end()
 
-    # ---- plumbing
+    # ---- access to the file
 
     def read(self, job: Callable[[apsw.Connection], T]) -> T:
-        """What `job` makes of a view of the file that does not change meanwhile."""
+        """The result of `job` on a snapshot of the file."""
         return self._readers.run(job)
 
     def submit(self, job: Callable[[apsw.Connection], T]) -> Future[T]:
-        """`job`, on the writer's thread, in a transaction (see `Writer.submit`)."""
+        """Run `job` on the writer's thread, in a transaction (see `Writer.submit`)."""
         return self._writer.submit(job)
 
     def write(self, job: Callable[[apsw.Connection], T]) -> T:
-        """What `job` returns, once what it wrote is on the disk. Not from within a job."""
+        """The result of `job`, when its changes are on disk. Never call it within a job."""
         return self._writer.submit(job).result()
 
-    # ---- what was said
+    # ---- messages
 
     def archive(self, history: Sequence[Entry], *, session: str | None = None, model: str = "") -> list[int]:
-        """Store what is new of a conversation; the ids of all its messages, in order (see `archive.archive`)."""
+        """Store the new messages of a conversation; the ids of all its messages, in order (see `archive.archive`)."""
         return self.submit_archive(history, session=session, model=model).result()
 
     def submit_archive(
         self, history: Sequence[Entry], *, session: str | None = None, model: str = ""
     ) -> Future[list[int]]:
-        """`archive`, not waited for."""
+        """`archive` without waiting."""
         entries, n_new = tuple(history), 0
-        recent, tell = self._recent, self._on_archived  # not the store: the writer may hold its last job for long
+        recent, on_archived = self._recent, self._on_archived  # not `self`: the writer may keep its last job for long
 
         def job(connection: apsw.Connection) -> list[int]:
             nonlocal n_new
@@ -138,28 +138,28 @@ class MemoryStore:
 
         def count(done: Future[list[int]]) -> None:
             if not done.cancelled() and done.exception() is None:
-                tell(n_new)
+                on_archived(n_new)
 
         future = self._writer.submit(job)
         future.add_done_callback(count)
         return future
 
     def mark(self, ids: Collection[int], state: State) -> None:
-        """Note that these messages have left their context, or are back in one."""
+        """Record that these messages have left their context, or are in one again."""
         self.submit_mark(ids, state).result()
 
     def submit_mark(self, ids: Collection[int], state: State) -> Future[None]:
-        """`mark`, not waited for."""
+        """`mark` without waiting."""
         if state is State.PRUNED:
             raise InvalidRequest("state: messages are pruned by `prune`; mark them live or evicted", field="state")
         return self._writer.submit(partial(archive.mark, ids=tuple(ids), state=state))
 
     def states(self, ids: Collection[int]) -> dict[int, State]:
-        """Where these messages are; one that is not stored has none."""
+        """The states of these messages; unknown ids are left out."""
         return self.read(partial(queries.states, ids=ids))
 
-    def stored(self, ids: Collection[int]) -> list[Stored]:
-        """These messages, in the order of `ids`; one that is not stored is left out."""
+    def stored(self, ids: Collection[int]) -> list[StoredMessage]:
+        """These messages, in the order of `ids`; unknown ids are left out."""
         return self.read(partial(queries.stored, ids=ids))
 
     def conversations(self, limit: int | None = None, before: int | None = None) -> list[Conversation]:
@@ -167,15 +167,15 @@ class MemoryStore:
         return self.read(partial(queries.conversations, limit=limit, before=before))
 
     def conversation(self, uuid: str) -> Conversation | None:
-        """The conversation with this uuid, or the only one whose uuid begins so."""
+        """The conversation with this uuid, or the only one whose uuid begins with it."""
         return self.read(partial(queries.conversation, uuid=uuid))
 
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
-    ) -> list[Stored]:
-        """The messages of a conversation in order; none if there is no such one.
+    ) -> list[StoredMessage]:
+        """The messages of a conversation in order; none for an unknown one.
 
-        `shared`: also those before the place where it branched off another.
+        `shared`: also the messages that it shares with the conversation it branched off.
         """
         found = self.conversation(uuid)
         if found is None:
@@ -184,30 +184,26 @@ class MemoryStore:
         return self.read(job)
 
     def conversation_with(self, id: int) -> Conversation:
-        """The conversation that a stored message names."""
+        """The conversation with this id, which stored messages have."""
         return self.read(partial(queries.conversation_with, id=id))
 
     def newest_message(self) -> int:
-        """The id of the message that was stored last; 0 = there is none."""
+        """The id of the newest message; 0 = none."""
         return self.read(queries.newest_message)
 
     def newest_turn(self, session: str) -> list[int]:
-        """The messages of the turn that a session is in: the question, and what was said to it so far."""
+        """The messages of a session's current turn: the question, and the answers so far."""
         return self.read(partial(queries.newest_turn, session=session))
 
-    def live(self, session: str) -> set[int]:
-        """The messages of a session that are in its context, as far as is known."""
-        return self.read(partial(queries.live, session=session))
-
     def set_title(self, uuid: str, title: str) -> None:
-        """Raises: `InvalidRequest` when there is no such conversation."""
+        """Raises: `InvalidRequest` for an unknown conversation."""
         self.write(partial(archive.set_title, uuid=uuid, title=title))
 
     def pin(self, id: int, pinned: bool = True) -> None:
-        """Never prune this message, or no longer. Raises: `InvalidRequest` when it is not stored."""
+        """Protect a message from pruning, or no longer. Raises: `InvalidRequest` for an unknown id."""
         self.write(partial(archive.pin, id=id, pinned=pinned))
 
-    # ---- finding it
+    # ---- search
 
     def search(
         self, query: str, max_results: int = 5, *, filters: Filters | None = None, without: Collection[int] = ()
@@ -220,8 +216,8 @@ class MemoryStore:
         )
 
     def rank(
-        self, query: str, *, limit: int, filters: Filters = ANYWHERE, without: Collection[int] = ()
-    ) -> list[Ranked]:
+        self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
+    ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
         return self.read(
             lambda connection: ranking.rank(
@@ -229,13 +225,13 @@ class MemoryStore:
             )
         )
 
-    def _nearest(self, connection: apsw.Connection) -> Callable[[str, int], list[tuple[int, float]]] | None:
-        return self._vectors.asked(connection) if self._vectors else None
+    def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
+        return self._vectors.searcher(connection) if self._vectors else None
 
     def embed(
         self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> int:
-        """Make the vectors that are missing; how many were made (see `vectors.backfill`)."""
+        """Compute the missing vectors; returns how many (see `vectors.backfill`)."""
         if self.embedder is None:
             raise InvalidRequest("embedder: the memory was opened without one", field="embedder")
         return vectors.backfill(self.read, self.write, self.embedder, on_progress=on_progress, stop=stop)
@@ -243,58 +239,58 @@ class MemoryStore:
     # ---- notes and facts
 
     def remember(self, question: str, answer: str) -> list[int]:
-        """Store one exchange, in place of the one with this question; the ids of its two messages."""
+        """Store an exchange, and replace the one with the same question; the ids of its two messages."""
         return self.write(partial(notes.remember, question=question, answer=answer))
 
     def clear_memory(self, question: str) -> bool:
-        """Delete what `remember` stored; whether there was any."""
+        """Delete an exchange of `remember`; whether there was one."""
         return self.write(partial(notes.clear, question=question))
 
     def set_fact(self, key: str, value: str, *, kind: FactKind = "fact", source: int | None = None) -> Fact:
-        """The fact, current from now on; what it was before is kept as its past."""
+        """The new current fact; its earlier value is kept as past."""
         return self.write(partial(facts.set_fact, key=key, value=value, kind=kind, source=source))
 
     def get_fact(self, key: str) -> Fact | None:
-        """What is current under this key, or one spelled like it."""
+        """The current fact with this key, or with one that differs only in case, blanks, `_` and `-`."""
         return self.read(partial(facts.get_fact, key=key))
 
     def clear_fact(self, key: str) -> bool:
-        """Delete what `get_fact` finds, and all that it was before; whether there was any."""
+        """Delete the fact that `get_fact` finds, and its earlier values; whether there was one."""
         return self.write(partial(facts.clear_fact, key=key))
 
     def history(self, key: str) -> list[Fact]:
-        """What this key stands for and stood for, newest first."""
+        """The current and earlier values of this key, newest first."""
         return self.read(partial(facts.history, key=key))
 
     def facts(self, *, kind: FactKind | None = None, status: FactStatus | None = "current") -> list[Fact]:
-        """All facts, oldest first; None = of every kind, in every status."""
+        """All facts, oldest first; None = every kind, every status."""
         return self.read(partial(facts.facts, kind=kind, status=status))
 
     def profile(self) -> list[Fact]:
-        """The instructions and preferences that hold, oldest first."""
+        """The current instructions and preferences, oldest first."""
         return self.read(facts.profile)
 
     def candidates(self) -> list[Fact]:
-        """What was proposed for the profile and waits for the user's word, oldest first."""
+        """Proposals for the profile that the user has not confirmed yet, oldest first."""
         return self.facts(status="candidate")
 
     def propose(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact | None:
-        """A candidate for the profile; None when the same is known."""
+        """A new candidate for the profile; None when it is known already."""
         return self.write(partial(facts.propose, value=value, kind=kind, source=source))
 
     def adopt(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact:
-        """What the user puts into the profile himself: current at once."""
+        """A new entry of the profile that needs no confirmation."""
         return self.write(partial(facts.adopt, value=value, kind=kind, source=source))
 
     def confirm(self, id: int) -> Fact:
-        """The candidate, current from now on."""
+        """Make a candidate current."""
         return self.write(partial(facts.confirm, id=id))
 
     def reject(self, id: int) -> None:
-        """Take a candidate, or something of the profile, away; it is not proposed again."""
+        """Remove a candidate, or an entry of the profile; it is not proposed again."""
         self.write(partial(facts.reject, id=id))
 
-    # ---- room, and what must go
+    # ---- deletion and upkeep
 
     def find(
         self,
@@ -304,7 +300,7 @@ class MemoryStore:
         matching: str | None = None,
         before_ms: int | None = None,
     ) -> list[int]:
-        """The messages that `forget` would take for the same words (see `forget.find`)."""
+        """The messages that `forget` would delete for the same arguments (see `forget.find`)."""
         return self.read(
             partial(forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms)
         )
@@ -320,9 +316,8 @@ class MemoryStore:
     ) -> Removed:
         """Delete messages, those with these ids or those that `find` finds, so that no byte of them is left.
 
-        Writes the file anew, which takes about a second for 100 MB. What models hold in their caches is not ours.
+        Rewrites the file, which takes about a second for 100 MB. Caches of models are not cleared here.
         """
-
         find = partial(
             forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
         )
@@ -333,12 +328,14 @@ class MemoryStore:
         removed = self.write(job)
         if not self._writer.submit(forget.scrub, is_bare=True).result():
             self._upkeep.must_empty_log = True
-            logger.warning("somebody reads an old state of %s: what was forgotten leaves its log later", self.path)
+            logger.warning(
+                "another reader holds an old state of %s; the forgotten text leaves its log later", self.path
+            )
         return removed
 
     def prune(self, to_bytes: int | None = None) -> Pruned:
-        """Give up what can be given up until the file is below a size; None = its limit. Others may write meanwhile."""
-        limit = self.max_size_bytes if to_bytes is None else _at_least("to_bytes", to_bytes)
+        """Delete old text until the file is below a size; None = its limit. Other threads may write meanwhile."""
+        limit = self.max_size_bytes if to_bytes is None else _check_size("to_bytes", to_bytes)
         n_messages = freed = 0
         step = partial(self._upkeep.step, limit_bytes=limit)
         while (done := self._writer.submit(step, is_bare=True).result()).n_messages:
@@ -346,28 +343,20 @@ class MemoryStore:
         return Pruned(n_messages, freed)
 
     def stats(self) -> Stats:
-        """What it holds, and what room it takes."""
+        """Counts and sizes."""
         return self.read(partial(queries.stats, path=self.path, limit_bytes=self.max_size_bytes))
 
     def check(self, *, deep: bool = False) -> list[Problem]:
-        """What is wrong with the file, worst first; empty = nothing."""
+        """The problems of the file, worst first."""
         return self.write(partial(check.check, deep=deep))
 
     def repair(self) -> list[Problem]:
-        """Mend what can be; what is still wrong then."""
+        """Repair what can be repaired; the remaining problems."""
         return self.write(check.repair)
-
-    def export(self, write: Callable[[str], None], conversation: str | None = None) -> int:
-        """All of it, or one conversation, as JSON Lines; how many lines (see `transfer.export`)."""
-        return transfer.export(self, write, conversation)
-
-    def import_file(self, path: Path | str, *, on_progress: Callable[[int, int], None] | None = None) -> Imported:
-        """Store what a file holds (see `transfer.import_file`)."""
-        return transfer.import_file(self, path, on_progress=on_progress)
 
 
 class Readers:
-    """A few connections that read, opened when they are needed."""
+    """A pool of reading connections, opened on demand."""
 
     def __init__(self, open_one: Callable[[], apsw.Connection], name: str) -> None:
         self._open, self._name = open_one, name
@@ -376,7 +365,7 @@ class Readers:
         self._closed = False
 
     def run(self, job: Callable[[apsw.Connection], T]) -> T:
-        """What `job` makes of a view of the file. Raises: `MemoryFailure` for what SQLite refuses, and when closed."""
+        """The result of `job` on a snapshot of the file. Raises: `MemoryFailure`, also when closed."""
         with self._slots:
             if self._closed:
                 raise MemoryFailure(f"the memory {self._name} is closed")
@@ -399,7 +388,7 @@ class Readers:
             return self._open()
 
     def close(self) -> None:
-        """Wait for those who read, then close. Twice is allowed."""
+        """Wait for the running jobs, then close all connections. Twice is allowed."""
         for _ in range(READERS):
             self._slots.acquire()
         self._closed = True
@@ -409,12 +398,12 @@ class Readers:
         self._slots.release(READERS)
 
 
-def _at_least(field: str, size_bytes: int) -> int:
+def _check_size(field: str, size_bytes: int) -> int:
     if size_bytes < MIN_SIZE_BYTES:
         raise InvalidRequest(f"{field} is {size_bytes}; give at least {MIN_SIZE_BYTES}", field=field)
     return size_bytes
 
 
 def _shut(readers: Readers, writer: Writer) -> None:
-    readers.close()  # first: the connection that closes last brings the log home, and one that only reads cannot
+    readers.close()  # first: the last connection to close merges the log into the file, and a reading one cannot
     writer.close()

@@ -1,15 +1,14 @@
-"""Whose memory: where the owner's file is, and those of other users beside it.
+"""The memory of each user: the owner's file, and one file for each other user beside it.
 
-    memory.db                                      the owner's (`LOCAL`)
-    memory-users/7f9c2ba4e88f827d616045507605853e.db   one for each other user; a file name does not say whose
+    memory.db                                          the owner's (`LOCAL`)
+    memory-users/7f9c2ba4e88f827d616045507605853e.db   another user's; the file name does not show whose
 
-Users share nothing, so nothing of one can be found by another. Whoever does not say who he is has no memory: one that
-all strangers share would tell each of them what the others said (M3, M6).
+Users share no file, so a search cannot find another user's text. A request without a user has no memory: a shared one
+would show every stranger the messages of the others (M3, M6).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import OrderedDict
@@ -17,33 +16,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import platformdirs
-
 from shepherd.core import MemoryFailure
-from shepherd.memory.records import clean
+from shepherd.memory.location import default_path
+from shepherd.memory.records import clean, digest
 
 if TYPE_CHECKING:
     from shepherd.memory.records import Embedder
     from shepherd.memory.store import MemoryStore
 
 LOCAL = "local"
-"""The id of the owner: who has the machine, or a key to it."""
-DEFAULT_NAME = "shepherd_memory.db"
-OPEN = 64
-"""Stores that are kept open; of more, the one that was asked for longest ago is let go."""
-
-
-def default_path(env: Mapping[str, str]) -> Path:
-    """`RAG_DB_PATH`; else the memory in the working folder, if one is there; else that in the user's data folder."""
-    if chosen := env.get("RAG_DB_PATH", "").strip():
-        return Path(chosen).expanduser()
-    if Path(DEFAULT_NAME).exists():
-        return Path(DEFAULT_NAME)
-    return Path(platformdirs.user_data_dir("shepherd")) / "memory.db"
+"""The id of the owner: the user of this machine, or a client with its key."""
+MAX_OPEN = 64
+"""Stores that are kept open; beyond that, the least recently used one is released."""
 
 
 class Settings(Protocol):
-    """What a configuration says of the memory."""
+    """The memory's section of a configuration."""
 
     @property
     def database_path(self) -> str | None: ...
@@ -53,14 +41,14 @@ class Settings(Protocol):
     def mmap_size(self) -> int: ...
 
 
-def shelf_of(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> Shelf:
-    """The memories that a configuration means; nothing is opened yet."""
+def configured_stores(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
+    """The memories of a configuration; no file is opened yet."""
     path = settings.database_path or default_path(env)
-    return Shelf(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
+    return UserStores(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
 
 
-class Shelf:
-    """The memories of all users, by their ids. Any thread.
+class UserStores:
+    """The stores of all users, by user id. Any thread.
 
     `path` is the owner's file; `options` are those of `MemoryStore`.
     """
@@ -69,7 +57,7 @@ class Shelf:
         self.path = Path(path)
         self._options = options | {"on_archived": self._count}
         self.n_archived = 0
-        """Messages that were stored since the start, in all memories."""
+        """Messages stored since the start, in all memories."""
         self._open: OrderedDict[str, MemoryStore] = OrderedDict()
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._closed = False
@@ -80,14 +68,14 @@ class Shelf:
     def __exit__(self, *_about_the_error: object) -> None:
         self.close()
 
-    def of(self, user: str | None) -> MemoryStore | None:
-        """The memory of a user, opened or made; None for one who is not known. It is closed by the shelf.
+    def find_store(self, user: str | None) -> MemoryStore | None:
+        """The store of a user, opened or created; None for a blank id. `UserStores` closes it.
 
-        Raises: `ConfigError` when the file is not his memory, `MemoryFailure` when the shelf is closed.
+        Raises: `ConfigError` when the file is another user's memory or none, `MemoryFailure` after `close`.
         """
         if not (name := (user or "").strip()):
             return None
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             if self._closed:
@@ -96,28 +84,27 @@ class Shelf:
             if store is None:
                 store = MemoryStore(self.path_of(name), user="" if name == LOCAL else clean(name), **self._options)
             self._open[name] = store
-            if len(self._open) > OPEN:
-                self._open.popitem(last=False)  # closes itself as soon as nobody uses it any more
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)  # closes when the last reference goes
             return store
 
     def _count(self, n_messages: int) -> None:
         with self._counting:
             self.n_archived += n_messages
 
-    def stores(self) -> list[MemoryStore]:
-        """The stores that are open."""
+    def open_stores(self) -> list[MemoryStore]:
         with self._lock:
             return list(self._open.values())
 
     def path_of(self, user: str) -> Path:
-        """Where a user's file is, or would be."""
+        """The path of a user's file, which may not exist."""
         if user.strip() == LOCAL:
             return self.path
-        name = hashlib.blake2b(user.strip().encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = digest(user.strip().encode("utf-8", "surrogatepass")).hex()
         return self.path.with_name(f"{self.path.stem}-users") / f"{name}.db"
 
     def forget_user(self, user: str) -> bool:
-        """Delete all that is known of a user; whether there was anything. Who still uses his store is refused."""
+        """Delete the memory of a user; whether there was one. A store in use is closed."""
         with self._lock:
             if store := self._open.pop(user.strip(), None):
                 store.close()
@@ -128,7 +115,6 @@ class Shelf:
             return existed
 
     def close(self) -> None:
-        """Close all stores. Twice is allowed."""
         with self._lock:
             self._closed = True
             while self._open:
@@ -136,7 +122,7 @@ class Shelf:
 
 
 class DefaultStore:
-    """The store that `default_path` finds, opened when it is first asked for something; has all that it has.
+    """The store at `default_path`, with the methods of `MemoryStore`. It opens on first use.
 
     from shepherd.memory import rag_manager
     rag_manager.search("capital of France", max_results=5)
@@ -147,13 +133,13 @@ class DefaultStore:
         self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked for by those who inspect; not worth a file
+        if name.startswith("__"):  # inspection must not create a file
             raise AttributeError(name)
-        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - which needs `default_path`
+        from shepherd.memory.store import MemoryStore  # noqa: PLC0415 - loads SQLite and NumPy
 
         with self._lock:
             path = default_path(os.environ).absolute()
-            if self._store is not None and self._store.path != path:  # another folder, another variable
+            if self._store is not None and self._store.path != path:  # the folder or the environment has changed
                 self._store.close()
                 self._store = None
             if self._store is None:
@@ -161,7 +147,7 @@ class DefaultStore:
             return getattr(self._store, name)
 
     def close(self) -> None:
-        """Close the file; it is opened again when something is asked for."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             if self._store is not None:
                 self._store.close()

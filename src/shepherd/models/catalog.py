@@ -1,9 +1,9 @@
-"""Where model files are: names become paths, and the folders of other programs are read in place, without a copy.
+"""Finds model files: turns names into paths, and reads the folders of other programs in place, without a copy.
 
     embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | a name that `scan` finds   ──find──▶ Path
 
-Not here: downloads, what is in a file (`gguf.py`). Nothing is written; a folder that cannot be read is passed over by
-`scan` and reported by `folders`.
+Not here: downloads, what is in a file (`gguf.py`). Nothing is written. `scan` skips a folder that cannot be read;
+`folders` reports it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shepherd.core import ConfigError
 from shepherd.models import gguf
 
 MAX_FILES = 20_000
-"""Directory entries that are looked at per store: a home folder that was named by mistake must not hang a command."""
+"""Directory entries read per store: a home folder that is configured by mistake must not hang a command."""
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocalModel:
     """A model on this machine."""
 
     name: str
-    """What `find` takes."""
+    """The name that `find` accepts."""
     path: Path
     """The file, or the first shard."""
     source: str
@@ -43,15 +43,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """A place where models are looked for."""
+class StoreFolder:
+    """A folder that is searched for models."""
 
     source: str
     path: Path
     exists: bool
     readable: bool
     count: int
-    """Models in it."""
+    """Number of models in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Store:
     source: str
     path: Path
     depth: int
-    """Folders below `path` that are looked into."""
+    """Levels of folders below `path` that are searched."""
     models: Callable[[_Store], Iterator[tuple[str, Path]]]
 
 
@@ -69,9 +69,9 @@ def embedded() -> Path:
 
 
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
-    """The file to load for what a user wrote: the model itself, or its first shard.
+    """The file to load for the model that a user names: the model itself, or its first shard.
 
-    Raises: `ConfigError` that says what to do.
+    Raises: `ConfigError` if there is none.
     """
     if spec == "embedded":
         return embedded()
@@ -89,7 +89,7 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     return _find_by_name(spec, list(scan(env=env, home=home, cwd=cwd)))
 
 
-def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Found]:
+def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[LocalModel]:
     """Every model in every store, each file once, in the order of the stores."""
     seen: set[Path] = set()
     for store in _stores(env, home, cwd):
@@ -101,15 +101,17 @@ def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Found]:
                 continue
             if real not in seen:
                 seen.add(real)
-                yield Found(name, path, store.source, size_bytes)
+                yield LocalModel(name, path, store.source, size_bytes)
 
 
-def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Folder]:
-    """Every place that `scan` looks at, whether or not it can be read."""
+def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreFolder]:
+    """Every folder that `scan` searches, whether or not it can be read."""
     for store in _stores(env, home, cwd):
         exists = _exists(store.path)
         readable = exists and os.access(store.path, os.R_OK)
-        yield Folder(store.source, store.path, exists, readable, sum(1 for _ in store.models(store)) if readable else 0)
+        yield StoreFolder(
+            store.source, store.path, exists, readable, sum(1 for _ in store.models(store)) if readable else 0
+        )
 
 
 # Stores
@@ -131,7 +133,7 @@ def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
 
 
 def _user_folders(env: Mapping[str, str], home: Path) -> tuple[Path, Path]:
-    """Where this system keeps programs' data and caches."""
+    """This system's folders for data and for caches of programs."""
     if sys.platform == "darwin":
         return home / "Library" / "Application Support", home / "Library" / "Caches"
     if sys.platform == "win32":
@@ -202,7 +204,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _is_folder(path: Path) -> bool:
-    # Path.is_dir raises what os.path.isdir answers: a folder that may not be entered, a name that is too long.
+    # Path.is_dir raises for a folder without permission or a name that is too long; os.path.isdir returns False.
     return os.path.isdir(path)
 
 
@@ -215,7 +217,7 @@ def _stem(file: Path) -> str:
 
 
 def _quant(file: Path) -> str | None:
-    """What a file's name says of its number format, such as `Q4_K_M`."""
+    """The number format in a file's name, such as `Q4_K_M`."""
     match = re.search(r"(?i)(?<![a-z0-9])((?:UD-)?(?:I?Q\d\w*|MXFP4\w*|BF16|F16|F32|TQ\d\w*))$", _stem(file))
     return match[1].upper() if match else None
 
@@ -263,7 +265,7 @@ def _find_hugging_face(spec: str, hub: Path) -> Path:
 
 
 def _labels(file: Path) -> tuple[str, ...]:
-    """What may be said to mean this file of a repository, in lower case."""
+    """The labels, in lower case, by which a user can choose this file of a repository."""
     quant = (_quant(file) or "").lower()
     return (_stem(file).lower(), file.name.lower(), quant, quant.removeprefix("ud-"), file.parent.name.lower())
 
@@ -272,7 +274,7 @@ def _labels(file: Path) -> tuple[str, ...]:
 
 
 def _manifests(store: Path) -> Iterator[tuple[str, Path]]:
-    """Names as Ollama's own commands show them, and their manifests: manifests/HOST/NAMESPACE/NAME/TAG."""
+    """Names as Ollama's commands show them, with their manifests: manifests/HOST/NAMESPACE/NAME/TAG."""
     root = store / "manifests"
     for file in _walk(root, 4):
         parts = file.relative_to(root).parts
@@ -287,7 +289,7 @@ def _model_blob(store: Path, manifest: Path) -> Path | None:
         digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
     except (OSError, ValueError, LookupError, TypeError, StopIteration):
         return None
-    # A digest becomes a file's name: nothing but hexadecimal digits may lead anywhere.
+    # A digest becomes part of a path: only hexadecimal digits are safe.
     match = re.fullmatch(r"sha256[:-]([0-9a-f]{64})", digest) if isinstance(digest, str) else None
     return store / "blobs" / f"sha256-{match[1]}" if match else None
 
@@ -310,7 +312,7 @@ def _find_ollama(spec: str, store: Path) -> Path:
 # Names
 
 
-def _find_by_name(name: str, models: list[Found]) -> Path:
+def _find_by_name(name: str, models: list[LocalModel]) -> Path:
     wanted = name.lower()
     fitting = [model for model in models if wanted in (model.name.lower(), _stem(model.path).lower())]
     if not fitting:

@@ -1,7 +1,7 @@
-"""How much memory models may take and do take, and which of them leave for another: numbers only.
+"""How much memory models need and may use, and which idle models must be unloaded for another one. Pure.
 
-What a model needs is known from its header, before anything of it is loaded: its weights, the cells of its caches, and
-about what computing takes besides. Not here: who loads and unloads (`fleet`).
+The header says what a model needs before it is loaded: its weights, the cells of its caches and, roughly, the buffers
+of a computation. Not here: loading and unloading (`app/model_pool.py`).
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from shepherd.models import gguf
 logger = logging.getLogger(__name__)
 
 LARGEST_DEFAULT_CONTEXT = 131_072
-"""Tokens. What a cache gets at most when nobody says how large it should be."""
+"""Tokens; the largest context that is chosen if the configuration gives none."""
 RESERVE_BYTES, RESERVE_SHARE = 2**30, 16
-"""What is left to other programs by default: at most so much, and one part in so many of what is free."""
+"""Left to other programs by default: the smaller of this many bytes and this fraction (1/16) of what is free."""
 PADDING = 256
-"""Cells come in multiples of this."""
+"""The number of cells is a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """A loaded model that could leave: nobody uses it now, and it comes back when it is asked for."""
+class IdleModel:
+    """A loaded model that no request uses; a later request loads it again."""
 
     name: str
     n_bytes: int
     used_s: float
-    """When it was used last, on any clock."""
+    """Time of its last use, on any clock."""
 
 
-def budget_bytes(said: int | float | None, *, free: int, total: int) -> int:
-    """What all models may take together, of `total` bytes of which `free` are free: so many bytes, such a share of the
-    total, or, when nothing is said, what is free but for a reserve."""
-    if said is None:
+def budget_bytes(setting: int | float | None, *, free: int, total: int) -> int:
+    """Bytes that all models may use together: `setting` bytes (int), a share of `total` (float), or, for None, all of
+    `free` but a reserve."""
+    if setting is None:
         return free - min(RESERVE_BYTES, free // RESERVE_SHARE)
-    return said if isinstance(said, int) else int(total * said)
+    return setting if isinstance(setting, int) else int(total * setting)
 
 
-def to_unload(needed: int, room: int, idle: Iterable[Holding]) -> tuple[str, ...] | None:
-    """Which models leave, the longest unused first and no more than it takes; None when all of them are not enough.
+def to_unload(needed: int, room: int, idle: Iterable[IdleModel]) -> tuple[str, ...] | None:
+    """The names of the models to unload, the longest unused first and as few as possible; None if all are not enough.
 
-    needed, room: bytes that a model takes, and that are free.
+    needed: bytes of the model to be loaded. room: bytes that are free.
     """
     leaving = []
     for holding in sorted(idle, key=lambda holding: holding.used_s):
@@ -56,19 +56,19 @@ def to_unload(needed: int, room: int, idle: Iterable[Holding]) -> tuple[str, ...
 
 
 def cache_bytes(header: gguf.Header, n_ctx: int, types: tuple[str, str]) -> int:
-    """What one cache takes beside the weights: its cells, and about what a computation needs."""
+    """Bytes of one cache beside the weights: its cells and, roughly, the buffers of a computation."""
     return gguf.memory_needed(header, n_ctx, *types) - header.size_bytes
 
 
 def context_size(
     header: gguf.Header, *, cache: str, asked: int, types: tuple[str, str], is_loaded: bool, room: int
 ) -> int:
-    """The tokens to make room for, `asked` or, for 0, as many as there is memory for.
+    """Tokens of the context: `asked`, or as many as the memory allows if that is 0.
 
-    `types` are those of the cached keys and values; `is_loaded`: the weights are in memory already; `room`: bytes that
-    are free.
+    types: of the cached keys and values. is_loaded: whether the weights are in memory already. room: bytes that are
+    free.
 
-    Raises: `ConfigError` when the memory does not suffice, with the key of the cache's configuration.
+    Raises: `ConfigError` if there is not enough memory, with the key of the cache's configuration.
     """
     weights = 0 if is_loaded else header.size_bytes
 
@@ -85,7 +85,7 @@ def context_size(
         return padded(asked)
     trained = header.n_ctx_train or 4096
     n_ctx = min(trained, LARGEST_DEFAULT_CONTEXT)
-    # Half of what the weights leave: other programs, and the computation's own buffers, live there too.
+    # Half of what the weights leave: other programs and the buffers of the computation need memory too.
     while n_ctx > 1024 and needed(n_ctx) - weights > (room - weights) // 2:
         n_ctx //= 2
     if needed(n_ctx) > room:
@@ -99,10 +99,10 @@ def context_size(
 
 
 def padded(n_ctx: int) -> int:
-    """The cells that a context of so many tokens has."""
+    """The number of cells of a context of `n_ctx` tokens."""
     return -(-n_ctx // PADDING) * PADDING
 
 
 def gib(size_bytes: int) -> str:
-    """For people."""
+    """A size in words, such as `1.5 GiB`."""
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 / 10 else f"{size_bytes / 2**20:.1f} MiB"

@@ -1,10 +1,9 @@
-"""What the library asserts of a model's header, checked before the library sees it, since it aborts the process.
+"""Checks a model's header for what the library only asserts: a failed assertion in the library aborts the process.
 
     Header ─▶ check ─▶ nothing, or one `ConfigError` that names the file and the fault
 
-Only what ends the process, or takes memory and time without a limit, is checked here: everything else the library
-refuses itself, in order and in words. What these rules do not know is found out in a child
-(`engine/llamacpp/trial.py`).
+Only faults that end the process, or use memory or time without a limit, are checked here; the library reports all
+others as errors. Faults that these rules do not know are found in a child process (`engine/llamacpp/trial.py`).
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shepherd.core import ConfigError
-from shepherd.models.gguf import MAX_LAYERS, Array, Header
+from shepherd.models.gguf import MAX_LAYERS, Header
+from shepherd.models.gguf_file import Array
 
 MAX_EXPERTS = 1024
-"""That of the library."""
+"""The library's own limit."""
 SCALINGS = ("none", "linear", "yarn", "longrope")
 WHOLE_HEADS = frozenset((
     "arcee", "dream", "exaone", "exaone4", "internlm2", "llama", "llama4", "mistral3", "olmo", "olmo2", "olmoe",
     "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3", "starcoder2",
 ))  # fmt: skip
-"""Architectures whose graph asserts that queries, keys and values have heads of one size, all of which is rotated."""
+"""Architectures whose graph asserts that the heads of queries, keys and values have one size and are rotated whole."""
 _LAYER = re.compile(r"(?:^|\.)blk\.(\d+)\.")
 _COMPUTED = re.compile(
     r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)\.(?:weight|bias)$"
 )
-"""Tensors that are multiplied or added; there are others, which hold indices."""
+"""Tensors that are multiplied or added; others hold indices."""
 _INTEGERS = ("i8", "i16", "i32", "i64", "f64")
-"""Number formats that nothing is computed with."""
+"""Number formats that no computation uses."""
 _EPSILONS = ("layer_norm_epsilon", "layer_norm_rms_epsilon", "group_norm_epsilon")
 _BYTE_TOKEN = 6
 """The type of a token that stands for one byte."""
 _UTF8_BYTES = (*range(0xC0), *range(0xC2, 0xF5))
-"""Those that occur in UTF-8."""
-_HEX = 16
+"""The bytes that occur in UTF-8."""
 
 
 def check(header: Header) -> None:
-    """Raises: `ConfigError`, one sentence, for a model that the library would not survive."""
+    """Raises: `ConfigError`, one sentence, for a model that would abort the library."""
     for rule in RULES:
         for fault in rule(header):
             raise ConfigError(f"{fault}; it is damaged: download it again", file=str(header.path))
@@ -66,8 +65,8 @@ def _heads(header: Header) -> Iterator[str]:
     if not any(heads):
         return
     key_length, value_length = (
-        said if isinstance(said, int) else header.n_embd // max(heads)
-        for said in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
+        length if isinstance(length, int) else header.n_embd // max(heads)
+        for length in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
     )
     rotated = _value(header, "rope.dimension_count")
     is_whole = header.architecture in WHOLE_HEADS
@@ -137,7 +136,7 @@ def _vocabulary(header: Header) -> Iterator[str]:
         others = header.metadata.get(f"tokenizer.ggml.{name}")
         if isinstance(others, Array) and others.length < tokens.length:
             yield f"has {tokens.length} tokens, but {others.length} values in tokenizer.ggml.{name}"
-    # The library reads a text up to its first zero byte, and gives empty ones a name of their own.
+    # The library reads a string up to its first zero byte, and names empty ones as below.
     texts = [text.partition(b"\0")[0] for text in tokens.texts()]
     texts = [text or b"[EMPTY_%d]" % index for index, text in enumerate(texts)]
     known = set(texts)
@@ -169,7 +168,7 @@ def _value(header: Header, key: str) -> Any:
 
 
 def _each(header: Header, key: str, n: int) -> tuple[int, ...]:
-    """A number for each of `n`: one for all, or an array of them."""
+    """`n` numbers: the value repeated, or the beginning of an array."""
     value = _value(header, key)
     if isinstance(value, Array):
         return tuple(item if isinstance(item, int) else 0 for item in value.first(n))

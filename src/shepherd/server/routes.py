@@ -1,7 +1,7 @@
-"""The paths that take a body, one row each: which protocol is spoken there. Adding a surface is adding a row.
+"""The table of endpoints, one row each: its paths, its protocol, its documentation. Adding an endpoint is adding a row.
 
-`SURFACES` generate, `QUERIES` only compute. Paths that tell what is there (`/v1/models`, `/health`) are in `models` and
-`app`; this file holds no handler.
+Rows of `GENERATE_ENDPOINTS` generate an answer, rows of `QUERY_ENDPOINTS` compute one, `MEMORY_ENDPOINTS` are the
+memory's. Paths that only report (`/v1/models`, `/health`) are in `endpoints` and `app`; this file holds no handler.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from shepherd.server.endpoints.counting import counting
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
-from shepherd.server.endpoints.generate import Surface
+from shepherd.server.endpoints.generate import GenerateEndpoint
+from shepherd.server.endpoints.handler import Endpoint
+from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.ollama import answer_pull, answer_show
-from shepherd.server.endpoints.query import EncodeError, Query
+from shepherd.server.endpoints.query import EncodeError, QueryEndpoint
 from shepherd.server.endpoints.responses import count_input
 from shepherd.server.endpoints.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
 from shepherd.server.endpoints.schemas.chat import CHAT_BODY
@@ -39,8 +41,8 @@ from shepherd.wire.openai import completions as openai_completions
 from shepherd.wire.openai import embeddings as openai_embeddings
 from shepherd.wire.openai.responses import codec as responses
 
-SURFACES: tuple[Surface, ...] = (
-    Surface(
+GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
+    GenerateEndpoint(
         name="openai-chat",
         paths=("/v1/chat/completions", "/chat/completions"),
         codec=openai_chat,
@@ -48,7 +50,7 @@ SURFACES: tuple[Surface, ...] = (
         summary="Answer a conversation (OpenAI chat completions), whole or streamed",
         body=CHAT_BODY,
     ),
-    Surface(
+    GenerateEndpoint(
         name="openai-completions",
         paths=("/v1/completions", "/completions"),
         codec=openai_completions,
@@ -56,7 +58,7 @@ SURFACES: tuple[Surface, ...] = (
         summary="Go on with a text, or fill a gap in it (OpenAI completions), whole or streamed",
         body=COMPLETIONS_BODY,
     ),
-    Surface(
+    GenerateEndpoint(
         name="llama-infill",
         paths=("/infill", "/v1/infill"),
         codec=infill,
@@ -64,16 +66,16 @@ SURFACES: tuple[Surface, ...] = (
         summary="Fill the gap at the cursor of an editor (llama-server's infill), whole or streamed",
         body=INFILL_BODY,
     ),
-    Surface(
+    GenerateEndpoint(
         name="openai-responses",
         paths=("/v1/responses", "/responses"),
         codec=responses,
         id_prefix="resp_",
         summary="Answer a conversation (OpenAI responses), whole or streamed",
         body=RESPONSES_BODY,
-        keeps=True,
+        stored_responses=True,
     ),
-    Surface(
+    GenerateEndpoint(
         name="anthropic-messages",
         paths=("/v1/messages", "/messages", "/v1/v1/messages"),  # base URLs that end in /v1 are common
         codec=anthropic,
@@ -81,7 +83,7 @@ SURFACES: tuple[Surface, ...] = (
         summary="Answer a conversation (Anthropic messages), whole or streamed",
         body=MESSAGES_BODY,
     ),
-    Surface(
+    GenerateEndpoint(
         name="ollama-chat",
         paths=("/api/chat",),
         codec=ollama_chat,
@@ -89,7 +91,7 @@ SURFACES: tuple[Surface, ...] = (
         summary="Answer a conversation (Ollama), streamed unless told otherwise",
         body=OLLAMA_CHAT_BODY,
     ),
-    Surface(
+    GenerateEndpoint(
         name="ollama-generate",
         paths=("/api/generate",),
         codec=ollama_generate,
@@ -99,8 +101,8 @@ SURFACES: tuple[Surface, ...] = (
     ),
 )
 
-QUERIES: tuple[Query, ...] = (
-    Query(
+QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
+    QueryEndpoint(
         name="tokenize",
         paths=("/tokenize", "/v1/tokenize"),
         answer=answer_tokenize,
@@ -108,7 +110,7 @@ QUERIES: tuple[Query, ...] = (
         summary="The tokens of a text, as llama-server and vLLM tell them",
         body=TOKENIZE_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="detokenize",
         paths=("/detokenize", "/v1/detokenize"),
         answer=answer_detokenize,
@@ -116,16 +118,16 @@ QUERIES: tuple[Query, ...] = (
         summary="The text of tokens",
         body=DETOKENIZE_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="openai-input-tokens",
         paths=("/v1/responses/input_tokens", "/responses/input_tokens"),
         answer=count_input,
         encode_error=responses.encode_error,
         summary="How many tokens the input of an answer has (OpenAI responses), exactly",
         body=RESPONSES_COUNT_BODY,
-        keeps=True,
+        stored_responses=True,
     ),
-    Query(
+    QueryEndpoint(
         name="anthropic-count",
         paths=("/v1/messages/count_tokens", "/messages/count_tokens", "/v1/v1/messages/count_tokens"),
         answer=counting(anthropic, "/v1/messages"),
@@ -133,7 +135,7 @@ QUERIES: tuple[Query, ...] = (
         summary="How many tokens the prompt of a conversation has (Anthropic), exactly",
         body=COUNT_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="openai-embeddings",
         paths=("/v1/embeddings", "/embeddings"),
         answer=answer_openai,
@@ -141,7 +143,7 @@ QUERIES: tuple[Query, ...] = (
         summary="Vectors of texts (OpenAI)",
         body=EMBEDDINGS_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="ollama-embed",
         paths=("/api/embed",),
         answer=answer_embed,
@@ -149,7 +151,7 @@ QUERIES: tuple[Query, ...] = (
         summary="Vectors of texts (Ollama)",
         body=OLLAMA_EMBED_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="ollama-embeddings",
         paths=("/api/embeddings",),
         answer=answer_embeddings,
@@ -157,7 +159,7 @@ QUERIES: tuple[Query, ...] = (
         summary="The vector of one text (Ollama, older)",
         body=OLLAMA_EMBEDDINGS_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="ollama-show",
         paths=("/api/show",),
         answer=answer_show,
@@ -165,7 +167,7 @@ QUERIES: tuple[Query, ...] = (
         summary="What one model is (Ollama)",
         body=OLLAMA_NAME_BODY,
     ),
-    Query(
+    QueryEndpoint(
         name="ollama-pull",
         paths=("/api/pull",),
         answer=answer_pull,
@@ -175,10 +177,9 @@ QUERIES: tuple[Query, ...] = (
     ),
 )
 
-_ERRORS: Mapping[str, EncodeError] = {
-    **{path: surface.codec.encode_error for surface in SURFACES for path in surface.paths},
-    **{path: query.encode_error for query in QUERIES for path in query.paths},
-}
+ENDPOINTS: tuple[Endpoint, ...] = (*GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *MEMORY_ENDPOINTS)
+
+_ERRORS: Mapping[str, EncodeError] = {path: endpoint.encode_error for endpoint in ENDPOINTS for path in endpoint.paths}
 _ERRORS_BELOW: tuple[tuple[str, EncodeError], ...] = (
     ("/api/", ollama.encode_error),
     ("/v1/responses/", responses.encode_error),
@@ -187,11 +188,11 @@ _ERRORS_BELOW: tuple[tuple[str, EncodeError], ...] = (
     ("/messages/", anthropic.encode_error),
     ("/v1/v1/messages/", anthropic.encode_error),
 )
-"""Beginnings of paths, and the protocol of what is there and is no surface."""
+"""By the beginning of a path, the protocol of paths that are not rows."""
 
 
 def encode_error(path: str, error: Exception) -> tuple[int, Json]:
-    """Status and body in the shape that a client of `path` understands: OpenAI's unless a row says otherwise."""
+    """Status and body of an error in the protocol of `path`: OpenAI's unless a row has another."""
     if (encode := _ERRORS.get(path)) is None:
         below = (encode for beginning, encode in _ERRORS_BELOW if path.startswith(beginning))
         encode = next(below, openai_chat.encode_error)

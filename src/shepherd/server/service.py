@@ -1,46 +1,44 @@
 """What the server needs of the program behind it: the one seam between HTTP and everything else.
 
-Called on the event loop; what is not awaited returns at once, but for `memory`, which is called in a thread.
+The server calls it on the event loop; what is not awaited returns at once, except `memory`, which runs in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from shepherd.core import Request
+from shepherd.core import Event, Request
 from shepherd.core.status import Embeddings, Health, ModelCard
 from shepherd.engine.stats import CacheStats
-from shepherd.server.endpoints.generate import Answers
-from shepherd.server.endpoints.memory_request import Remembers
+
+if TYPE_CHECKING:  # a server without a memory does not load it
+    from shepherd.memory import MemoryStore
+    from shepherd.memory.archive.forget import Removed
 
 
-class Service(Answers, Remembers, Protocol):
-    """Satisfied by `App`."""
+class Service(Protocol):
+    """`App` satisfies it."""
+
+    # ---- models
 
     def models(self) -> Sequence[ModelCard]:
-        """Every model that can be asked for, loaded or not, in the order of the configuration."""
+        """Every model that a request can name, loaded or not, in the order of the configuration."""
         ...
 
     def health(self) -> Health: ...
 
-    def stats(self) -> Mapping[str, CacheStats]:
-        """By name, the figures of every cache that is open."""
-        ...
+    async def unload(self, model: str) -> bool:
+        """Free the model of this name as soon as nothing uses it; False when it was not loaded.
 
-    def n_archived(self) -> int:
-        """Messages that were archived since the start."""
-        ...
-
-    def n_loads(self) -> Mapping[str, int]:
-        """By name, how often each model was loaded since the start."""
-        ...
-
-    async def clear(self, name: str) -> None:
-        """Forget what a cache of `stats` holds, kept copies included; answers in the making go on.
-
-        Raises: `EngineDown`.
+        Raises: `UnknownModel`.
         """
+        ...
+
+    # ---- requests; `endpoint` is the canonical path: a route may choose the model by it
+
+    def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
+        """The events of one answer; closing the generator cancels it. Raises: `ShepherdError`."""
         ...
 
     async def count(self, request: Request, *, endpoint: str) -> int:
@@ -56,7 +54,7 @@ class Service(Answers, Remembers, Protocol):
         ...
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
-        """The bytes of each token. Raises: as `count`; `InvalidRequest` for what is no token of the model."""
+        """The bytes of each token. Raises: as `count`; `InvalidRequest` for what is not a token of the model."""
         ...
 
     async def embed(
@@ -65,14 +63,53 @@ class Service(Answers, Remembers, Protocol):
     ) -> Embeddings:  # fmt: skip
         """A vector for each input, texts or tokens.
 
-        `dimensions`: the first so many of each vector, made one long again; None = all. `truncate`: shorten what is too
-        long in place of refusing it. Raises: as `count`; `InvalidRequest` for a model that makes no vectors.
+        `dimensions`: the first so many of each vector, scaled to length 1 again; None = all. `truncate`: shorten an
+        input that is too long instead of refusing it. Raises: as `count`; `InvalidRequest` for a model that makes no
+        vectors.
         """
         ...
 
-    async def unload(self, model: str) -> bool:
-        """Free the model of this name as soon as nothing uses it; False when it was not loaded.
+    # ---- caches
 
-        Raises: `UnknownModel`.
+    def stats(self) -> Mapping[str, CacheStats]:
+        """By name, the figures of every cache that is open."""
+        ...
+
+    async def clear(self, name: str) -> None:
+        """Empty a cache of `stats`, saved copies included; answers that are being generated go on.
+
+        Raises: `EngineDown`.
+        """
+        ...
+
+    def n_loads(self) -> Mapping[str, int]:
+        """By name, how often each model was loaded since the start."""
+        ...
+
+    # ---- the memory
+
+    def n_archived(self) -> int:
+        """Messages that were archived since the start."""
+        ...
+
+    def memory(self, user: str | None) -> MemoryStore | None:
+        """The memory of one user, `LOCAL` = the owner; None: there is none. Runs in a thread; may open a file.
+
+        Raises: `ConfigError`, `MemoryFailure`.
+        """
+        ...
+
+    async def forget(
+        self,
+        user: str,
+        *,
+        messages: Collection[int] = (),
+        conversation: str | None = None,
+        matching: str | None = None,
+        before_ms: int | None = None,
+    ) -> Removed:
+        """Delete what matches all of these from a user's memory, and empty the caches that may repeat it.
+
+        Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
         """
         ...

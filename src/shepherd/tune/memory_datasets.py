@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SourceMessage:
     """One message, by the name that questions call it."""
 
     id: str
@@ -49,7 +49,7 @@ class Case:
     """One archive and what is asked of it."""
 
     name: str
-    sessions: tuple[tuple[Said, ...], ...]
+    sessions: tuple[tuple[SourceMessage, ...], ...]
     """In the order of time; each is a conversation of its own."""
     questions: tuple[Question, ...]
 
@@ -209,7 +209,7 @@ def _locomo(row: Json, name: str) -> Case:
     return Case(str(row.get("sample_id", name)), sessions, tuple(questions))
 
 
-def _locomo_session(talk: Json, number: int) -> tuple[Said, ...]:
+def _locomo_session(talk: Json, number: int) -> tuple[SourceMessage, ...]:
     start = moment(talk.get(f"session_{number}_date_time"))
     session = []
     for n, turn in enumerate(talk[f"session_{number}"] or ()):
@@ -218,7 +218,7 @@ def _locomo_session(talk: Json, number: int) -> tuple[Said, ...]:
             text += f" [shares {caption}]"
         at = None if start is None else start + n * 1000
         id = turn.get("dia_id") or f"D{number}:{n + 1}"
-        session.append(Said(str(id), Entry("user", text, created_ms=at)))
+        session.append(SourceMessage(str(id), Entry("user", text, created_ms=at)))
     return tuple(session)
 
 
@@ -233,7 +233,7 @@ _FACTUAL = {
 
 def _beam(row: Json, name: str) -> Case:
     """A chat in batches, each with its day; a batch is a session."""
-    sessions: list[tuple[Said, ...]] = []
+    sessions: list[tuple[SourceMessage, ...]] = []
     day, number = None, 0
     for batch in _batches(row["chat"]):
         session = []
@@ -242,7 +242,7 @@ def _beam(row: Json, name: str) -> Case:
             # The end of some questions is a number of the plan they were made from.
             text = re.sub(r"\s*->->[\s\d,]*$", "", str(turn["content"]))
             at = None if day is None else day + n * 1000
-            session.append(Said(str(turn.get("id", number)), Entry(_role(turn), text, created_ms=at)))
+            session.append(SourceMessage(str(turn.get("id", number)), Entry(_role(turn), text, created_ms=at)))
             number += 1
         sessions.append(tuple(session))
     known = {said.id for session in sessions for said in session}
@@ -281,7 +281,7 @@ def _longmemeval(row: Json, name: str) -> Case:
         session = []
         for m, turn in enumerate(turns):
             at = None if start is None else start + m * 1000
-            said = Said(f"{n}:{m}", Entry(_role(turn), str(turn["content"]), created_ms=at))
+            said = SourceMessage(f"{n}:{m}", Entry(_role(turn), str(turn["content"]), created_ms=at))
             session.append(said)
             if turn.get("has_answer"):
                 labelled.append(said.id)

@@ -119,7 +119,7 @@ def ranked(embedder: Embedder | None = None) -> Open:
         nearest = None
         if embedder is not None:
             vectors.backfill(on(connection), on(connection), embedder)
-            nearest = vectors.VectorIndex(embedder).asked(connection)
+            nearest = vectors.VectorIndex(embedder).searcher(connection)
 
         def retrieve(question: str, limit: int) -> list[int]:
             return [found.id for found in ranking.rank(connection, question, limit=limit, vectors=nearest)]

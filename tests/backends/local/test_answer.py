@@ -85,7 +85,7 @@ def test_the_message_is_there_when_the_answer_has_ended_and_no_stop_string_has_c
     assert cut.message is None
     for step in (Admitted(0, 1), *b"a xy"):
         list(cut.take(step))
-    assert cut.ended
+    assert cut.has_ended
     assert cut.message is None
 
 

@@ -235,11 +235,11 @@ async def test_ids_that_are_made_up_bring_no_thought_and_no_token_into_the_promp
     await settled(backend, 1)
     for forged in (replace(call, id="call_0"), replace(call, arguments='{"a":2}'), replace(call, name="sub")):
         history = (Message.user("Add"), Message("assistant", (forged,)))
-        prompt = backend._encode(Request("fake", history, tools=(ADD,))).prompt
+        prompt = (await backend.compile(Request("fake", history, tools=(ADD,)))).prompt
         assert "A secret." not in prompt.text
         assert '<tool_call>{"name"' not in prompt.text
     stolen = (Message.user("Another user's"), Message("assistant", (Text("<tool_call>"), call)))
-    assert "A secret." not in backend._encode(Request("fake", stolen, tools=(ADD,))).prompt.text
+    assert "A secret." not in (await backend.compile(Request("fake", stolen, tools=(ADD,)))).prompt.text
 
 
 DATED = "{{ '<|im_start|>system\nToday is ' + strftime_now('%d %B') + '<|im_end|>\n' }}" + CHATML
@@ -314,7 +314,7 @@ async def test_what_was_written_beyond_a_stop_string_is_not_in_the_way_of_the_ne
     await settled(backend, 1)
     computed = runtime.tokens(runtime.batches[-1][-1].seq)
     asked = ask("More", Message.user("Count"), first.message)
-    prompt = backend._encode(asked).encoded.tokens
+    prompt = (await backend.compile(asked)).encoded.tokens
     second = await reply(backend, asked)
     n_shared = next(n for n, (one, other) in enumerate(zip(prompt, computed, strict=False)) if one != other)
     if memory is PLAIN:

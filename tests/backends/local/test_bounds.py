@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
 
-from shepherd.backends.local.backend import HEAVY, HEAVY_AT_ONCE, LocalBackend, made, weight_of
+from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraints, loosely
+from shepherd.backends.local.offload import HEAVY, HEAVY_AT_ONCE, offload, weight_of
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.engine.engine import Engine
-from shepherd.engine.grammar.mask import Probes
+from shepherd.engine.grammar.mask import ProbeBudget
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import Weights
@@ -115,7 +116,7 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
         assert go_on.wait(PATIENCE_S)
         done.append(number)
 
-    asked = [asyncio.create_task(made(HEAVY + 1, work, number)) for number in range(100)]
+    asked = [asyncio.create_task(offload(HEAVY + 1, work, number)) for number in range(100)]
     for _ in range(HEAVY_AT_ONCE):
         assert await asyncio.to_thread(running.acquire, timeout=PATIENCE_S)
     before = threading.active_count()
@@ -123,8 +124,8 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
         task.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
     go_on.set()
-    await made(HEAVY + 1, lambda: None)
-    await made(HEAVY + 1, lambda: None)
+    await offload(HEAVY + 1, lambda: None)
+    await offload(HEAVY + 1, lambda: None)
     assert len(done) <= HEAVY_AT_ONCE
     assert threading.active_count() <= before
 
@@ -197,7 +198,7 @@ def test_what_is_wrong_with_many_tools_is_looked_for_only_so_long() -> None:
         "type": "object",
         "properties": {"a": {"type": "string", "pattern": "(?=x)"}, **optional(50)["properties"]},
     }
-    left = Probes(20, 10_000)
+    left = ProbeBudget(10_000)
     fit = loosely(left)
     for at in range(1000):
         assert fit(ToolSpec(f"tool_{at}", "", broken), broken)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.local.cache_warnings import Watch, fingerprint
+from shepherd.backends.local.cache_warnings import CacheWatch, fingerprint
 from shepherd.core import Image, Message, Request, Text, ToolResult, ToolSpec
 
 KIND, BRIEF, ASK = Message.system("Be kind."), Message.system("Be brief."), Message.user("1 + 2?")
@@ -21,7 +21,7 @@ def request(*messages: Message, session: str | None = None, **fields: object) ->
 
 def told(caplog: pytest.LogCaptureFixture, requests: Sequence[Request]) -> list[str]:
     """For each request the warnings that it causes, joined."""
-    watch = Watch("main")
+    watch = CacheWatch("main")
     made = []
     for each in requests:
         caplog.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.local.chat_template import FAMILIES, Sources, find_speech
+from shepherd.backends.local.chat_template import BUILT_IN_TEMPLATES, TemplateSources, find_chat_format
 from shepherd.core import ConfigError, Message, ToolSpec
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -16,13 +16,13 @@ HERMES = PLAIN + "{% if tools %}<tool_call>{{ tools }}</tool_call>{% endif %}"
 
 
 def test_the_model_files_own_template_counts_and_decides_the_dialect(tmp_path: Path) -> None:
-    speech = find_speech(Sources(tmp_path / "m.gguf", HERMES))
+    speech = find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES))
     assert (speech.template.source, speech.dialect.name, speech.with_tools) == (HERMES, "hermes", None)
     assert str(speech) == "'hermes' (from the chat template of the model file)"
 
 
 def test_a_second_template_for_tools_is_kept_and_decides_the_dialect(tmp_path: Path) -> None:
-    speech = find_speech(Sources(tmp_path / "m.gguf", PLAIN, {"tool_use": HERMES, "rag": "no"}))
+    speech = find_chat_format(TemplateSources(tmp_path / "m.gguf", PLAIN, {"tool_use": HERMES, "rag": "no"}))
     assert speech.template.source == PLAIN
     assert speech.with_tools is not None
     assert speech.with_tools.source == HERMES
@@ -31,8 +31,8 @@ def test_a_second_template_for_tools_is_kept_and_decides_the_dialect(tmp_path: P
 
 def test_the_configuration_counts_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text(PLAIN)
-    sources = Sources(tmp_path / "m.gguf", HERMES, {"tool_use": HERMES})
-    speech = find_speech(sources, template=tmp_path / "own.jinja", dialect="hermes")
+    sources = TemplateSources(tmp_path / "m.gguf", HERMES, {"tool_use": HERMES})
+    speech = find_chat_format(sources, template=tmp_path / "own.jinja", dialect="hermes")
     assert (speech.template.source, speech.with_tools, speech.dialect.name) == (PLAIN, None, "hermes")
     assert str(speech) == "'hermes' (set in the configuration)"
 
@@ -57,7 +57,7 @@ def test_without_one_in_the_file_the_files_beside_it_are_asked(
 ) -> None:
     (tmp_path / name).write_text(text)
     with caplog.at_level(logging.WARNING):
-        speech = find_speech(Sources(tmp_path / "m.gguf"))
+        speech = find_chat_format(TemplateSources(tmp_path / "m.gguf"))
     assert speech.template.source == HERMES
     assert (speech.with_tools.source if speech.with_tools else None) == tools
     assert name in caplog.text
@@ -67,15 +67,15 @@ def test_without_one_in_the_file_the_files_beside_it_are_asked(
 def test_what_holds_no_template_is_passed_over(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(text)
     with pytest.raises(ConfigError, match="has no chat template"):
-        find_speech(Sources(tmp_path / "m.gguf"))
+        find_chat_format(TemplateSources(tmp_path / "m.gguf"))
 
 
-@pytest.mark.parametrize(("name", "tokens", "template"), FAMILIES)
+@pytest.mark.parametrize(("name", "tokens", "template"), BUILT_IN_TEMPLATES)
 def test_control_tokens_give_a_family_away(
     name: str, tokens: frozenset[str], template: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        speech = find_speech(Sources(tmp_path / "m.gguf", control=[*tokens, "<pad>"]))
+        speech = find_chat_format(TemplateSources(tmp_path / "m.gguf", control=[*tokens, "<pad>"]))
     assert speech.template.source == template
     assert name in caplog.text
     talk = [Message.system("Be kind."), Message.user("Hi"), Message.assistant("Hello"), Message.user("Bye")]
@@ -86,13 +86,13 @@ def test_control_tokens_give_a_family_away(
 
 def test_a_dialect_that_there_is_none_of_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no dialect 'klingon'.*hermes.*plain") as caught:
-        find_speech(Sources(tmp_path / "m.gguf", HERMES), dialect="klingon", key="models.m.chat_template")
+        find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES), dialect="klingon", key="models.m.chat_template")
     assert caught.value.key == "models.m.dialect"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.jinja"):
-        find_speech(Sources(tmp_path / "m.gguf", HERMES), template=tmp_path / "missing.jinja")
+        find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES), template=tmp_path / "missing.jinja")
 
 
 def test_a_family_of_another_package_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +106,6 @@ def test_a_family_of_another_package_is_asked_first(tmp_path: Path, monkeypatch:
         "KLINGON = TagDialect('klingon', Markup(), marks=('<tool_call>', 'batlh'))\n"
     )
     monkeypatch.syspath_prepend(package.parent)
-    assert find_speech(Sources(tmp_path / "m.gguf", HERMES)).dialect.name == "hermes"
-    assert find_speech(Sources(tmp_path / "m.gguf", HERMES + "batlh")).dialect.name == "klingon"
-    assert find_speech(Sources(tmp_path / "m.gguf", HERMES), dialect="klingon").dialect.name == "klingon"
+    assert find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES)).dialect.name == "hermes"
+    assert find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES + "batlh")).dialect.name == "klingon"
+    assert find_chat_format(TemplateSources(tmp_path / "m.gguf", HERMES), dialect="klingon").dialect.name == "klingon"

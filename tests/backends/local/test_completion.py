@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fake_engine import FakeRuntime, FakeVocabulary
 
 from shepherd.backends.local.backend import LocalBackend
-from shepherd.backends.local.completion import Bare, Verbatim, encode
+from shepherd.backends.local.completion import BarePrompt, PlainTextParser, encode, pieces
 from shepherd.backends.local.constrain import Constraints
 from shepherd.core import (
     Completion,
@@ -42,7 +42,7 @@ CHATML = (
 CONTROL = ("<|im_start|>", "<|im_end|>", "<s>", "<pre>", "<suf>", "<mid>")
 FIM = ("<pre>", "<suf>", "<mid>")
 STORY = b"Once upon a time there was a lamb."
-_proof: type[Parser] = Verbatim
+_proof: type[Parser] = PlainTextParser
 
 Make = Callable[..., tuple[LocalBackend, FakeRuntime]]
 
@@ -255,7 +255,7 @@ async def test_bare_prompts_are_no_change_of_anybodys_system_prompt(
 
 
 def test_a_bare_prompt_is_a_value() -> None:
-    assert encode(Completion((1, 2)), FakeVocabulary(), model="m") == Bare(array("i", [1, 2]), 0, 2)
+    assert encode(Completion((1, 2)), FakeVocabulary(), model="m") == BarePrompt(array("i", [1, 2]), 0, 2)
 
 
 async def test_text_becomes_tokens_and_tokens_text(make: Make) -> None:
@@ -267,7 +267,7 @@ async def test_text_becomes_tokens_and_tokens_text(make: Make) -> None:
     assert backend.tokenize("<s>a", special=True, bos=True) == [258, 97]
     assert backend.tokenize("a", bos=True) == [258, 97]
     assert backend.tokenize("", special=True) == []
-    assert backend.detokenize([258, 97, 0xE2]) == [b"<s>", b"a", b"\xe2"]
+    assert pieces([258, 97, 0xE2], FakeVocabulary(CONTROL)) == [b"<s>", b"a", b"\xe2"]
     with pytest.raises(InvalidRequest, match="token 262 is outside") as caught:
-        backend.detokenize([1, 262])
+        pieces([1, 262], FakeVocabulary(CONTROL))
     assert caught.value.field == "tokens"

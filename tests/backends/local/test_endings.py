@@ -37,7 +37,7 @@ def test_a_turn_that_the_model_makes_up_is_never_shown(name: str, ending: str) -
     events: list[Event] = []
     for step in steps:
         events += answer.take(step)
-        if answer.ended:
+        if answer.has_ended:
             break
     reply = fold(events)
     assert (reply.message.text.strip(), reply.reason) == ("Fine.", "end")

@@ -18,7 +18,7 @@ from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 pytestmark = pytest.mark.model
 
@@ -42,17 +42,17 @@ class Auditor:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n_steps = 0
-        step = Work.step
+        step = Scheduler.step
 
-        def audited(work: Work) -> None:
-            step(work)
-            pool = work.pool
+        def audited(scheduler: Scheduler) -> None:
+            step(scheduler)
+            pool = scheduler.pool
             pool.ledger.check_self()
             for resident in pool.ledger:
                 pool.ledger.check(resident, pool.runtime.held(resident.id))
             self.n_steps += 1
 
-        monkeypatch.setattr(Work, "step", audited)
+        monkeypatch.setattr(Scheduler, "step", audited)
 
 
 @pytest.fixture

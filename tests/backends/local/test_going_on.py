@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from tests.conftest import LAMB
 from tests.dialects.conformance import ABSENT, grid, shared_templates, templates
 from tests.dialects.test_render import model
+from tests.fake_engine import FakeVocabulary
 from tests.sampling import amount
 
-from shepherd.backends.local.history import Prompts
+from shepherd.backends.local.compile import Compiler
+from shepherd.backends.local.kept_prefix import KeptPrefix
 from shepherd.core import (
     EngineError,
     Image,
@@ -90,12 +92,8 @@ def requests(messages: tuple[Message, ...]) -> list[Request]:
 
 
 def prompts(template: Template, dialect: Dialect, asked: list[Request]) -> list[Prompt]:
-    memory = Prompts()
-    made = []
-    for request in asked:
-        prompt = render(template, dialect, request.messages, tools=request.tools)
-        made.append(memory.going_on(request, prompt))
-    return made
+    kept = KeptPrefix(Compiler(FakeVocabulary(), template, dialect, model="m", n_ctx=4096))
+    return [kept.compile(kept.prepare(request)).prompt for request in asked]
 
 
 @pytest.mark.parametrize("name", ["lamb", *grid(templates(), 0.15, name=str)])

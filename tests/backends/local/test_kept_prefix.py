@@ -17,7 +17,7 @@ from tests.dialects.test_render import message_of, model, tools_of
 from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
-from shepherd.backends.local.history import Answers
+from shepherd.backends.local.kept_prefix import KeptAnswers
 from shepherd.backends.local.prompt import Encoder
 from shepherd.core import Message, Reasoning, ReasoningLevel, Request, Text, ToolResult
 from shepherd.dialects import render
@@ -78,9 +78,9 @@ def both_prompts(case: Json, *, with_thought: bool = False) -> tuple[list[int], 
     encoder.remember(encoded.tail, answer.tokens)
     spelled = encoder.spell(answer.tokens)
     assert spelled is not None
-    answers = Answers()
+    answers = KeptAnswers()
     if (told := said(prompt, spelled, message, dialect, request.tools)) is not None:
-        answers.remember(request, told)
+        answers.keep(request, told)
 
     kept = tuple(part for part in message.parts if with_thought or not isinstance(part, Reasoning))
     results = (Message("tool", (ToolResult(call.id, (Text("Sunny."),), call.name),)) for call in message.calls)

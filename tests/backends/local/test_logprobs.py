@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.fake_engine import FakeVocabulary
 
 from shepherd.backends.local.answer import Answer
-from shepherd.backends.local.completion import Echo, Verbatim
+from shepherd.backends.local.completion import Echo, PlainTextParser
 from shepherd.backends.local.logprobs import Scores
 from shepherd.core import Event, Reply, TextDelta, ToolSpec, Usage, fold
 from shepherd.dialects import get
-from shepherd.engine.base import Admitted, Done, Read, Scored, Step
+from shepherd.engine.base import Admitted, Done, PromptScores, Scored, Step
 
 VOCABULARY = FakeVocabulary(control=("<|im_start|>", "<|im_end|>", "<think>", "</think>", "euro€", "two words"))
 MARKS = {VOCABULARY.ids["<think>"], VOCABULARY.ids["</think>"]}
@@ -36,7 +36,7 @@ def scored(tokens: Sequence[int]) -> list[Step]:
 
 
 def events_of(text: str, stops: tuple[str, ...] = (), *, dialect: str | None = "hermes") -> list[Event]:
-    parser = Verbatim() if dialect is None else get(dialect).parser(tools=TOOLS)
+    parser = PlainTextParser() if dialect is None else get(dialect).parser(tools=TOOLS)
     answer = Answer(parser, VOCABULARY, model="m", stops=stops, marks=MARKS)
     return taken(answer, Admitted(0, 1), *scored(written(text)), Done("end", 257))
 
@@ -45,7 +45,7 @@ def taken(answer: Answer, *steps: Step) -> list[Event]:
     events: list[Event] = []
     for step in steps:
         events += answer.take(step)
-        if answer.ended:
+        if answer.has_ended:
             break
     return events
 
@@ -108,7 +108,7 @@ def test_what_a_token_could_have_been_is_told_in_bytes() -> None:
 
 
 def test_unfinished_characters_are_told_of_with_the_sign_that_stands_for_them() -> None:
-    answer = Answer(Verbatim(), VOCABULARY, model="m")
+    answer = Answer(PlainTextParser(), VOCABULARY, model="m")
     reply = fold(taken(answer, Admitted(0, 1), *scored([0x61, 0xE2, 0x82]), Done("length")))
     assert reply.message.text == "a\ufffd"
     assert [score.id for score in reply.scores] == [0x61, 0xE2, 0x82]
@@ -125,15 +125,15 @@ def test_markup_within_what_is_shown_at_once_is_passed_over() -> None:
 @pytest.mark.parametrize("has_scores", [False, True])
 def test_the_prompt_is_said_again_before_the_first_word(has_scores: bool) -> None:
     """With BOS and a suffix around it, of which nobody is told."""
-    answer = Answer(Verbatim(), VOCABULARY, model="m", echo=Echo("Once ", 1, 6))
+    answer = Answer(PlainTextParser(), VOCABULARY, model="m", echo=Echo("Once ", 1, 6))
     said: list[Step] = scored(written("upon")) if has_scores else list(written("upon"))
-    read = [Read(tuple(Scored(token, -1.0) for token in [256, *b"Once ", 257]))] if has_scores else []
+    read = [PromptScores(tuple(Scored(token, -1.0) for token in [256, *b"Once ", 257]))] if has_scores else []
     reply = fold(taken(answer, Admitted(0, 7), *read, *said, Done("length")))
     assert reply.message.text == "Once upon"
     assert spelled(reply) == ("Once upon" if has_scores else "")
 
 
 def test_an_answer_of_no_tokens_says_the_prompt_and_nothing_else() -> None:
-    answer = Answer(Verbatim(), VOCABULARY, model="m", echo=Echo("Once", 0, 4), is_silent=True)
+    answer = Answer(PlainTextParser(), VOCABULARY, model="m", echo=Echo("Once", 0, 4), is_silent=True)
     reply = fold(taken(answer, Admitted(0, 4), 65, Done("length")))
     assert (reply.message.text, reply.reason, reply.usage) == ("Once", "length", Usage(input=4))

@@ -15,7 +15,7 @@ from tests.dialects.conformance import each_template, templates
 from tests.sampling import examples
 
 from shepherd.backends.local.prompt import Encoder
-from shepherd.backends.local.turns import Place, cuts, places, spans
+from shepherd.backends.local.turns import Placement, cuts, placements, spans
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Prompt, Stretch, Template, detect, render
 from shepherd.engine.base import Span
@@ -52,7 +52,7 @@ def result(n: int, role: str = "tool") -> Message:
 
 def shown(messages: Sequence[Message], anchored: Sequence[int] = ()) -> str:
     """One word per message: its turn, with a `!` if it stays."""
-    return " ".join(f"{place.turn}{'!' * place.keep}" for place in places(messages, anchored=anchored))
+    return " ".join(f"{place.turn}{'!' * place.keep}" for place in placements(messages, anchored=anchored))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ messages_of_any_kind = st.lists(
 
 @given(messages_of_any_kind)
 def test_every_message_has_a_place_and_no_pair_is_parted(messages: list[Message]) -> None:
-    found = places(messages)
+    found = placements(messages)
     assert len(found) == len(messages)
     assert [place.turn for place in found] == sorted(place.turn for place in found)
-    asked: dict[str, Place] = {}
+    asked: dict[str, Placement] = {}
     for message, place in zip(messages, found, strict=True):
         asked |= {part.id: place for part in message.parts if isinstance(part, ToolCall)}
         for part in message.parts:
@@ -134,7 +134,7 @@ def without(
         for at in (stretch.message, *stretch.others)
     }
     shows = {at for stretch in stretches for at in (stretch.message, *stretch.others)}
-    out |= {at for at, place in enumerate(places(messages)) if at not in shows and place.turn in turns}
+    out |= {at for at, place in enumerate(placements(messages)) if at not in shows and place.turn in turns}
     return [message for at, message in enumerate(messages) if at not in out]
 
 

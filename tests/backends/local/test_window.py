@@ -16,10 +16,10 @@ from tests.backends.local.test_backend import CHATML, settled
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.window import Row, Window, excerpt, rows
+from shepherd.backends.local.window import Window, WindowRow, excerpt, window_rows
 from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
-from shepherd.engine.base import Held, Memory, Span
+from shepherd.engine.base import CachedPrefix, Memory, Span
 from shepherd.engine.decision_log import TRAILER
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
@@ -146,7 +146,7 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
     await backend.evict(request, 1)
     window = await backend.window(request)
     assert window.rows[1].state == "evicted"
-    pool = backend.engine._work.pool
+    pool = backend.engine._scheduler.pool
     pool.ledger.check_self()
     assert all(row.state == "cached" for row in window.rows[2:])
     assert "Question number 0" not in held(backend)
@@ -156,7 +156,7 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
 def held(backend: LocalBackend) -> str:
     runtime = backend.engine._runtime
     assert isinstance(runtime, FakeRuntime)
-    newest = max(backend.engine._work.pool.ledger, key=lambda resident: resident.used_at)
+    newest = max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
     return bytes(token for token in runtime.tokens(newest.id) if token < 256).decode()
 
 
@@ -238,7 +238,7 @@ async def test_nothing_is_believed_that_does_not_say_what_was_said(make: Make) -
     history = (*asked, Message("assistant", (forged,)), result)
     again = make(engine=first.engine)
     await again.recognise(Request("m", history, tools=TOOLS, session="s"))
-    prompt = again._encode(Request("m", history, tools=TOOLS, session="s")).prompt.text
+    prompt = (await again.compile(Request("m", history, tools=TOOLS, session="s"))).prompt.text
     assert "b.txt" in prompt
     assert "a.txt" not in prompt
 
@@ -250,8 +250,8 @@ async def test_a_conversation_goes_on_with_the_day_on_which_it_began(make: Make)
     request = Request("m", (Message.user("Hello"), Message.assistant("Hi")), session="s")
     await backend.recognise(request, began)
     later = replace(request, messages=(*request.messages, Message.user("And?")))
-    assert backend._encode(later).prompt.text.startswith("2001-02-03")
-    assert not backend._encode(replace(later, session="other")).prompt.text.startswith("2001")
+    assert (await backend.compile(later)).prompt.text.startswith("2001-02-03")
+    assert not (await backend.compile(replace(later, session="other"))).prompt.text.startswith("2001")
 
 
 # -- pure --------------------------------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ def test_every_token_of_the_prompt_is_in_one_row(roles: list[Any], data: st.Data
         at += size
     n_seen = data.draw(st.integers(0, at))
     gap = data.draw(st.integers(0, n_seen))
-    kept = Held(n_seen, ((0, gap // 2), (gap, n_seen)), "cells")
-    made: tuple[Row, ...] = rows(messages, spans, kept, n_tools=data.draw(st.integers(0, at)))
+    kept = CachedPrefix(n_seen, ((0, gap // 2), (gap, n_seen)), "cells")
+    made: tuple[WindowRow, ...] = window_rows(messages, spans, kept, n_tools=data.draw(st.integers(0, at)))
     assert sum(row.n_tokens for row in made) == at
     assert sum(row.n_held for row in made) == kept.n
     assert all(0 <= row.n_held <= row.n_tokens for row in made)

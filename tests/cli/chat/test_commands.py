@@ -11,12 +11,13 @@ import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.agent.storage import Saves
-from shepherd.app.conversations import Facts
-from shepherd.cli import render
+from shepherd.agent.storage import ConversationStore
+from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
     Message,
@@ -100,7 +101,7 @@ async def test_a_message_that_fails_leaves_the_conversation_usable_and_the_statu
 
 async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play, tmp_path: Path) -> None:
     backend = Scripted(Message("assistant", (Text("..."),)), "Fine.")
-    stage = Stage(Saves(tmp_path / "saved"))
+    stage = Stage(ConversationStore(tmp_path / "saved"))
     repls: list[Repl] = []
 
     class Impatient(Script):
@@ -115,12 +116,12 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
         repls[0]._stop()
 
     class Watched(Stage):
-        def facts(self) -> Facts:
+        def facts(self) -> ActiveModel:
             return super().facts()
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(stage, session, render.PipeView(), reader))
+    repls.append(Repl(Chat(stage, session, PipeView(), reader)))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None
@@ -144,18 +145,18 @@ async def test_undo_retry_and_edit_change_the_last_exchange(play: Play) -> None:
         "There is nothing to change.",
     ):
         assert piece in played.out
-    assert played.repl.session.messages == ()
+    assert played.chat.session.messages == ()
 
 
 async def test_edit_needs_a_text_where_there_is_no_terminal(play: Play) -> None:
     played = await play("First", "/edit", "/edit First")
-    assert "there is no terminal to edit in; say /edit TEXT" in played.out
-    assert "Nothing was changed." in played.out
+    assert "there is no terminal to edit in; write /edit TEXT" in played.out
+    assert "Nothing has changed." in played.out
 
 
 async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_complete(play: Play) -> None:
     played = await play("Hello", "/continue")
-    assert "There is nothing to go on with" in played.out
+    assert "There is nothing to continue" in played.out
 
 
 # -- saved conversations ----------------------------------------------------------------------------------------------
@@ -164,21 +165,21 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
 async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_newest(
     play: Play, tmp_path: Path
 ) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     first = await play("My name is Ann.", stage=Stage(saves))
     (listed,) = saves.list()
     assert (listed.title, listed.n_messages) == ("My name is Ann.", 2)
     backend = Scripted("Ann.")
     second = await play("/continue", "What is my name?", stage=Stage(saves), backend=backend)
-    assert f"Going on with {listed.name}: 2 messages." in second.out
-    assert "Last asked: My name is Ann." in second.out
+    assert f"Continuing {listed.name}: 2 messages." in second.out
+    assert "Last question: My name is Ann." in second.out
     assert [message.text for message in backend.requests[0].messages] == ["My name is Ann.", "Yes.", "What is my name?"]
-    assert backend.requests[0].session == first.repl.session.id
+    assert backend.requests[0].session == first.chat.session.id
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
 
 
 async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     await play("I like soup.", "/save recipes", "/clear", "And trains.", "/save", stage=Stage(saves))
     assert len(saves.list()) == 2
     played = await play("/load", "/load reci", "/export out.md", "/load nope", "/load", stage=Stage(saves))
@@ -186,13 +187,13 @@ async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_p
     assert "2 messages  I like soup." in played.out
     assert "I like soup." in (tmp_path / "out.md").read_text()
     assert "no saved conversation is called 'nope'" in played.out
-    assert played.repl.name == "recipes"
+    assert played.chat.name == "recipes"
 
 
 async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     played = await play("Hello", "/save talk", "More", "/save other", "Even more", stage=Stage(saves))
-    assert "'shepherd --resume talk' goes on with it" in played.out
+    assert "'shepherd --resume talk' continues it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
     assert (tmp_path / "saved" / "other.json").stat().st_mode & 0o077 == 0
 
@@ -205,18 +206,18 @@ async def test_without_saving_commands_say_so(play: Play) -> None:
 
 async def test_a_folder_that_cannot_be_written_to_is_told_once(play: Play, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    played = await play("One", "Two", stage=Stage(Saves(tmp_path / "file" / "saved")))
+    played = await play("One", "Two", stage=Stage(ConversationStore(tmp_path / "file" / "saved")))
     assert played.out.count("This conversation cannot be saved:") == 1
     assert played.status == 0
 
 
 async def test_what_is_damaged_is_refused_and_the_conversation_stays(play: Play, tmp_path: Path) -> None:
-    saves = Saves(tmp_path / "saved")
+    saves = ConversationStore(tmp_path / "saved")
     saves.folder.mkdir()
     (saves.folder / "bad.json").write_text('{"format":')
     played = await play("Hello", "/load bad", "/load", stage=Stage(saves))
     assert "the file is damaged" in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes."]
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes."]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
     [("a b.md", ("a b.md", "")), ("a b html", ("a b", "html")), ("json", ("json", "")), ("", ("", ""))],
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
-    assert saved_commands.two_words(argument) == expected
+    assert saved_commands.split_format(argument) == expected
 
 
 # -- export -----------------------------------------------------------------------------------------------------------
@@ -264,9 +265,9 @@ async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_pa
     played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export")
     for sentence in (
         "a.md cannot be written: File exists",
-        "'docx' is no form of a transcript; there are md, json, jsonl, html",
+        "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
-        "say where: /export FILE, which ends in one of",
+        "write /export FILE with a name that ends in one of",
     ):
         assert sentence in played.out
 
@@ -281,19 +282,19 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
         "/model RAM", "/provider nope", stage=stage,
     )  # fmt: skip
     assert "/model NAME changes to another one: lamb, Ram, ewe" in played.out
-    assert played.out.count("The conversation goes on with Ram, 100 tokens of context.") == 1
+    assert played.out.count("The conversation continues with Ram, 100 tokens of context.") == 1
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
     assert [line for line in played.err.splitlines() if "Loading" in line] == [
         "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
     ]  # fmt: skip
-    assert "Ram answers already." in played.out
-    assert [message.text for message in played.repl.session.messages] == ["Hello", "Yes.", "More", "Yes."]
+    assert "Ram is the current model already." in played.out
+    assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]
 
 
 async def test_there_is_nothing_after_the_only_model(play: Play) -> None:
-    assert "there is nothing else to change to" in (await play("/provider next")).out
+    assert "there is no other model" in (await play("/provider next")).out
 
 
 # -- the window, and figures ------------------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ async def test_evict_takes_a_number_of_turns(play: Play) -> None:
     played = await play("Hello", "/evict", "/evict 3", "/evict 0", "/evict all", "/evict -1")
     assert "[2 messages (40 tokens) left the context" in played.out
     assert "[6 messages (120 tokens) left the context" in played.out
-    assert played.out.count("is no number of turns; say /evict or /evict 3") == 3
+    assert played.out.count("is not a number of turns; write /evict or /evict 3") == 3
 
 
 async def test_stats_sum_up_the_answers(play: Play) -> None:
@@ -357,6 +358,6 @@ async def test_a_file_goes_along_with_a_message_and_a_refused_one_is_not_sent(pl
     message = backend.requests[0].messages[-1]
     assert "the answer is 42" in message.text
     assert message.parts[-1] == Text("Look at @notes.txt and @nobody")
-    assert "@cat.png is an image, and lamb reads text only" in played.err
+    assert "@cat.png is an image, and lamb reads only text" in played.err
     assert len(backend.requests) == 1
     assert played.status == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shepherd.cli.chat import completion
 from shepherd.cli.chat.commands import COMMANDS
-from shepherd.cli.chat.repl import Repl
+from shepherd.cli.chat.state import Chat
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def repl(**fields: Any) -> Repl:
+def chat(**fields: Any) -> Chat:
     """What completion looks at of a conversation, and nothing else of it."""
     choices = [SimpleNamespace(name=name, kind="model", detail="") for name in ("lamb", "Qwen3-8B")]
     host = SimpleNamespace(choices=lambda: choices, servers=None)
     session = SimpleNamespace(toolbox=None)
-    return cast(Repl, SimpleNamespace(**{"host": host, "session": session, "saves": None, **fields}))
+    return cast(Chat, SimpleNamespace(**{"app": host, "session": session, "saves": None, **fields}))
 
 
-def after(before: str, of: Repl | None = None) -> list[str]:
+def after(before: str, of: Chat | None = None) -> list[str]:
     """What the line would be with each offer."""
-    found = completion.offers(of or repl(), COMMANDS, before)
+    found = completion.suggestions(of or chat(), COMMANDS, before)
     return [before[: len(before) - offer.n_replaced] + offer.text for offer in found]
 
 
@@ -89,7 +89,7 @@ def test_everything_is_offered_behind_a_slash_and_hidden_files_only_when_asked_f
 def test_a_huge_folder_offers_its_beginning(folder: Path) -> None:
     for number in range(300):
         (folder / f"many{number:03}").touch()
-    assert len(after("@many")) == completion.MOST_OFFERS
+    assert len(after("@many")) == completion.MAX_SUGGESTIONS
 
 
 @given(st.text())

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.backends.local.window import Row, RowState, Window
+from shepherd.backends.local.window import RowState, Window, WindowRow
 from shepherd.cli.chat import context_view
 
 
 def row(
     state: RowState = "cached", n: int = 100, *, index: int = 1, kept: bool = False, held: int | None = None
-) -> Row:
+) -> WindowRow:
     n_held = {"cached": n, "partly": n // 2}.get(state, 0) if held is None else held
-    return Row("turn", index, ("user", "assistant"), f"question {index}", n, n_held, state, kept)
+    return WindowRow("turn", index, ("user", "assistant"), f"question {index}", n, n_held, state, kept)
 
 
-def system(n: int = 50) -> Row:
-    return Row("system", 0, ("system",), "Be kind.", n, n, "cached", True)
+def system(n: int = 50) -> WindowRow:
+    return WindowRow("system", 0, ("system",), "Be kind.", n, n, "cached", True)
 
 
 def drawn(of: Window, *, width: int = 80, plain: bool = False) -> list[str]:
@@ -63,11 +63,11 @@ def test_neighbours_of_one_state_have_two_colours_and_every_state_its_own_sign()
     runs = [(text[0], style) for text, style in bar if text and text not in "▕▏"]
     assert runs == [("█", "green"), ("█", "bright_green")]
     for signs in (
-        {look.sign for look in context_view.LOOKS.values()},
-        {look.plain for look in context_view.LOOKS.values()},
+        {look.sign for look in context_view.STYLES.values()},
+        {look.plain for look in context_view.STYLES.values()},
     ):
-        assert len(signs) == len(context_view.LOOKS)
-    assert {*get_args(RowState), "pinned", "free"} == set(context_view.LOOKS)
+        assert len(signs) == len(context_view.STYLES)
+    assert {*get_args(RowState), "pinned", "free"} == set(context_view.STYLES)
 
 
 def test_saved_conversations_say_where_they_are() -> None:
@@ -92,9 +92,9 @@ rows = st.builds(
 
 @given(st.integers(0, 10**6), st.lists(rows, max_size=60), st.integers(1, 200), st.booleans(), st.text(max_size=200))
 def test_no_line_is_wider_than_the_terminal_and_the_bar_has_always_one_width(
-    n_ctx: int, turns: list[Row], width: int, plain: bool, words: str
+    n_ctx: int, turns: list[WindowRow], width: int, plain: bool, words: str
 ) -> None:
-    turns += [Row("turn", 7, ("user",), words, 5, 5, "cached", False)]
+    turns += [WindowRow("turn", 7, ("user",), words, 5, 5, "cached", False)]
     of = Window(n_ctx, sum(each.n_held for each in turns), tuple(turns))
     lines = drawn(of, width=width, plain=plain)
     room = max(24, width)

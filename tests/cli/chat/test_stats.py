@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.turn import Returned
-from shepherd.cli.chat.stats import Figures, sparkline
+from shepherd.agent.turn import CallReturned
+from shepherd.cli.chat.stats import ChatStats, TurnStats, sparkline
 from shepherd.core import Evicted, Finished, Started, Text, TextDelta, ToolCall, ToolResult, Usage
 
 
@@ -20,21 +20,23 @@ class Clock:
 
 def test_a_turn_with_a_call_is_two_rounds() -> None:
     clock = Clock()
-    figures = Figures(clock)
-    figures.begin()
-    figures.feed(Started("m", usage=Usage(input=10)))
-    figures.feed(TextDelta("a"))
+    turn, stats = TurnStats(clock), ChatStats()
+    turn.feed(Started("m", usage=Usage(input=10)))
+    turn.feed(TextDelta("a"))
+    turn.feed(TextDelta("a"))
+    turn.feed(TextDelta("a"))
     clock.now += 2
-    figures.feed(Finished("tool_calls", Usage(input=10, output=5)))
-    figures.feed(Returned(ToolCall("1", "f", "{}"), ToolResult("1", (Text("no"),), is_error=True)))
+    turn.feed(Finished("tool_calls", Usage(input=10, output=5)))
+    turn.feed(CallReturned(ToolCall("1", "f", "{}"), ToolResult("1", (Text("no"),), is_error=True)))
     clock.now += 100  # the tool's time is not the model's
-    figures.feed(Started("m", usage=Usage(cache_read=15, input=5)))
-    figures.feed(Evicted(2, 40))
-    figures.feed(TextDelta("b"))
+    turn.feed(Started("m", usage=Usage(cache_read=15, input=5)))
+    turn.feed(Evicted(2, 40))
+    turn.feed(TextDelta("b"))
     clock.now += 2
-    figures.feed(Finished("end", Usage(cache_read=15, input=5, output=11, reasoning=1)))
-    figures.end()
-    assert dict(figures.rows()) == {
+    turn.feed(Finished("end", Usage(cache_read=15, input=5, output=11, reasoning=1)))
+    turn.end()
+    stats.add(turn)
+    assert dict(stats.rows()) == {
         "Turns": "1, 2 rounds",
         "Tokens in": "30, of them 15 from the cache (50%)",
         "Tokens out": "16, of them 1 of thoughts",
@@ -46,18 +48,18 @@ def test_a_turn_with_a_call_is_two_rounds() -> None:
 
 
 def test_an_answer_that_is_stopped_counts_with_the_pieces_that_came() -> None:
-    figures = Figures(Clock())
-    figures.begin()
-    figures.feed(Started("m", usage=Usage(input=10)))
-    figures.feed(TextDelta("a"))
-    figures.feed(TextDelta("b"))
-    figures.end()
-    figures.end()
-    assert (figures.n_answers, figures.usage) == (1, Usage(input=10, output=2))
+    turn, stats = TurnStats(Clock()), ChatStats()
+    turn.feed(Started("m", usage=Usage(input=10)))
+    turn.feed(TextDelta("a"))
+    turn.feed(TextDelta("b"))
+    turn.end()
+    turn.end()
+    stats.add(turn)
+    assert (stats.n_answers, stats.usage) == (1, Usage(input=10, output=2))
 
 
 def test_nothing_yet_is_no_trouble() -> None:
-    assert dict(Figures().rows(plain=True))["Tokens/s"] == "0.0"
+    assert dict(ChatStats().rows(plain=True))["Tokens/s"] == "0.0"
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=50))

@@ -31,19 +31,19 @@ from shepherd.cli.command.launch_settings import (
     FOLDER,
     KEY,
     SIDE_MODEL,
-    Served,
+    LaunchTarget,
     Settings,
     as_shell,
     side_model,
 )
 from shepherd.cli.main import cli
-from shepherd.cli.options import SHARED, said
+from shepherd.cli.options import SHARED, given_options
 from shepherd.config import RouteConfig
 from shepherd.core.status import Health, ModelCard
 
 Listening = Callable[..., AbstractContextManager[int]]
 
-SERVED = Served("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
+SERVED = LaunchTarget("http://127.0.0.1:8000", "qwen", n_ctx=65536, reserve=4096)
 
 STUB = """#!{python}
 import json, os, pathlib, sys
@@ -106,7 +106,7 @@ def test_the_command_knows_exactly_the_clients_of_the_table() -> None:
 
 
 def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() -> None:
-    settings = CLIENTS["claude"].tell(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
+    settings = CLIENTS["claude"].configure(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
     told = settings.variables
     assert told["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8000"
     assert (told["ANTHROPIC_AUTH_TOKEN"], told["ANTHROPIC_API_KEY"]) == ("sk", "")
@@ -126,7 +126,7 @@ def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() 
     "said", [["--settings", '{"env": {"A": "1"}, "x": 2}'], ['--settings={"env":{"A":"1"},"x":2}']]
 )
 def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
-    settings = CLIENTS["claude"].tell(SERVED, said)
+    settings = CLIENTS["claude"].configure(SERVED, said)
     joined = json.loads(next(iter(settings.files.values())))
     assert joined == {"env": {"A": "1", **settings.variables}, "x": 2}
     # The client takes the last one: theirs may not come behind ours.
@@ -135,7 +135,7 @@ def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
 
 def test_nobody_is_told_about_room_that_is_not_known() -> None:
     for client in CLIENTS.values():
-        settings = client.tell(replace(SERVED, n_ctx=0), ())
+        settings = client.configure(replace(SERVED, n_ctx=0), ())
         assert not re.search(r"CONTEXT_TOKENS|context_window|max_input|\"limit\"", repr(settings))
 
 
@@ -201,7 +201,7 @@ def ways_to_say(option: click.Option) -> list[list[str]]:
 @pytest.mark.parametrize("words", [words for option in SHARED for words in ways_to_say(option)], ids=" ".join)
 def test_shared_options_survive_being_written_as_words(words: list[str]) -> None:
     def read(words: list[str]) -> dict[str, Any]:
-        return said(cli.commands["serve"].make_context("serve", words))
+        return given_options(cli.commands["serve"].make_context("serve", words))
 
     options = read(words)
     assert options
@@ -316,7 +316,7 @@ def test_the_configuration_says_what_is_printed_when_no_server_runs(stub: Stub, 
 @pytest.mark.parametrize(
     ("made", "options", "sentence"),
     [
-        (service(), {"api_keys": ("sk",)}, "does not let us in; give its key with --api-key KEY"),
+        (service(), {"api_keys": ("sk",)}, "refuses access; give its key with --api-key KEY"),
         (ScriptedService(saying(), health=Health("error", "b", "m", detail="no memory")), {}, "answer: no memory"),
     ],
     ids=["no key", "a model that failed"],
@@ -352,14 +352,14 @@ def test_what_is_no_shepherd_server_is_told_so(stub: Stub) -> None:
 def test_nobody_at_the_address_that_was_named(stub: Stub) -> None:
     ran = stub.run("aider", "--url", "127.0.0.1:1")
     assert ran.returncode == 1
-    assert "no server answers at http://127.0.0.1:1; start one there" in ran.stderr
+    assert "no server answers at http://127.0.0.1:1; start one" in ran.stderr
 
 
 def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None:
     with listening(service()) as port:
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
         assert "openai/small" in stub.told()["arguments"]
-        assert "small has a context of 2048 tokens, and aider begins with about 3000" in ran.stderr
+        assert "small has a context of 2048 tokens, and aider starts with about 3000" in ran.stderr
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
         assert "openai/claude-x" in stub.told()["arguments"]
         assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
@@ -369,7 +369,7 @@ def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listeni
     with listening(service()) as port:
         ran = stub.run("aider", "--port", str(port), "--context-size", "32k", "--reserve", "1k", "-v")
     assert ran.returncode == 0
-    assert f"127.0.0.1:{port} already, and goes on as it is: --context-size 32768 is not for it" in ran.stderr
+    assert f"127.0.0.1:{port}, and --context-size 32768 does not change it" in ran.stderr
     assert stub.told()["files"] != []
 
 

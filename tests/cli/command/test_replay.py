@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from tests.scripted_service import ScriptedService, playing, saying
 
-from shepherd.cli.command.replay import ANSWER, BODY, Answered, Player, found, listening, path_of, summary
-from shepherd.cli.command.replies import Heard
+from shepherd.cli.command.replay import ANSWER, BODY, Player, ReplayResult, listening, path_of, read_recordings, summary
+from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.main import cli
 from shepherd.core import (
     CallDelta,
@@ -31,7 +31,7 @@ from shepherd.core import (
     Unreachable,
     Usage,
 )
-from shepherd.server.observe.debug_files import Folders
+from shepherd.server.observe.debug_files import DebugFolder
 from shepherd.server.observe.recordings import Recorder, Recording, read
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -61,7 +61,7 @@ def streamed(recording: Recording, stream: bool) -> Recording:
     return replace(recording, body={**recording.body, "stream": stream})
 
 
-async def played(service: ScriptedService, *recordings: Recording, **options: Any) -> list[Answered]:
+async def played(service: ScriptedService, *recordings: Recording, **options: Any) -> list[ReplayResult]:
     async with listening(service, **options) as (url, key), Player(url, key=key) as player:
         return [await player.play(recording) for recording in recordings]
 
@@ -97,7 +97,7 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
     asked = [streamed(recording, True) for recording in REQUESTS.values()]
     await played(ScriptedService(playing(*EVENTS)), *asked, observe=(recorder.observe,))
     await asyncio.to_thread(recorder.close)
-    recordings = found(tmp_path)
+    recordings = read_recordings(tmp_path)
     assert [recording.path for recording in recordings] == [recording.path for recording in asked]
     same = await played(ScriptedService(playing(*EVENTS)), *recordings)
     assert [answer.differences for answer in same] == [[], [], [], []]
@@ -115,12 +115,12 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_debug_files_can_be_played_and_their_words_are_compared(name: str, stream: bool, tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     asked = streamed(REQUESTS[name], stream)
     await played(ScriptedService(saying("One.\nTwo.")), asked, observe=(folders.observe,))
     await asyncio.to_thread(folders.close)
-    (recording,) = found(tmp_path)
-    assert recording == found(next(tmp_path.iterdir()))[0]
+    (recording,) = read_recordings(tmp_path)
+    assert recording == read_recordings(next(tmp_path.iterdir()))[0]
     assert recording.path.partition("?")[0] == asked.path.partition("?")[0]
     assert {name: recording.body[name] for name in asked.body} == asked.body
     (same,) = await played(ScriptedService(saying("One.\nTwo.")), recording)
@@ -133,11 +133,11 @@ async def test_debug_files_can_be_played_and_their_words_are_compared(name: str,
 
 
 async def test_a_failed_request_is_played_from_its_debug_files(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     full = ScriptedService(playing(ContextFull(needed=9, limit=8)))
     await played(full, REQUESTS["messages"], Recording("/v1/messages", "{"), observe=(folders.observe,))
     await asyncio.to_thread(folders.close)
-    recordings = found(tmp_path)
+    recordings = read_recordings(tmp_path)
     assert recordings[1].body == "{"
     assert [answer.is_different for answer in await played(full, *recordings)] == [False, False]
 
@@ -182,8 +182,8 @@ def test_where_a_request_was_sent_shows_in_its_shape(body: Any, told: Mapping[st
 
 @pytest.mark.parametrize("event", [None, "x", [], {}, {"choices": [None, {}]}, {"type": "response.x"}, {"usage": 3}])
 def test_what_cannot_be_read_says_nothing(event: Any) -> None:
-    heard = Heard()
-    heard.take(event)
+    heard = ReplySummary()
+    heard.feed(event)
     assert (heard.text, heard.failed, heard.prompt) == ("", False, None)
 
 
@@ -216,6 +216,6 @@ def test_the_command_shows_a_table_and_fails_when_something_is_answered_otherwis
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["replay", str(tmp_path)])
     assert result.exit_code == 1
-    assert "there is no recording in" in result.stderr
+    assert "no recording in" in result.stderr
     with pytest.raises(ConfigError):
-        found(tmp_path / "nothing")
+        read_recordings(tmp_path / "nothing")

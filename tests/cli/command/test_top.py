@@ -21,19 +21,19 @@ from rich.console import Console
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.top import (
+    CacheSpeed,
     Sample,
     Server,
-    Speed,
     Watch,
     board,
     hit_ratio,
     in_order,
     requests_per_s,
+    sample_json,
     speed,
-    told,
 )
 from shepherd.cli.main import cli
-from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.core import BadReply, EngineDown, InvalidRequest, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
@@ -78,7 +78,7 @@ def drawn(now: Sample, before: Sample | None = None, *, width: int = 120) -> lis
 
 def test_a_speed_is_the_difference_of_two_counts_over_the_time_between_them() -> None:
     later = replace(MAIN, prefilled_tokens=600, generated_tokens=160)
-    assert speed("main", sample(12.0, main=later), sample(10.0, main=MAIN)) == Speed(250.0, 50.0)
+    assert speed("main", sample(12.0, main=later), sample(10.0, main=MAIN)) == CacheSpeed(250.0, 50.0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_speed_is_the_difference_of_two_counts_over_the_time_between_them() ->
     ids=["first look", "new cache", "no time", "restart", "restart", "restart"],
 )
 def test_a_speed_is_not_known_without_a_sample_to_compare_with(before: Sample | None) -> None:
-    assert speed("main", sample(10.0, main=MAIN), before) == Speed()
+    assert speed("main", sample(10.0, main=MAIN), before) == CacheSpeed()
 
 
 COUNTS = st.integers(0, 10**6)
@@ -104,7 +104,7 @@ COUNTS = st.integers(0, 10**6)
 def test_a_speed_is_never_negative(old: int, new: int, seconds: float) -> None:
     before = sample(0.0, main=CacheStats(9, prefilled_tokens=old, generated_tokens=old))
     found = speed("main", sample(seconds, main=CacheStats(9, prefilled_tokens=new, generated_tokens=new)), before)
-    assert found == (Speed() if new < old else Speed((new - old) / seconds, (new - old) / seconds))
+    assert found == (CacheSpeed() if new < old else CacheSpeed((new - old) / seconds, (new - old) / seconds))
 
 
 def test_the_hit_ratio_is_that_of_all_prompt_tokens() -> None:
@@ -127,8 +127,8 @@ def test_requests_per_second_are_the_difference_of_two_counts(
 ) -> None:
     before, now = sample(10.0, old, main=MAIN), sample(12.0, new, main=MAIN)
     assert requests_per_s(now, before) == rate
-    assert told(now, before)["server"] == {**new, "requests_per_s": rate}
-    assert "server" not in told(before, None) or old
+    assert sample_json(now, before)["server"] == {**new, "requests_per_s": rate}
+    assert "server" not in sample_json(before, None) or old
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
@@ -178,16 +178,16 @@ def test_names_from_outside_steer_neither_terminal_nor_markup() -> None:
 def test_any_figures_can_be_drawn_and_told(stats: CacheStats, width: int) -> None:
     try:
         now = sample(1.0, a=stats)
-    except ValueError:  # no figures at all: infinities, and numbers that no machine counts to
+    except InvalidRequest:  # no figures at all: infinities, and numbers that no machine counts to
         return
     assert drawn(now, width=width)
-    assert told(now, None)["caches"]["a"]["n_ctx"] == stats.n_ctx
+    assert sample_json(now, None)["caches"]["a"]["n_ctx"] == stats.n_ctx
 
 
 def test_programs_are_told_what_the_server_said_and_the_speeds() -> None:
     later = replace(MAIN, prefilled_tokens=600, generated_tokens=160)
     now = sample(12.0, main=later)
-    found = told(now, sample(10.0, main=MAIN))
+    found = sample_json(now, sample(10.0, main=MAIN))
     added = {"prefill_per_s": 250.0, "decode_per_s": 50.0, "hit_ratio": 0.6}
     assert found == {"caches": {"main": {**now.body["caches"]["main"], **added}}}
 
@@ -209,7 +209,7 @@ def failing(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
 
 
 def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], httpx2.Response]:
-    return lambda request: httpx2.Response(status, content=content)
+    return lambda request: httpx2.Response(status, content=content, request=request)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], ht
         (replying(503, b"<html>"), EngineDown, "http://h:1: it is not ready"),
         (replying(200, b"<html>"), BadReply, "is it a Shepherd server?"),
         (replying(200, b"[" * 100_000), BadReply, "is it a Shepherd server?"),
-        (replying(200, b'{"caches": {"\\u001b": 3}}'), BadReply, "(caches.␛ is no object)"),
+        (replying(200, b'{"caches": {"\\u001b": 3}}'), BadReply, "(caches.␛ must be an object, not 3)"),
         (replying(200, b"\xff\xfe"), BadReply, "is it a Shepherd server?"),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
     watch = Watch(server_of(answer))
     seen = []
     for _ in range(5):
-        watch.look()
+        watch.poll()
         assert watch.now is not None
         seen.append((watch.problem is None, speed("main", watch.now, watch.before).decode))
         console = Console(width=150, color_system=None)
@@ -279,9 +279,9 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
 
 def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_not() -> None:
     with pytest.raises(Unreachable):
-        Watch(server_of(failing(httpx2.ConnectError("no")))).look()
+        Watch(server_of(failing(httpx2.ConnectError("no")))).poll()
     watch = Watch(server_of(replying(503, b'{"error": {"message": "loading"}}')))
-    watch.look()
+    watch.poll()
     assert watch.now is None
     assert watch.problem is not None
 
@@ -325,11 +325,11 @@ def test_one_object_per_look_for_programs(home: Path, listening: Listening) -> N
     with listening(service_of(main=MAIN)) as port:
         result = shepherd("top", "--url", f"127.0.0.1:{port}", "--json", "--once")
     (line,) = result.stdout.splitlines()
-    told = json.loads(line)
-    assert told["time"] > 1.7e9
-    assert told["caches"]["main"]["hit_ratio"] == 0.9
-    assert told["caches"]["main"]["prefill_per_s"] is None
-    assert [each["seq"] for each in told["caches"]["main"]["sequences"]] == [1, 2, 0, 4]
+    sample_json = json.loads(line)
+    assert sample_json["time"] > 1.7e9
+    assert sample_json["caches"]["main"]["hit_ratio"] == 0.9
+    assert sample_json["caches"]["main"]["prefill_per_s"] is None
+    assert [each["seq"] for each in sample_json["caches"]["main"]["sequences"]] == [1, 2, 0, 4]
 
 
 def test_the_configured_server_is_asked_with_the_configured_key(home: Path, listening: Listening) -> None:
@@ -340,9 +340,7 @@ def test_the_configured_server_is_asked_with_the_configured_key(home: Path, list
         assert shepherd("top", "--api-key", "hush").stdout.startswith("main  lamb")
         refused = shepherd("top")
     assert refused.exit_code == 1
-    assert refused.stderr == (
-        f"shepherd: http://127.0.0.1:{port} does not let us look; give its key with --api-key KEY\n"
-    )
+    assert refused.stderr == (f"shepherd: http://127.0.0.1:{port} refuses access; give its key with --api-key KEY\n")
 
 
 def test_the_configured_key_goes_to_no_other_server(home: Path, listening: Listening) -> None:

@@ -9,22 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.agent.turn import Returned, Working
-from shepherd.cli.render import Meter
+from shepherd.agent.turn import CallProgress, CallReturned
+from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import (
     EVENT_NAMES,
     LINE_WIDTH,
     JsonAnswer,
     PlainAnswer,
     call_line,
-    clean,
-    cut,
     eviction_line,
-    n_columns,
-    one_line,
-    readable,
     result_line,
 )
+from shepherd.cli.text import clean, cut, n_columns, output_line, readable
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -95,7 +91,7 @@ def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() ->
 
 
 def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
-    meter = Meter()
+    turn = TurnStats()
     for event in (
         Started("m", usage=Usage(input=60)),
         Evicted(1, 40),  # before: not in the prompt's count any more
@@ -103,8 +99,8 @@ def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:
         Evicted(2, 30),
         Finished("end", Usage(input=10, cache_read=50, output=35)),
     ):
-        meter.feed(event)
-    assert meter.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
+        turn.feed(event)
+    assert turn.line(100).endswith(" · 10 new + 50 cached · ▕█████░░░▏ 65/100")
 
 
 def call_of(**arguments: Any) -> ToolCall:
@@ -146,13 +142,13 @@ JSON = st.recursive(
 def test_a_call_and_a_result_are_never_more_than_one_safe_line(name: str, given: Any, width: int) -> None:
     call = ToolCall("1", name[:20], json.dumps(given))
     result = ToolResult("1", (Text(json.dumps(given, ensure_ascii=False)),))
-    for line in (call_line(call, width), result_line(Returned(call, result, name), width)):
+    for line in (call_line(call, width), result_line(CallReturned(call, result, name), width)):
         assert "\n" not in line
         assert clean(line) == line
         assert line.startswith("[Tool ")
         assert line.endswith("]")
     assert n_columns(call_line(call, 120)) <= 120
-    assert n_columns(result_line(Returned(call, result, name), 80)) <= 80
+    assert n_columns(result_line(CallReturned(call, result, name), 80)) <= 80
 
 
 def test_json_is_one_object_per_event() -> None:
@@ -168,8 +164,8 @@ def test_json_is_one_object_per_event() -> None:
         CallStarted("1", "f"),
         CallDelta("{}"),
         CallEnded(call),
-        Working(call, "half"),
-        Returned(call, ToolResult("1", (Text("a\nb\udc80é"),), "f"), "two lines", "+b"),
+        CallProgress(call, "half"),
+        CallReturned(call, ToolResult("1", (Text("a\nb\udc80é"),), "f"), "two lines", "+b"),
         Finished("tool_calls", Usage(input=3, output=2)),
     ):
         answer.feed(event)
@@ -191,9 +187,9 @@ def test_json_is_one_object_per_event() -> None:
     assert told[10]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
 
 
-def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> Returned:
+def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> CallReturned:
     parts = (Text(text), image) if image else (Text(text),)
-    return Returned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
+    return CallReturned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Im
         (result_of("\u202egnirts\x07"), "\ufffdgnirts␇"),
     ],
 )
-def test_a_result_is_one_line_and_not_too_long(returned: Returned, inside: str) -> None:
+def test_a_result_is_one_line_and_not_too_long(returned: CallReturned, inside: str) -> None:
     line = result_line(returned)
     assert line == f"[Tool Result: {inside}]"
     assert n_columns(line) <= LINE_WIDTH
@@ -229,7 +225,7 @@ def test_the_output_of_a_program_cannot_steer_the_terminal(text: str) -> None:
     shown = readable(text)
     assert clean(shown) == shown
     assert not set(shown) & set("\x1b\r\t\x07\x9b\u202e")
-    assert "\n" not in one_line(text)
+    assert "\n" not in output_line(text)
 
 
 @given(st.text(), st.integers(0, 30))
@@ -259,8 +255,8 @@ def test_calls_and_results_are_lines_among_the_text() -> None:
     shown = played(
         TextDelta("I look."),
         CallEnded(call),
-        Working(call, "half"),
-        Returned(call, ToolResult("1", (Text("2"),))),
+        CallProgress(call, "half"),
+        CallReturned(call, ToolResult("1", (Text("2"),))),
         TextDelta("Two."),
     )
     assert shown == "I look.\n[Tool Call: f(a=1)]\n[Tool Result: 2]\nTwo.\n"
@@ -269,7 +265,7 @@ def test_calls_and_results_are_lines_among_the_text() -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_of_several_calls_each_has_its_result_behind_it_whichever_comes_first(order: tuple[int, ...]) -> None:
     calls = [ToolCall(str(n), "f", f'{{"n": {n}}}') for n in range(3)]
-    returns = [Returned(call, ToolResult(call.id, (Text(f"r{call.id}"),))) for call in calls]
+    returns = [CallReturned(call, ToolResult(call.id, (Text(f"r{call.id}"),))) for call in calls]
     shown = played(*map(CallEnded, calls), Finished("tool_calls"), *(returns[n] for n in order), TextDelta("So."))
     pairs = "".join(f"[Tool Call: f(n={n})]\n[Tool Result: r{n}]\n" for n in range(3))
     assert shown == f"{pairs}So.\n"
@@ -285,20 +281,20 @@ def test_calls_that_are_not_carried_out_are_shown_all_the_same() -> None:
 # -- the line behind a turn -------------------------------------------------------------------------------------------
 
 
-def metered(*events: Any) -> Meter:
+def metered(*events: Any) -> TurnStats:
     """Every event comes a second after the one before."""
     seconds = [0.0]
-    meter = Meter(lambda: seconds[0])
+    turn = TurnStats(lambda: seconds[0])
     for event in events:
         seconds[0] += 1.0
-        meter.feed(event)
-    return meter
+        turn.feed(event)
+    return turn
 
 
 def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tools() -> None:
     call = ToolCall("1", "f", "{}")
-    back = Returned(call, ToolResult("1", ()))
-    meter = metered(
+    back = CallReturned(call, ToolResult("1", ()))
+    turn = metered(
         Started("m", usage=Usage(input=100)),
         CallStarted("1", "f"),
         CallEnded(call),
@@ -315,10 +311,10 @@ def test_the_meter_adds_up_the_answers_of_a_turn_and_leaves_out_the_time_of_tool
         TextDelta("a"),
         Finished("end", Usage(input=5, cache_read=115, output=2)),
     )
-    line = meter.line(1000, 32)
+    line = turn.line(1000, 32)
     speed = "6 tokens · 0.5 tokens/s · first 2.00 s"
     assert line == f"{speed} · 70 new + 40 cached · ▕█░░░░░░░▏ 122/1000 · 3 calls in 2 of 32 rounds"
-    assert meter.line(1000).endswith("3 calls in 2 rounds")
+    assert turn.line(1000).endswith("3 calls in 2 rounds")
 
 
 def test_the_meter_of_an_answer_without_calls_says_nothing_of_them() -> None:
@@ -341,5 +337,5 @@ def test_one_call_is_one_call() -> None:
 def test_the_speed_of_a_call_that_was_held_back_is_not_that_of_its_last_piece() -> None:
     call = ToolCall("1", "f", "{}")
     events = (Started("m"), Progress(1, 2), Progress(2, 2), TextDelta("."), CallStarted("1", "f"), CallEnded(call))
-    meter = metered(*events, Finished("tool_calls", Usage(output=101)))
-    assert " · 25.0 tokens/s · " in meter.line(1000)  # 100 tokens behind the first one, four seconds behind the prompt
+    turn = metered(*events, Finished("tool_calls", Usage(output=101)))
+    assert " · 25.0 tokens/s · " in turn.line(1000)  # 100 tokens behind the first one, four seconds behind the prompt

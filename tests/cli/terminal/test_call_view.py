@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from shepherd.agent.turn import Returned
+from shepherd.agent.turn import CallReturned
 from shepherd.cli.terminal import call_view, markdown
 from shepherd.cli.terminal.answer import OpenCall
 from shepherd.core import Text as Said
@@ -15,11 +15,11 @@ from shepherd.core import ToolCall, ToolResult
 CALL = ToolCall("1", "f", "{}")
 
 
-def returned(text: str, summary: str = "", *, diff: str = "", is_error: bool = False) -> Returned:
-    return Returned(CALL, ToolResult("1", (Said(text),), "f", is_error), summary, diff)
+def returned(text: str, summary: str = "", *, diff: str = "", is_error: bool = False) -> CallReturned:
+    return CallReturned(CALL, ToolResult("1", (Said(text),), "f", is_error), summary, diff)
 
 
-def shown(event: Returned, width: int = 80) -> list[str]:
+def shown(event: CallReturned, width: int = 80) -> list[str]:
     return [line.plain for line in call_view.outcome(event, width)]
 
 

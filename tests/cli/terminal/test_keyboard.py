@@ -31,7 +31,7 @@ before = termios.tcgetattr(0)
 
 async def main():
     from prompt_toolkit import PromptSession
-    from shepherd.cli.render import TerminalView
+    from shepherd.cli.terminal.view import TerminalView
     from shepherd.tools.base import Form, Question
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()

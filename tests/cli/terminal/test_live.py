@@ -13,11 +13,11 @@ from rich.console import Console
 from tests.cli.small_terminal import Terminal
 from tests.sampling import examples
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import markdown
-from shepherd.cli.terminal.answer import bar
 from shepherd.cli.terminal.live import MarkdownAnswer
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -63,14 +63,14 @@ class Painter:
         ticks = count()
         self.answer = MarkdownAnswer(Screen(console), show_thinking=show_thinking, clock=lambda: next(ticks) * frame_s)
 
-    def show(self, *events: Happening) -> list[str]:
+    def show(self, *events: TurnEvent) -> list[str]:
         """Feed, and paint after every event."""
         for event in events:
             self.answer.feed(event)
             self.answer.tick()
         return self.terminal.lines
 
-    def finish(self, *events: Happening) -> list[str]:
+    def finish(self, *events: TurnEvent) -> list[str]:
         self.show(*events)
         self.answer.close()
         return self.terminal.lines
@@ -383,12 +383,12 @@ def call(number: int, name: str = "f") -> ToolCall:
     return ToolCall(str(number), name, f'{{"n": {number}}}')
 
 
-def made(*calls: ToolCall) -> list[Happening]:
+def made(*calls: ToolCall) -> list[TurnEvent]:
     return [event for each in calls for event in (CallStarted(each.id, each.name), CallEnded(each))]
 
 
-def back(each: ToolCall, text: str, *, is_error: bool = False, summary: str = "", diff: str = "") -> Returned:
-    return Returned(each, ToolResult(each.id, (Text(text),), each.name, is_error), summary, diff)
+def back(each: ToolCall, text: str, *, is_error: bool = False, summary: str = "", diff: str = "") -> CallReturned:
+    return CallReturned(each, ToolResult(each.id, (Text(text),), each.name, is_error), summary, diff)
 
 
 def test_a_call_that_is_being_written_says_so() -> None:
@@ -410,7 +410,7 @@ def test_calls_that_run_have_a_line_each_that_becomes_the_result() -> None:
     painter.show(Started("m"), TextDelta("I look."), *made(one, two), Finished("tool_calls"))
     heads = ["I look.", "", "[Tool Call: f(n=1)]"]
     assert shown() == [*heads, "* 0 s", "[Tool Call: f(n=2)]", "* 0 s"]
-    painter.show(Working(two, "12 of 30"), Working(one, "compiling\n\x1b[31mred"))
+    painter.show(CallProgress(two, "12 of 30"), CallProgress(one, "compiling\n\x1b[31mred"))
     assert shown() == [*heads, "* 0 s · compiling red", "[Tool Call: f(n=2)]", "* 0 s · 12 of 30"]
     painter.show(back(two, "second"))
     assert shown() == [*heads, "* 0 s · compiling red", "[Tool Call: f(n=2)]", "[Tool Result: second]"]
@@ -463,7 +463,9 @@ def test_calls_that_are_equal_get_a_result_each() -> None:
 def test_no_terminal_is_too_small(width: int, height: int) -> None:
     painter = Painter(width=width, height=height)
     long = "\n".join(f"{n}: 日本語 {'x' * n}" for n in range(50))
-    painter.show(*deltas(cuts(SAMPLE, [30])), *made(call(1), call(2)), Finished("tool_calls"), Working(call(2), long))
+    painter.show(
+        *deltas(cuts(SAMPLE, [30])), *made(call(1), call(2)), Finished("tool_calls"), CallProgress(call(2), long)
+    )
     painter.finish(back(call(1), long, diff="+" + long), back(call(2), long, is_error=True), Progress(1, 2))
     assert painter.terminal.lines
 

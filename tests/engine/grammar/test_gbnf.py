@@ -16,7 +16,7 @@ from tests.engine.masks import constrainer, reads
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar.gbnf import Choice, Letters, Part, Repeat, Sequence, Text, gbnf_to_lark
+from shepherd.engine.grammar.gbnf import CharacterClass, Choice, Part, Repeat, Sequence, Text, gbnf_to_lark
 from shepherd.engine.grammar.mask import Constrainer
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -175,7 +175,7 @@ def test_any_text_is_a_grammar_or_refused(text: str) -> None:
 # -- against other readers
 
 WORDS = st.sampled_from(["a", "b", "ab", "é", ""]).map(Text)
-LETTERS = st.builds(Letters, st.sampled_from([(("a", "b"),), (("b", "é"), ("x", "x"))]), st.booleans())
+LETTERS = st.builds(CharacterClass, st.sampled_from([(("a", "b"),), (("b", "é"), ("x", "x"))]), st.booleans())
 
 
 def grown(inner: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
@@ -195,7 +195,7 @@ def written(part: Part) -> str:
     match part:
         case Text(text):
             return json.dumps(text, ensure_ascii=False)
-        case Letters(ranges, negated):
+        case CharacterClass(ranges, negated):
             return "[" + "^" * negated + "".join(f"{first}-{last}" for first, last in ranges) + "]"
         case Sequence(parts):
             return "(" + " ".join(map(written, parts)) + ")"
@@ -212,7 +212,7 @@ def pattern(part: Part) -> str:
     match part:
         case Text(text):
             return re.escape(text)
-        case Letters(ranges, negated):
+        case CharacterClass(ranges, negated):
             return "[" + "^" * negated + "".join(f"{first}-{last}" for first, last in ranges) + "]"
         case Sequence(parts):
             return "(?:" + "".join(map(pattern, parts)) + ")"

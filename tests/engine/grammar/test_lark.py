@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import lark
-from shepherd.engine.grammar.lark import Unfit
+from shepherd.engine.grammar.lark import UnsupportedGrammar
 
 
 def of_schema(schema: object) -> str:
@@ -108,7 +108,7 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("grammar", "message"), TOO_MUCH.values(), ids=TOO_MUCH)
 def test_a_grammar_that_is_too_much_is_named(grammar: str, message: str) -> None:
-    with pytest.raises(Unfit) as raised:
+    with pytest.raises(UnsupportedGrammar) as raised:
         lark.check(grammar)
     assert raised.value.message == message
 
@@ -166,7 +166,7 @@ SCHEMAS: dict[str, tuple[object, str, lark.Path]] = {
 @pytest.mark.parametrize(("schema", "message", "path"), SCHEMAS.values(), ids=SCHEMAS)
 def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: lark.Path) -> None:
     for run in (lambda: lark.check_document(schema), lambda: lark.check(of_schema(schema))):
-        with pytest.raises(Unfit) as raised:
+        with pytest.raises(UnsupportedGrammar) as raised:
             run()
         assert (raised.value.message, raised.value.path) == (message, path)
 
@@ -189,7 +189,7 @@ def test_the_bounds_are_far_from_where_the_process_ends() -> None:
 @given(st.text(alphabet='abAB:|()[]"/\\ \n%json{}1,~&<>.#', max_size=60))
 def test_any_text_can_be_looked_at(text: str) -> None:
     assert "".join(piece.text for piece in lark.pieces(text)) == text
-    with contextlib.suppress(Unfit):
+    with contextlib.suppress(UnsupportedGrammar):
         lark.check(text)
 
 

@@ -12,8 +12,8 @@ from shepherd.core import InvalidRequest
 from shepherd.engine.base import Mask
 from shepherd.engine.grammar import lark, limits
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
-from shepherd.engine.grammar.lark import Unfit
-from shepherd.engine.grammar.mask import MAX_STATES, Stuck, check_schema
+from shepherd.engine.grammar.lark import UnsupportedGrammar
+from shepherd.engine.grammar.mask import MAX_STATES, GrammarFailed, check_schema
 
 WAYS = {
     "a": 1,
@@ -101,7 +101,7 @@ def test_what_people_write_is_not_too_much(pattern: str) -> None:
 def test_a_rule_takes_terminals_as_they_come() -> None:
     lark.check('start: (WORD " ")+ WORD{1,100}\nWORD: /[a-z]{1,100}/')
     lark.check('start: ("a"{1,100} ";"){1,100}')
-    with pytest.raises(Unfit, match="nests repetitions: more than 200"):
+    with pytest.raises(UnsupportedGrammar, match="nests repetitions: more than 200"):
         lark.check('start: (a{1,15} b?){1,15}\na: "a"\nb: "b"')
 
 
@@ -115,7 +115,7 @@ def test_whatever_gets_stuck_all_the_same_says_why_and_the_next_answer_begins_an
     made, hard, random = constrainer(), "start: /[ab]*a[ab]{40}/", Random(1)
     made.check(hard)
     mask = made.mask(hard)
-    with pytest.raises(Stuck, match="the grammar is too complex") as raised:
+    with pytest.raises(GrammarFailed, match="the grammar is too complex") as raised:
         drain(mask, random.choices(b"ab", k=2 * MAX_STATES))
     assert raised.value.status == 400
     assert hard not in made._checked, "its state machine is full: the next answer must not share it"
@@ -131,6 +131,6 @@ def test_anything_can_be_measured(pattern: str) -> None:
 def check_text(schema: str) -> bool:
     try:
         lark.check("start: %json " + schema)
-    except Unfit as error:
+    except UnsupportedGrammar as error:
         return "nests" in error.message
     return True

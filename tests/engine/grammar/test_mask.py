@@ -21,7 +21,17 @@ from tests.sampling import examples
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
 from shepherd.engine.engine import Engine
-from shepherd.engine.grammar.mask import KEPT, Constrainer, GrammarMask, check_schema, told
+from shepherd.engine.grammar.mask import (
+    KEPT,
+    MAX_PROBES,
+    Constrainer,
+    GrammarMask,
+    ProbeBudget,
+    check_schema,
+    explain_error,
+    fault_of,
+    locate_fault,
+)
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp import LlamaRuntime, Weights
@@ -420,6 +430,36 @@ def test_schemas_that_can_be_kept_to_are_accepted(schema: object) -> None:
     check_schema(schema, "schema")
 
 
+class Counted(ProbeBudget):
+    """Counts the compilations that are asked of it."""
+
+    n = 0
+
+    def take(self, schema: object) -> bool:
+        self.n += 1
+        return super().take(schema)
+
+
+@pytest.mark.parametrize("place", [0, 77, 199])
+def test_naming_the_part_that_is_wrong_takes_few_compilations(place: int) -> None:
+    text = {"type": "string", "maxLength": 9}
+    good: Any = {"type": "object", "properties": {"a": text, "b": text, "c": text}}
+    wrong: Any = {"type": "object", "properties": {"a": text, "b": {"items": {"pattern": "(a", "title": ""}}}}
+    schema = {"properties": {f"p{at}": wrong if at == place else good for at in range(200)}}
+    counted = Counted(10**9)
+    path = ("properties", f"p{place}", "properties", "b", "items", "pattern")
+    assert locate_fault(schema, fault_of(schema), counted) == path
+    assert counted.n <= MAX_PROBES
+
+
+def test_without_a_budget_the_path_ends_earlier() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {"not": {}}, "c": {}}}, "d": {}}}
+    fault = fault_of(schema)
+    paths = [locate_fault(schema, fault, ProbeBudget(n)) for n in (0, 20, 40, 10**6)]
+    assert paths[-1] == ("properties", "a", "properties", "b", "not")
+    assert all(paths[-1][: len(path)] == path for path in paths)
+
+
 JSONISH = st.recursive(
     st.sampled_from(
         [
@@ -465,9 +505,14 @@ def test_any_schema_is_accepted_or_refused_with_a_path_that_is_there(schema: obj
 
 
 def test_messages_of_the_library_are_put_into_words() -> None:
-    assert told("") == ""
-    assert told('at 3(7): unknown name: "x"\n   2 | a\n   3 | x\n       ^\n') == 'line 3, column 7: unknown name: "x"'
-    assert told("lexer error: too many expressions constructed\n<state>\nTokens: secret") == "it is too complex"
+    assert explain_error("") == ""
+    assert (
+        explain_error('at 3(7): unknown name: "x"\n   2 | a\n   3 | x\n       ^\n')
+        == 'line 3, column 7: unknown name: "x"'
+    )
+    assert (
+        explain_error("lexer error: too many expressions constructed\n<state>\nTokens: secret") == "it is too complex"
+    )
 
 
 # -- the embedded model
@@ -646,7 +691,7 @@ async def test_an_answer_that_is_put_aside_goes_on_where_its_grammar_was(weights
         )
     finally:
         await asyncio.to_thread(small.close)
-    assert small._work.tally.preemptions, "or this has shown nothing"
+    assert small._scheduler.counters.preemptions, "or this has shown nothing"
     for text, reason in answers:
         assert reason == "length"
         assert re.fullmatch("([a-m][0-9])*[a-m]?", text)

@@ -12,7 +12,16 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import examples
 
 from shepherd.engine.base import Chunk, Op, Span
-from shepherd.engine.kv.ledger import SINK, Leaving, Ledger, LedgerError, NoRoom, Resident, choose, common_prefix
+from shepherd.engine.kv.ledger import (
+    SINK,
+    Ledger,
+    LedgerError,
+    NoRoom,
+    Resident,
+    TurnEviction,
+    choose_turns,
+    common_prefix,
+)
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
@@ -266,7 +275,7 @@ def conversation(*lengths: int, keep_first: bool = True, keep_last: bool = True)
 
 def test_the_oldest_turns_leave_first_until_the_low_water_mark() -> None:
     spans = conversation(10, 5, 5, 5, 10)
-    chosen = choose(spans, lambda a, b: b - a, excess=3, wish=8)
+    chosen = choose_turns(spans, lambda a, b: b - a, excess=3, wish=8)
     assert isinstance(chosen, list)
     assert [(turn.first, turn.last, turn.tokens) for turn in chosen] == [(1, 1, 5), (2, 2, 5)]
 
@@ -287,7 +296,7 @@ def test_what_is_chosen_to_leave(messages: list[tuple[int, bool, bool]], excess:
     def remaining(start: int, stop: int) -> int:
         return sum(1 for at in range(start, stop) if not any(a <= at < b for a, b in gone))
 
-    chosen = choose(spans, remaining, excess=excess, wish=wish)
+    chosen = choose_turns(spans, remaining, excess=excess, wish=wish)
     movable = [
         sum(remaining(max(s.start, SINK), s.stop) for s in spans if s.turn == t and not s.keep) for t in range(turn + 1)
     ]
@@ -295,7 +304,7 @@ def test_what_is_chosen_to_leave(messages: list[tuple[int, bool, bool]], excess:
     if isinstance(chosen, NoRoom):
         assert chosen.evictable == sum(movable) < excess
         return
-    assert all(isinstance(turn, Leaving) for turn in chosen)
+    assert all(isinstance(turn, TurnEviction) for turn in chosen)
     assert [turn.tokens for turn in chosen] == movable[: len(chosen)], "whole turns, oldest first"
     freed = sum(turn.tokens for turn in chosen)
     assert freed >= excess

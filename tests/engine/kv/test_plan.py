@@ -55,19 +55,21 @@ def test_the_oldest_turns_leave_down_to_the_low_water_mark() -> None:
     held(ledger, 90)
     found = planned(ledger, array("i", range(100)), turns(10, 10))
     assert isinstance(found, Plan)
-    assert [(turn.first, turn.last) for turn in found.leaving] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [(turn.first, turn.last) for turn in found.evictions] == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert (found.n_cached, found.n_new, found.todo) == (50, 10, ((90, 100),))
 
 
-@pytest.mark.parametrize(("n_leaving", "left"), [(0, []), (1, [1]), (3, [1, 2, 3]), (99, [1, 2, 3, 4, 5, 6])], ids=str)
-def test_turns_leave_when_it_is_said_though_there_is_room(n_leaving: int, left: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("n_turns_to_evict", "left"), [(0, []), (1, [1]), (3, [1, 2, 3]), (99, [1, 2, 3, 4, 5, 6])], ids=str
+)
+def test_turns_leave_when_it_is_said_though_there_is_room(n_turns_to_evict: int, left: list[int]) -> None:
     ledger = Ledger(100, 4, PLAIN)
     held(ledger, 80)
     tokens = array("i", range(80))
-    asked = replace(job(tokens, turns(8, 10)), n_leaving=n_leaving, reserve=1)
+    asked = replace(job(tokens, turns(8, 10)), n_turns_to_evict=n_turns_to_evict, reserve=1)
     found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=1)
     assert isinstance(found, Plan)
-    assert [turn.first for turn in found.leaving] == left
+    assert [turn.first for turn in found.evictions] == left
     assert found.n_cached + found.n_new == 80 - 10 * len(left)
     assert found.n_new == 1
 
@@ -77,20 +79,20 @@ def test_turns_that_left_before_are_not_counted_again() -> None:
     source = held(ledger, 80)
     ledger.evict(source, [(10, 30)])
     tokens = array("i", range(80))
-    asked = replace(job(tokens, turns(8, 10)), n_leaving=2)
+    asked = replace(job(tokens, turns(8, 10)), n_turns_to_evict=2)
     found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=1)
     assert isinstance(found, Plan)
-    assert [turn.first for turn in found.leaving] == [3, 4]
+    assert [turn.first for turn in found.evictions] == [3, 4]
 
 
 def test_room_is_made_all_the_same_when_too_few_are_to_leave() -> None:
     ledger = Ledger(100, 4, PLAIN)
     held(ledger, 90)
     tokens = array("i", range(100))
-    asked = replace(job(tokens, turns(10, 10)), n_leaving=1)
+    asked = replace(job(tokens, turns(10, 10)), n_turns_to_evict=1)
     found = plan(ledger, tokens, asked, ledger.find(tokens, holes=True), limits=LIMITS, reserve=10)
     assert isinstance(found, Plan)
-    assert [turn.first for turn in found.leaving] == [1, 2, 3, 4]
+    assert [turn.first for turn in found.evictions] == [1, 2, 3, 4]
 
 
 def test_turns_that_were_never_computed_leave_without_being_computed() -> None:
@@ -107,7 +109,7 @@ def test_what_left_before_stays_away() -> None:
     ledger.evict(source, [(10, 60)])
     found = planned(ledger, array("i", range(100)), turns(10, 10))
     assert isinstance(found, Plan)
-    assert (found.leaving, found.n_cached, found.n_new) == ((), 40, 10)
+    assert (found.evictions, found.n_cached, found.n_new) == ((), 40, 10)
 
 
 def test_who_may_not_evict_is_told_what_is_missing() -> None:

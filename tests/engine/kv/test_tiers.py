@@ -28,8 +28,8 @@ from tests.sampling import amount, examples
 
 from shepherd.engine.base import Memory, Span
 from shepherd.engine.kv.ledger import usable
-from shepherd.engine.kv.tiers import Found, Snapshot, Snapshots, file
-from shepherd.engine.kv.tiers.gdsf import Shelf
+from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots, file
+from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
 from shepherd.engine.kv.tiers.snapshot import covers
 
 MB = 1 << 20
@@ -68,7 +68,7 @@ def opened(
         store.close()
 
 
-def found_in(store: Snapshots, tokens: list[int] | range) -> Found | None:
+def found_in(store: Snapshots, tokens: list[int] | range) -> SnapshotMatch | None:
     return store.find(prompt(tokens), holes=True)
 
 
@@ -197,7 +197,7 @@ def test_find_gives_the_best_of_what_is_kept(puts: list[Snapshot], asked: array[
         for snapshot in puts:
             store.put(snapshot)
             naive = [*(old for old in naive if not covers(snapshot, old)), snapshot]
-        assert store.tally.in_ram == len(naive)
+        assert store.counts.in_ram == len(naive)
         found = store.find(asked, holes=holes)
         reached = [naive_reach(snapshot, asked, holes=holes, exact=exact) for snapshot in naive]
         best = max((length for length, saved in reached if saved), default=0)
@@ -312,7 +312,7 @@ def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(
             again = found_in(store, range(50))
             assert again is not None
             assert again.key == first.key
-        assert store.tally.written == 1
+        assert store.counts.written == 1
         store.put(snap(range(51)))
         longer = found_in(store, range(51))
         assert longer is not None
@@ -333,7 +333,7 @@ def test_what_was_computed_at_another_pace_meanwhile_comes_back_from_disk(tmp_pa
     store.fetch(found.key)
     assert ready.wait(30)
     assert store.take(found.key) is not None
-    assert store.tally.damaged == 0
+    assert store.counts.damaged == 0
     store.close()
 
 
@@ -372,7 +372,7 @@ shelf_steps = st.lists(
 @settings(max_examples=examples(300))
 @given(shelf_steps)
 def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, int]]) -> None:
-    shelf, clock = Shelf(100), 0.0
+    shelf, clock = GdsfPolicy(100), 0.0
     naive: list[tuple[str, int, float]] = []  # key, size, priority; by age
     for step, number, size, value in steps:
         key = str(number)
@@ -402,7 +402,7 @@ def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, 
 
 
 def test_those_of_higher_rank_leave_later_and_those_without_never() -> None:
-    shelf = Shelf(10)
+    shelf = GdsfPolicy(10)
     for key, value in (("stays", 0.0), ("saved", 9.0), ("unsaved", 1.0)):
         shelf.place(key, 5, value)
     assert shelf.overflow(rank={"stays": None, "saved": 0, "unsaved": 1}.get) == ["saved"]
@@ -429,7 +429,7 @@ def test_what_is_not_worth_its_room_does_not_come_in_but_later_ones_do() -> None
         store.put(snap(range(10), cost_s=2))
         store.put(snap(range(100, 110), cost_s=2))
         store.put(snap(range(200, 210), cost_s=1.5))
-        assert (found_in(store, range(200, 210)), store.tally.dropped) == (None, 1)
+        assert (found_in(store, range(200, 210)), store.counts.dropped) == (None, 1)
         store.put(snap(range(300, 310), cost_s=1.5))  # the clock has moved
         assert found_in(store, range(300, 310)) is not None
 
@@ -464,7 +464,7 @@ def test_caps_hold_and_nothing_comes_back_changed(
                 assert store.flush(30)
             elif step == "clear":
                 store.clear()
-                assert store.tally.in_ram == 0
+                assert store.counts.in_ram == 0
             elif found and step == "fetch":
                 store.fetch(found.key)
             elif found and (taken := store.take(found.key)):
@@ -474,7 +474,7 @@ def test_caps_hold_and_nothing_comes_back_changed(
             assert bytes_of(Path(name)) <= disk
         assert store.flush(30)
         assert store.disk_bytes == bytes_of(Path(name))
-        assert store.tally.on_disk == len(files(Path(name))) == len(os.listdir(name))
+        assert store.counts.on_disk == len(files(Path(name))) == len(os.listdir(name))
 
 
 # -- the disk ------------------------------------------------------------------------------------------------------
@@ -491,7 +491,7 @@ def test_a_restart_finds_all_of_it_again(tmp_path: Path) -> None:
     with opened(folder) as store:
         store.put(saved)
         assert store.flush(30)
-        assert store.tally.written == 1
+        assert store.counts.written == 1
     assert restore(folder, range(500)) == saved
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in files(folder)] == [0o600]
@@ -507,7 +507,7 @@ def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> None:
         assert taken is not None
         store.put(taken)
         assert store.flush(30)
-        assert (store.tally.written, store.tally.in_ram, store.tally.on_disk) == (1, 1, 1)
+        assert (store.counts.written, store.counts.in_ram, store.counts.on_disk) == (1, 1, 1)
 
 
 def test_a_longer_conversation_replaces_the_file_of_the_shorter(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_a_longer_conversation_replaces_the_file_of_the_shorter(tmp_path: Path) 
             assert store.flush(30)
         store.put(snap([*range(20), 99]))  # another branch
         assert store.flush(30)
-        assert store.tally.on_disk == len(files(tmp_path)) == 2
+        assert store.counts.on_disk == len(files(tmp_path)) == 2
     assert restore(tmp_path, range(30)) == snap(range(30))
 
 
@@ -527,7 +527,7 @@ def test_an_older_file_stays_until_the_newer_one_is_there(tmp_path: Path) -> Non
         assert store.flush(30)
         store.put(snap(range(20), size=900))  # larger than the whole disk tier
         assert store.flush(30)
-        assert store.tally.on_disk == 1
+        assert store.counts.on_disk == 1
     assert restore(tmp_path, range(20)) == snap(range(10))
 
 
@@ -540,11 +540,11 @@ def test_written_later_means_when_ram_is_half_full_or_at_the_end(tmp_path: Path,
         assert gate.entered.wait(30)  # the first one is being written, without a flush
         gate.open.set()
         assert store.flush(30)
-        assert store.tally.written == 3
+        assert store.counts.written == 3
         for start in range(300, 1000, 100):
             store.put(snap(range(start, start + 10)))
             assert store.flush(30)
-        assert store.tally.dropped == 0
+        assert store.counts.dropped == 0
         assert all(found_in(store, range(start, start + 10)) for start in range(0, 1000, 100))
     assert restore(tmp_path, range(10)) == snap(range(10))
 
@@ -567,10 +567,10 @@ def test_one_snapshot_larger_than_ram_passes_through_it(tmp_path: Path) -> None:
         assert store.take(keys[1]) == snap(range(100, 110), size=200)
         assert store.ram_bytes == 0
         store.put(snap(range(10)))  # is there already
-        assert (store.ram_bytes, store.tally.on_disk, store.tally.dropped) == (0, 2, 0)
+        assert (store.ram_bytes, store.counts.on_disk, store.counts.dropped) == (0, 2, 0)
     with opened(ram=0) as nowhere:
         nowhere.put(snap(range(10)))
-        assert (nowhere.ram_bytes, nowhere.tally.in_ram, nowhere.tally.dropped) == (0, 0, 1)
+        assert (nowhere.ram_bytes, nowhere.counts.in_ram, nowhere.counts.dropped) == (0, 0, 1)
 
 
 def test_the_least_valuable_of_any_model_leaves_a_full_disk(tmp_path: Path) -> None:
@@ -580,11 +580,11 @@ def test_the_least_valuable_of_any_model_leaves_a_full_disk(tmp_path: Path) -> N
         assert other.flush(30)
         both = other.disk_bytes
     with opened(tmp_path, disk=both + 20) as store:
-        assert (found_in(store, range(10)), store.tally.on_disk) == (None, 0)
+        assert (found_in(store, range(10)), store.counts.on_disk) == (None, 0)
         assert store.disk_bytes == both
         store.put(snap(range(10)))
         assert store.flush(30)
-        assert store.tally.on_disk == 1
+        assert store.counts.on_disk == 1
     assert restore(tmp_path, range(10), name="other") is None
     assert restore(tmp_path, range(100, 110), name="other") is not None
     assert restore(tmp_path, range(10)) == snap(range(10))
@@ -638,7 +638,7 @@ def test_what_is_on_disk_as_well_leaves_ram_first_unless_it_was_fetched(tmp_path
             store.put(snap(range(start, start + 10)), to_disk=False)
         there = [found_in(store, range(start, start + 10)) for start in (0, 100, 200, 300)]
         assert [found is not None and found.in_ram for found in there] == [True, False, True, True]
-        assert store.tally.dropped == 0
+        assert store.counts.dropped == 0
 
 
 def test_clear_forgets_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
@@ -681,7 +681,7 @@ def test_the_engine_never_waits_for_the_io_thread(tmp_path: Path) -> None:
     assert files(tmp_path) == []
     go_on.set()
     assert store.flush(30)
-    assert store.tally.written == store.tally.in_ram > 3
+    assert store.counts.written == store.counts.in_ram > 3
     store.close()
 
 
@@ -723,7 +723,7 @@ def test_taken_while_it_is_written(tmp_path: Path, gate: Gate) -> None:
         assert found_in(store, range(10)) is None
         gate.open.set()
         assert store.flush(30)
-        assert (store.ram_bytes, store.tally.on_disk) == (0, 1)
+        assert (store.ram_bytes, store.counts.on_disk) == (0, 1)
 
 
 @pytest.mark.parametrize("calls_before", [0, 1])  # fsync of the file, of the folder
@@ -737,8 +737,8 @@ def test_cleared_while_it_is_written(tmp_path: Path, gate: Gate, calls_before: i
         gate.open.set()
         assert store.flush(30)
         assert found_in(store, range(10)) is None
-        assert (store.tally.on_disk, len(os.listdir(tmp_path)), store.ram_bytes) == (1, 1, 140)
-        assert store.tally.written == 1 + calls_before  # given up as soon as that was possible
+        assert (store.counts.on_disk, len(os.listdir(tmp_path)), store.ram_bytes) == (1, 1, 140)
+        assert store.counts.written == 1 + calls_before  # given up as soon as that was possible
 
 
 def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -804,7 +804,7 @@ def test_a_disk_that_fails_frees_what_waits_for_it(
         gate.error = OSError(errno.ENOSPC, "No space left on device")
         gate.open.set()
         assert not store.flush(30)
-        assert (store.ram_bytes, store.tally.in_ram, os.listdir(tmp_path)) == (140, 1, [])
+        assert (store.ram_bytes, store.counts.in_ram, os.listdir(tmp_path)) == (140, 1, [])
     assert len(caplog.records) == 1
     assert caplog.text.rstrip().endswith(f"no more conversations are saved in {tmp_path}: No space left on device")
 
@@ -870,7 +870,7 @@ def test_damaged_files_are_ignored_with_one_warning_and_deleted(
         assert [record.getMessage() for record in caplog.records] == [
             f"{len(HEADS)} saved conversations in {tmp_path} cannot be used: damaged, or of another version"
         ]
-        assert store.tally.on_disk == len(files(tmp_path)) == 1
+        assert store.counts.on_disk == len(files(tmp_path)) == 1
         store.put(snap(range(5)))
         assert store.flush(30)
     assert restore(tmp_path, range(50)) == snap(range(50), size=5000)
@@ -909,12 +909,12 @@ def test_files_of_another_version_stay_until_room_is_needed(tmp_path: Path, capl
     plant(tmp_path, {"version": flip(8)})
     with opened(tmp_path) as store:
         assert len(caplog.records) == 1
-        assert (store.tally.on_disk, len(files(tmp_path))) == (1, 2)
+        assert (store.counts.on_disk, len(files(tmp_path))) == (1, 2)
         cap = store.disk_bytes
     with opened(tmp_path, disk=cap) as store:
         store.put(snap(range(5000, 5005)))
         assert store.flush(30)
-        assert (store.tally.on_disk, len(files(tmp_path))) == (2, 2)
+        assert (store.counts.on_disk, len(files(tmp_path))) == (2, 2)
 
 
 def test_what_does_not_look_like_ours_is_not_touched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -1000,7 +1000,7 @@ def test_a_folder_that_cannot_be_is_one_warning(tmp_path: Path, caplog: pytest.L
         assert not store.flush(30)
         assert all(found_in(store, range(start, start + 10)) for start in range(0, 500, 100))
         store.clear()
-        assert store.tally.in_ram == 0
+        assert store.counts.in_ram == 0
         assert not store.flush(30)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert str(tmp_path / "file") in caplog.text
@@ -1052,7 +1052,7 @@ def check(folder, name="model"):
     ready = threading.Event()
     store = Snapshots(name, PLAIN, MANY, ram_bytes=1 << 26, folder=folder, disk_bytes=1 << 26, on_ready=ready.set)
     assert store.flush(30)
-    assert store.tally.damaged == 0, store.tally
+    assert store.counts.damaged == 0, store.counts
     names = os.listdir(folder)
     assert all(name.endswith(".kv") for name in names), names
     lengths = {}
@@ -1077,7 +1077,7 @@ for start in range(1000, 9000, 1000):
     store.put(snap(start, 10, 100_000))
 assert not store.flush(30)
 assert all(store.find(array("i", range(start, start + 10)), holes=True).in_ram for start in range(0, 9000, 1000))
-assert (store.tally.written, store.tally.on_disk) == (1, 1)
+assert (store.counts.written, store.counts.on_disk) == (1, 1)
 store.close()
 small = Snapshots("model", PLAIN, MANY, ram_bytes=1000, folder=folder, disk_bytes=1 << 30)
 small.put(snap(0, 20, 100_000))  # was on its way through
@@ -1185,7 +1185,7 @@ for step in range(150):
     if step == 75:
         store.clear()
 assert store.flush(30)
-assert store.tally.damaged == 0
+assert store.counts.damaged == 0
 store.close()
 """
     both = [
@@ -1230,4 +1230,4 @@ def test_what_another_process_has_written_meanwhile_is_not_written_again(tmp_pat
         assert theirs.flush(30)
         mine.put(snap(range(10)))
         assert mine.flush(30)
-        assert (mine.tally.written, mine.tally.on_disk, len(files(tmp_path))) == (0, 1, 1)
+        assert (mine.counts.written, mine.counts.on_disk, len(files(tmp_path))) == (0, 1, 1)

@@ -118,8 +118,8 @@ def test_lanes_that_were_made_anew_find_the_same(db: apsw.Connection) -> None:
     def findings() -> list[list[Any]]:
         queries = ["question", '"茶"', "answer OR thanks", "word", "kind"]
         return [
-            sorted(db.execute(f"SELECT rowid FROM {lane} WHERE {lane} MATCH ?", (query,)))
-            for lane in dict.fromkeys(index.LANES.values())
+            sorted(db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH ?", (query,)))
+            for table in dict.fromkeys(index.TABLE_OF_ROLE.values())
             for query in queries
         ]
 

@@ -127,7 +127,7 @@ def test_a_key_or_value_out_of_bounds_is_refused_by_name(
 
 def said(db: apsw.Connection, entry: Entry) -> int:
     conversation = history.add_conversation(db)
-    (id,) = history.add_messages(db, conversation, [history.New(entry, 0, 0, conversation.to_bytes(16, "big"))])
+    (id,) = history.add_messages(db, conversation, [history.NewMessage(entry, 0, 0, conversation.to_bytes(16, "big"))])
     return id
 
 

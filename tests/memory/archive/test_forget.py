@@ -51,7 +51,9 @@ def rows(db: apsw.Connection, sql: str, *values: Any) -> list[Any]:
 
 
 def found(db: apsw.Connection, word: str) -> list[int]:
-    both = " UNION ALL ".join(f"SELECT rowid FROM {lane} WHERE {lane} MATCH ?1" for lane in ("fts_user", "fts_other"))
+    both = " UNION ALL ".join(
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ?1" for table in ("fts_user", "fts_other")
+    )
     return sorted(id for (id,) in db.execute(both, (f'"{word}"',)))
 
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import Role
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import forget, queries
-from shepherd.memory.archive.alignment import aligned
-from shepherd.memory.archive.history import archive, headline
-from shepherd.memory.archive.names import RECENT, Named, Recent
-from shepherd.memory.records import Call, Entry, Stored
+from shepherd.memory.archive.alignment import align
+from shepherd.memory.archive.history import RECENT, archive, headline
+from shepherd.memory.archive.names import NamedHistory
+from shepherd.memory.records import Call, Entry, StoredMessage
 from shepherd.memory.schema import open_file
 from shepherd.memory.store import MemoryStore
 
@@ -48,7 +49,7 @@ def bodies(connection: apsw.Connection, ids: Sequence[int]) -> list[str]:
     return [message.body for message in queries.stored(connection, ids)]
 
 
-def messages(connection: apsw.Connection) -> list[Stored]:
+def messages(connection: apsw.Connection) -> list[StoredMessage]:
     return queries.stored(connection, [id for (id,) in connection.execute("SELECT id FROM message ORDER BY id")])
 
 
@@ -157,7 +158,7 @@ def test_cleared_results_are_the_results_they_were(file: apsw.Connection) -> Non
 
 
 def test_a_system_prompt_that_changes_every_turn_leaves_the_conversation_whole(file: apsw.Connection) -> None:
-    history, recent = say(*LONG[:9]), Recent()
+    history, recent = say(*LONG[:9]), LruCache[NamedHistory](RECENT)
     for n in range(1, 10):
         ids = archive(file, [Entry("system", f"it is {n} o'clock"), *history[:n]], session="s", recent=recent)
         assert all(ids)
@@ -235,7 +236,7 @@ def test_short_messages_know_whom_they_quote(file: apsw.Connection) -> None:
 
 
 def test_the_cache_of_histories_never_answers_for_the_file(file: apsw.Connection) -> None:
-    recent, history = Recent(), say(*LONG[:4])
+    recent, history = LruCache[NamedHistory](RECENT), say(*LONG[:4])
     file.execute("BEGIN")
     archive(file, history[:2], session="s", recent=recent)
     file.execute("ROLLBACK")
@@ -246,17 +247,17 @@ def test_the_cache_of_histories_never_answers_for_the_file(file: apsw.Connection
 
 
 def test_the_cache_of_histories_is_bounded() -> None:
-    recent = Recent()
+    recent = LruCache[NamedHistory](RECENT)
     for n in range(2 * RECENT):
-        recent.put(n, 0, Named.of((), ""))
-    assert [recent.get(n, 0) is not None for n in (0, RECENT - 1, RECENT, 2 * RECENT - 1)] == [False, False, True, True]
+        recent.keep(n, NamedHistory.of((), ""))
+    assert [recent.find(n) is not None for n in (0, RECENT - 1, RECENT, 2 * RECENT - 1)] == [False, False, True, True]
 
 
 @given(st.lists(st.integers(0, 12), max_size=30), st.lists(st.integers(0, 12), max_size=30))
 @settings(deadline=None)
 def test_aligned_blocks_are_equal_and_rise_in_both(new: list[int], old: list[int]) -> None:
     done_new = done_old = 0
-    for start, at, length in aligned(new, old):
+    for start, at, length in align(new, old):
         assert length > 0
         assert start >= done_new
         assert at >= done_old
@@ -268,7 +269,7 @@ def test_aligned_blocks_are_equal_and_rise_in_both(new: list[int], old: list[int
 @settings(deadline=None)
 def test_what_was_only_left_out_is_found_again(old: list[int], data: st.DataObject) -> None:
     new = [item for item in old if data.draw(st.booleans())]
-    assert [n for start, _, length in aligned(new, old) for n in new[start : start + length]] == new
+    assert [n for start, _, length in align(new, old) for n in new[start : start + length]] == new
 
 
 # ---- whatever a client does
@@ -304,12 +305,12 @@ def changed(history: list[Entry], change: str, text: str, at: int) -> list[Entry
 def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
     steps: list[tuple[str, str, int]], session: str | None
 ) -> None:
-    connection, recent, history = open_file(":memory:"), Recent(), list[Entry]()
+    connection, recent, history = open_file(":memory:"), LruCache[NamedHistory](RECENT), list[Entry]()
     cleared = ("[cleared]",)
     try:
         for change, text, at in steps:
             history = changed(history, change, text, at)
-            recent = Recent() if change == "restart" else recent
+            recent = LruCache[NamedHistory](RECENT) if change == "restart" else recent
             ids = archive(connection, history, session=session, recent=recent)
             stored = {message.id: message for message in queries.stored(connection, ids)}
             for id, entry in zip(ids, history, strict=True):
@@ -322,8 +323,8 @@ def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
             assert count(connection) == n
         chains = connection.execute("SELECT conversation, seq, count(*) FROM message GROUP BY 1, 2 HAVING count(*) > 1")
         assert not chains.fetchall()
-        for lane in ("fts_user", "fts_other"):
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+        for table in ("fts_user", "fts_other"):
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
     finally:
         connection.close()
 

@@ -159,7 +159,7 @@ def test_what_is_pinned_noted_or_the_source_of_a_fact_is_never_given_up(
 ) -> None:
     pinned, sourced = stored(db, [Entry("user", text(2000, 1)), Entry("user", text(2000, 2))])
     notes = archive.add_conversation(db, uuid=archive.NOTES, source=archive.NOTES)
-    (note,) = archive.add_messages(db, notes, [archive.New(Entry("user", text(2000, 3)), 0, 0, b"note")])
+    (note,) = archive.add_messages(db, notes, [archive.NewMessage(Entry("user", text(2000, 3)), 0, 0, b"note")])
     db.execute("UPDATE message SET pinned = 1 WHERE id = ?", (pinned,))
     facts.set_fact(db, "tea", "green")
     facts.set_fact(db, "tea", "black", source=sourced)
@@ -225,7 +225,7 @@ def test_old_places_go_before_what_the_user_said_when_there_are_too_many(db: aps
     limit = retention.size_bytes(db, path) * 8 // 10
     given_up(db, path, limit)
     ((n_places, n_users),) = rows(db, "SELECT sum(state = 2), sum(state = 1 AND role = 'user') FROM message")
-    assert 0 < n_places * retention.HUSK_BYTES <= 1.5 * retention.HUSKS * limit
+    assert 0 < n_places * retention.EMPTY_ROW_BYTES <= 1.5 * retention.EMPTY_ROWS * limit
     assert n_users > 100
 
 

@@ -9,7 +9,15 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.schema import open_file
-from shepherd.memory.search.query import MOST_TERMS, Filters, aim_of, any_of, is_about_answers, terms_of, words_of
+from shepherd.memory.search.query import (
+    MOST_TERMS,
+    Filters,
+    answer_type_of,
+    is_about_answers,
+    match_any,
+    terms_of,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +41,7 @@ from shepherd.memory.search.query import MOST_TERMS, Filters, aim_of, any_of, is
     ],
 )
 def test_a_question_asks_for_its_content_words(question: str, terms: list[str]) -> None:
-    assert [term.said[0] for term in terms_of(question)] == terms
+    assert [term.forms[0] for term in terms_of(question)] == terms
 
 
 @pytest.mark.parametrize(
@@ -48,17 +56,17 @@ def test_a_question_asks_for_its_content_words(question: str, terms: list[str]) 
     ],
 )
 def test_a_term_is_said_in_other_forms_that_no_stemmer_knows(word: str, form: str) -> None:
-    assert any(form in (*term.said, *term.near) for term in terms_of(f"{word} xyzzy"))
+    assert any(form in (*term.forms, *term.near) for term in terms_of(f"{word} xyzzy"))
 
 
 def test_of_a_long_question_the_longest_words_are_asked_for_in_their_order() -> None:
     words = [f"w{'o' * n}rd" for n in range(1, 61)]
-    asked = [term.said[0] for term in terms_of(" ".join(words))]
+    asked = [term.forms[0] for term in terms_of(" ".join(words))]
     assert asked == words[-MOST_TERMS:]
 
 
 def test_of_a_pasted_text_both_ends_are_read() -> None:
-    asked = {term.said[0] for term in terms_of("alpha? " + "x " * 100_000 + " omega?")}
+    asked = {term.forms[0] for term in terms_of("alpha? " + "x " * 100_000 + " omega?")}
     assert {"alpha", "omega"} <= asked
 
 
@@ -74,7 +82,7 @@ def test_of_a_pasted_text_both_ends_are_read() -> None:
     ],
 )
 def test_the_aim_is_what_kind_of_thing_is_asked_for(question: str, aim: str) -> None:
-    assert aim_of(question) == aim
+    assert answer_type_of(question) == aim
 
 
 @pytest.mark.parametrize(
@@ -114,6 +122,6 @@ def test_any_text_is_a_safe_query(text: str) -> None:
     assert len(terms) <= MOST_TERMS
     assert bool(terms) == bool(words_of(text))
     for term in terms:
-        for forms in (term.said, term.near or term.said):
-            connection.execute("SELECT rowid FROM fts_user WHERE fts_user MATCH ?", (any_of(forms),)).fetchall()
+        for forms in (term.forms, term.near or term.forms):
+            connection.execute("SELECT rowid FROM fts_user WHERE fts_user MATCH ?", (match_any(forms),)).fetchall()
     connection.close()

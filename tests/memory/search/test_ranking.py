@@ -12,12 +12,12 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import archive
-from shepherd.memory.records import Entry, Ranked, Trust
+from shepherd.memory.records import Entry, RankedMessage, Trust
 from shepherd.memory.schema import open_file
-from shepherd.memory.search.postings import Lane, look
+from shepherd.memory.search.postings import FtsTable, find_matches
 from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import fused, rank, recent
-from shepherd.memory.search.region import region_of
+from shepherd.memory.search.ranking import fuse, newest, rank
+from shepherd.memory.search.scope import find_scope
 
 DAY = 86_400_000
 NOW = 1_760_000_000_000
@@ -111,10 +111,10 @@ def test_what_the_model_said_comes_first_where_the_question_is_about_that(connec
 def test_a_message_stands_behind_a_question_or_behind_what_a_model_said(connection: apsw.Connection) -> None:
     said = [user("I need curtains."), model("How wide is it?"), user("62 cm"), model("Fine."), user("Thanks a lot!")]
     ids = archive(connection, said)
-    region = region_of(connection, Filters())
-    assert region
-    assert [row.place for row in region.read(connection, ids, ())] == ["", "", "reply", "", "answered"]
-    assert [row.body for row in region.read(connection, ids[::-1], ids[:3])] == ["Thanks a lot!", "Fine."]
+    scope = find_scope(connection, Filters())
+    assert scope
+    assert [row.reply_kind for row in scope.read(connection, ids, ())] == ["", "", "reply", "", "answered"]
+    assert [row.body for row in scope.read(connection, ids[::-1], ids[:3])] == ["Thanks a lot!", "Fine."]
 
 
 def test_the_day_that_is_asked_for_decides_between_equals(connection: apsw.Connection) -> None:
@@ -128,7 +128,7 @@ def test_the_day_that_is_asked_for_decides_between_equals(connection: apsw.Conne
 
 def test_two_terms_above_the_budget_are_found_where_they_meet(connection: apsw.Connection) -> None:
     ids = archive(connection, [user(f"{'beta' if n % 2 else 'alpha'} {n}{' beta' * (n == 4)}") for n in range(2_000)])
-    seen = look(Lane(connection, "fts_user"), terms_of("alpha beta"), 5, 0)
+    seen = find_matches(FtsTable(connection, "fts_user"), terms_of("alpha beta"), 5, 0)
     assert seen.ids[0] == ids[4]
 
 
@@ -225,7 +225,7 @@ def test_a_phrase_alone_finds_the_newest_that_have_it(connection: apsw.Connectio
 def test_ids_that_are_left_out_are_not_found_however_many(connection: apsw.Connection) -> None:
     ids = archive(connection, [user(f"the parrot said {n} words") for n in range(400)])
     assert {each.id for each in rank(connection, "parrot", limit=10, without=ids[1:])} == {ids[0]}
-    assert recent(connection, limit=3, without=ids[-2:]) == ids[-3:-6:-1]
+    assert newest(connection, limit=3, without=ids[-2:]) == ids[-3:-6:-1]
 
 
 def test_vectors_find_what_shares_no_word_and_are_bound_by_the_same_filters(connection: apsw.Connection) -> None:
@@ -244,28 +244,28 @@ def test_vectors_find_what_shares_no_word_and_are_bound_by_the_same_filters(conn
 
 
 def test_words_are_worth_more_than_vectors_where_words_say_much() -> None:
-    words = [Ranked(1, 0.9, 1.0, 2), Ranked(2, 0.8, 0.9, 2)]
-    assert [each.id for each in fused(words, [(3, 0.5), (4, 0.4)])] == [1, 2, 3, 4]
-    assert [each.id for each in fused(words, [(3, 0.5), (2, 0.4)])] == [2, 1, 3]  # what both find
-    assert [each.id for each in fused([Ranked(1, 0.05, 0.1, 0)], [(3, 0.5)])] == [3, 1]  # where they say little
+    words = [RankedMessage(1, 0.9, 1.0, 2), RankedMessage(2, 0.8, 0.9, 2)]
+    assert [each.id for each in fuse(words, [(3, 0.5), (4, 0.4)])] == [1, 2, 3, 4]
+    assert [each.id for each in fuse(words, [(3, 0.5), (2, 0.4)])] == [2, 1, 3]  # what both find
+    assert [each.id for each in fuse([RankedMessage(1, 0.05, 0.1, 0)], [(3, 0.5)])] == [3, 1]  # where they say little
 
 
 def test_what_is_in_most_messages_still_counts(connection: apsw.Connection) -> None:
     archive(connection, [user(f"server {n} runs") for n in range(20)] + [user("the server of Ruth runs")])
     terms = terms_of("server Ruth")
-    seen = look(Lane(connection, "fts_user"), terms, 5, 1_000)
-    assert seen.rarity[1] > seen.rarity[0] > 0
+    seen = find_matches(FtsTable(connection, "fts_user"), terms, 5, 1_000)
+    assert seen.idf[1] > seen.idf[0] > 0
     assert len(seen.ids) == 5
 
 
 def test_terms_above_the_budget_are_searched_among_their_newest_messages(connection: apsw.Connection) -> None:
     ids = archive(connection, [user(f"alpha {'beta' if n % 3 else 'gamma'} {n}") for n in range(3_000)])
     terms = terms_of("alpha beta")
-    cheap = look(Lane(connection, "fts_user"), terms, 10, 0)
+    cheap = find_matches(FtsTable(connection, "fts_user"), terms, 10, 0)
     assert set(cheap.ids.tolist()) == {id for n, id in enumerate(ids) if n % 3 and n >= 2_985}
-    whole = look(Lane(connection, "fts_user"), terms, None, 10_000)
+    whole = find_matches(FtsTable(connection, "fts_user"), terms, None, 10_000)
     assert len(whole.ids) == 3_000
-    assert all(bound == pytest.approx(true, abs=0.01) for bound, true in zip(cheap.rarity, whole.rarity, strict=True))
+    assert all(bound == pytest.approx(true, abs=0.01) for bound, true in zip(cheap.idf, whole.idf, strict=True))
 
 
 @settings(deadline=None, max_examples=examples(60))

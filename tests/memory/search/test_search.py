@@ -16,7 +16,7 @@ from shepherd.memory.archive.history import archive
 from shepherd.memory.records import Entry, Hit
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.excerpt import around, is_alike, places, shortened
+from shepherd.memory.search.excerpt import is_near_duplicate, shorten, snippet, term_spans
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.search import MOST_RESULTS, as_text, search
 
@@ -149,9 +149,9 @@ def test_the_text_never_grows_above_its_limit(connection: apsw.Connection, most:
 
 
 def test_places_are_characters_of_the_text_itself() -> None:
-    locate = tokenizer.places(open_file(":memory:"))
+    locate = tokenizer.span_tokenizer(open_file(":memory:"))
     text = "Ünïcode: the 設備 and cafés bought"
-    found = places(text, terms_of("設備 cafe buying"), locate)
+    found = term_spans(text, terms_of("設備 cafe buying"), locate)
     assert [text[place.start : place.stop] for place in found] == ["設備", "cafés", "bought"]
     assert [place.term for place in found] == [0, 1, 2]
 
@@ -159,13 +159,13 @@ def test_places_are_characters_of_the_text_itself() -> None:
 @settings(deadline=None, max_examples=examples(150))
 @given(text=st.text("abc 設é.\n", max_size=120), query=st.text("abc 設é", max_size=12), chars=st.integers(12, 60))
 def test_a_piece_is_never_too_long_and_has_no_word_that_the_text_has_not(text: str, query: str, chars: int) -> None:
-    locate = tokenizer.places(CONNECTION)
-    found = places(text, terms_of(query), locate)
+    locate = tokenizer.span_tokenizer(CONNECTION)
+    found = term_spans(text, terms_of(query), locate)
     assert all(0 <= place.start < place.stop <= len(text) for place in found)
-    piece = around(text, found, chars)
+    piece = snippet(text, found, chars)
     assert len(piece) <= chars
     assert re.sub(r"\s", "", piece.strip("…")) in re.sub(r"\s", "", text)
-    assert len(shortened(text, chars)) <= chars
+    assert len(shorten(text, chars)) <= chars
 
 
 CONNECTION = open_file(":memory:")
@@ -184,4 +184,4 @@ CONNECTION = open_file(":memory:")
     ],
 )
 def test_texts_are_alike_when_they_say_the_same(one: str, other: str, same: bool) -> None:
-    assert is_alike(one, other) is is_alike(other, one) is same
+    assert is_near_duplicate(one, other) is is_near_duplicate(other, one) is same

@@ -77,7 +77,7 @@ class Archive:
         """Add messages (role, body); their ids."""
         for role, body in said:
             n, (ids, texts) = len(self._said), list(zip(*self._said, strict=True)) or ((), ())
-            new = history.New(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
+            new = history.NewMessage(Entry(role, body), n, n, n.to_bytes(16, "big"), texts, ids)  # type: ignore[arg-type]
             (id,) = history.add_messages(self.connection, self._conversation, [new])
             self._said.append((id, body))
         return [id for id, _ in self._said[-len(said) :]]
@@ -172,7 +172,7 @@ def test_equal_messages_come_newest_first() -> None:
     ids = held.say(("user", "same words"), ("user", "x" * SHORT_CHARS), ("user", "same words"))
     embedder = Letters()
     vectors.add(held.connection, register(held.connection, embedder), ids, embedder.embed(["abc", "xyz", "abc"]))
-    found = VectorIndex(embedder).asked(held.connection)("abc", 2)
+    found = VectorIndex(embedder).searcher(held.connection)("abc", 2)
     assert [id for id, _ in found] == [ids[2], ids[0]]
     assert found[0][1] == pytest.approx(1, abs=0.01)
 
@@ -247,11 +247,11 @@ def test_vectors_of_another_embedder_are_not_compared() -> None:
     ids = held.say(("user", "aaa"), ("user", "bbb" * SHORT_CHARS))
     one, other = Letters("one"), Letters("other")
     held.fill(one)
-    assert VectorIndex(other).asked(held.connection)("aaa", 5) == []
+    assert VectorIndex(other).searcher(held.connection)("aaa", 5) == []
     assert held.fill(other) == 2
     assert held.rows() == dict.fromkeys(ids, "other")
-    assert VectorIndex(one).asked(held.connection)("aaa", 5) == []
-    assert VectorIndex(other).asked(held.connection)("aaa", 1)[0][0] == ids[0]
+    assert VectorIndex(one).searcher(held.connection)("aaa", 5) == []
+    assert VectorIndex(other).searcher(held.connection)("aaa", 1)[0][0] == ids[0]
 
 
 def test_threads_search_while_vectors_are_written(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_what_was_said_before_counts_less_than_what_was_said() -> None:
     held, embedder = Archive(), Letters()
     question, answer = held.say(("user", "dddd oooo gggg"), ("user", "rrrr eeee xxxx"))
     assert held.fill(embedder) == 2
-    near = VectorIndex(embedder).asked(held.connection)
+    near = VectorIndex(embedder).searcher(held.connection)
     own, before = dict(near("rrrr eeee xxxx", 2))[answer], dict(near("dddd oooo gggg", 2))[answer]
     assert dict(near("dddd oooo gggg", 2))[question] > 0.99 > own > before > 0.2
     assert embedder.given[:2] == ["rrrr eeee xxxx", "dddd oooo gggg"], "each text once"
@@ -419,4 +419,4 @@ def test_an_archive_without_messages_has_nothing_to_fill_and_nothing_to_find() -
     told: list[tuple[int, int]] = []
     assert held.fill(Letters(), on_progress=lambda done, total: told.append((done, total))) == 0
     assert told == [(0, 0)]
-    assert VectorIndex(Letters()).asked(held.connection)("anything", 5) == []
+    assert VectorIndex(Letters()).searcher(held.connection)("anything", 5) == []

@@ -16,8 +16,9 @@ from tests.sampling import examples
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.archive import facts, forget
-from shepherd.memory.records import Call, State, Stored, Trust
-from shepherd.memory.transfer.export import PAGE, import_stream, lines
+from shepherd.memory.records import Call, State, StoredMessage, Trust
+from shepherd.memory.transfer.export import PAGE, lines
+from shepherd.memory.transfer.importer import import_stream
 
 PARIS = "What is the capital of France?"
 
@@ -51,7 +52,7 @@ def said(store: MemoryStore) -> list[tuple[str, str]]:
     return [(role, body) for role, body in rows(store, "SELECT role, body FROM message ORDER BY conversation, seq")]
 
 
-def everything(store: MemoryStore) -> list[Stored]:
+def everything(store: MemoryStore) -> list[StoredMessage]:
     return store.stored([id for (id,) in rows(store, "SELECT id FROM message ORDER BY conversation, seq")])
 
 
@@ -244,20 +245,20 @@ def test_a_title_that_quotes_what_was_forgotten_does_not_come_back(store: Memory
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"role": "robot"}, "role: 'robot' is none of system, user, assistant, tool"),
-        ({"seq": -1}, "seq: -1 is no whole number"),
-        ({"seq": "4"}, "seq: '4' is no whole number"),
-        ({"seq": True}, "seq: True is no whole number"),
-        ({"seq": 2**70}, "is no whole number"),
-        ({"body": 4}, "body: 4 is no text"),
-        ({"time": "soon"}, "time: 'soon' is no time"),
-        ({"time": None}, "time: nothing is no time"),
-        ({"uuid": None}, "uuid: nothing is no text"),
-        ({"sha": "zz"}, "sha: 'zz' is no digest of 32 hexadecimal digits"),
-        ({"chain": "00"}, "chain: '00' is no digest"),
-        ({"trust": "full"}, "trust: 'full' is none of user, model, untrusted"),
-        ({"state": 7}, "state: 7 is no text"),
-        ({"meta": []}, "meta: [] is no object"),
+        ({"role": "robot"}, 'role must be one of system, user, assistant, tool, not "robot"'),
+        ({"seq": -1}, "seq must be an integer from 0 to 4611686018427387903, not -1"),
+        ({"seq": "4"}, 'not "4"'),
+        ({"seq": True}, "not true"),
+        ({"seq": 2**70}, "seq must be an integer from 0"),
+        ({"body": 4}, "body must be a string, not 4"),
+        ({"time": "soon"}, 'time must be a time such as 2026-03-02T10:00:00.000Z, not "soon"'),
+        ({"time": None}, "not null"),
+        ({"uuid": None}, "uuid must be a string, not null"),
+        ({"sha": "zz"}, 'sha must be 32 hexadecimal digits, not "zz"'),
+        ({"chain": "00"}, "chain must be 32 hexadecimal digits"),
+        ({"trust": "full"}, "trust must be one of user, model, untrusted"),
+        ({"state": 7}, "state must be a string, not 7"),
+        ({"meta": []}, "meta must be an object, not an empty array"),
         ({"meta": {"calls": [{"id": "x"}]}}, "meta.calls"),
         ({"meta": {"calls": 4}}, "meta.calls"),
     ],

@@ -17,10 +17,10 @@ from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Call, State, Stored, Trust
+from shepherd.memory.records import Call, State, StoredMessage, Trust
 from shepherd.memory.transfer import readers
-from shepherd.memory.transfer.export import import_file, import_stream
-from shepherd.memory.transfer.formats import Problem, Record, Talk
+from shepherd.memory.transfer.importer import import_file, import_stream
+from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
 
 PARIS = "What is the capital of France?"
 
@@ -36,7 +36,7 @@ def take(store: MemoryStore, *objects: Any) -> Any:
     return import_stream(store, io.BytesIO("".join(json.dumps(each) + "\n" for each in objects).encode()))
 
 
-def everything(store: MemoryStore) -> list[Stored]:
+def everything(store: MemoryStore) -> list[StoredMessage]:
     named = store.conversations()[::-1]
     return [message for one in named for message in store.messages(one.uuid)]
 
@@ -377,7 +377,7 @@ def test_an_export_in_many_parts_is_one(store: MemoryStore, tmp_path: Path) -> N
     ("content", "says"),
     [
         (None, "cannot be read"),
-        (b"PK\x03\x04 and no more", "holds no conversation|is no JSON"),
+        (b"PK\x03\x04 and no more", "holds no conversation|is not JSON"),
         ("empty.zip", "holds no conversations.json"),
         ("cut.zip", "damaged"),
         ("folder", "holds no conversations.json"),
@@ -406,7 +406,7 @@ def test_a_file_that_cannot_be_opened_is_one_sentence(
     assert "\n" not in said
 
 
-def read(raw: bytes, chunk: int = 1 << 20) -> list[Talk | Record | Problem]:
+def read(raw: bytes, chunk: int = 1 << 20) -> list[ImportedConversation | ExportLine | ImportProblem]:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(chunk, size or chunk) if size and size > 0 else chunk)
@@ -497,26 +497,26 @@ def test_whatever_a_file_says_is_stored_or_told(store: MemoryStore, data: st.Dat
 )
 def test_brackets_without_end_are_told(opens: str, closes: str) -> None:
     for depth in (100, 400, 5000, 100_000):
-        assert all(isinstance(each, Problem) for each in read(f"{opens * depth}1{closes * depth}".encode()))
+        assert all(isinstance(each, ImportProblem) for each in read(f"{opens * depth}1{closes * depth}".encode()))
 
 
 def test_a_broken_conversation_does_not_take_the_others_along() -> None:
     good = json.dumps({"messages": PLAIN})
     found = read(f'[{good}, {{"messages": [oops]}}, {good}, {{"messages": [{{"role": "us'.encode())
-    assert [type(each) for each in found] == [Talk, Problem, Talk, Problem]
-    assert [each.where for each in found if isinstance(each, Problem)] == ["entry 2", "entry 4"]
+    assert [type(each) for each in found] == [ImportedConversation, ImportProblem, ImportedConversation, ImportProblem]
+    assert [each.where for each in found if isinstance(each, ImportProblem)] == ["entry 2", "entry 4"]
 
 
 def test_a_bracket_too_many_takes_nothing_along() -> None:
     one, two = ({"messages": [{"role": "user", "content": text}]} for text in ("one", "two"))
     found = read(f"{json.dumps(one, indent=1)}}}\n{json.dumps(two, indent=1)}".encode())
-    assert [each.entries[0].body for each in found if isinstance(each, Talk)] == ["one", "two"]
+    assert [each.entries[0].body for each in found if isinstance(each, ImportedConversation)] == ["one", "two"]
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"{}", b"null", b"[1]", b'{"a": 1}', b"hello", b"[" * 100_000])
 def test_a_file_without_a_conversation_is_told(raw: bytes) -> None:
     (problem,) = read(raw)
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, ImportProblem)
 
 
 @pytest.mark.parametrize("raw", [b"", b" \n\t\n", b"\xef\xbb\xbf"])

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,15 +23,18 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.core import EngineDown
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import Call
-from shepherd.memory.transfer import export
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.transfer import export, importer
+from shepherd.memory.users import LOCAL, UserStores
 from shepherd.server.app import Limits, create_app
-from shepherd.server.endpoints.memory import ROWS
-from shepherd.server.endpoints.memory_request import Row
+from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
+from shepherd.server.endpoints.memory_request import MemoryEndpoint
+from shepherd.server.observe.debug_files import FILES, DebugFolder
+from shepherd.server.observe.recordings import Recorder, read
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 M = "/v1/memory"
+KEY = "sk-test-0123456789abcdef"
 
 
 def at(when: str) -> int:
@@ -54,8 +58,8 @@ SHOP = (
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a memory with two conversations in it; each test gets a copy."""
     file = tmp_path_factory.mktemp("written") / "memory.db"
-    shelf = Shelf(file)
-    store = shelf.of(LOCAL)
+    shelf = UserStores(file)
+    store = shelf.find_store(LOCAL)
     assert store is not None
     store.archive(CAT, session="s-cat", model="lamb")
     store.archive(SHOP)
@@ -64,17 +68,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    shelf = Shelf(tmp_path / "memory.db")
+def shelf(tmp_path: Path) -> Iterator[UserStores]:
+    shelf = UserStores(tmp_path / "memory.db")
     yield shelf
     shelf.close()
 
 
 @pytest.fixture
-def store(shelf: Shelf, tmp_path: Path, written: Path) -> MemoryStore:
+def store(shelf: UserStores, tmp_path: Path, written: Path) -> MemoryStore:
     """The owner's memory, with two conversations in it."""
     shutil.copy(written, tmp_path / "memory.db")
-    store = shelf.of(LOCAL)
+    store = shelf.find_store(LOCAL)
     assert store is not None
     return store
 
@@ -82,17 +86,17 @@ def store(shelf: Shelf, tmp_path: Path, written: Path) -> MemoryStore:
 class Lent(ScriptedService):
     """Remembers on the shelf of the test that runs: one application serves them all."""
 
-    shelf: Shelf
+    shelf: UserStores
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        return self.shelf.of(user)
+        return self.shelf.find_store(user)
 
 
 SERVICE = Lent(saying("Hi"))
 
 
 @pytest.fixture
-def service(shelf: Shelf) -> ScriptedService:
+def service(shelf: UserStores) -> ScriptedService:
     SERVICE.shelf = shelf
     SERVICE.cleared.clear()
     return SERVICE
@@ -431,7 +435,7 @@ async def test_only_what_is_all_that_was_asked_for_is_forgotten(client: httpx2.A
     assert await said(await client.post(f"{M}/forget", json=asked)) == {"messages": 2, "facts": 0}
 
 
-async def test_an_engine_that_is_down_is_told(shelf: Shelf, store: MemoryStore) -> None:
+async def test_an_engine_that_is_down_is_told(shelf: UserStores, store: MemoryStore) -> None:
     class Down(ScriptedService):
         async def clear(self, name: str) -> None:
             raise EngineDown("the engine is down")
@@ -465,7 +469,7 @@ async def test_the_export_is_lines_that_another_memory_takes(
     file = tmp_path / "export.jsonl"
     file.write_text(answer.text)
     with MemoryStore(tmp_path / "other.db") as other:
-        export.import_file(other, file)
+        importer.import_file(other, file)
         assert [each.uuid for each in other.conversations()] == [each.uuid for each in store.conversations()]
         assert "".join(export.lines(other)) == answer.text
 
@@ -502,13 +506,13 @@ async def test_an_export_that_breaks_off_has_no_end(
         store.close()
         with pytest.raises(httpx2.RemoteProtocolError):
             [part async for part in answer.aiter_bytes()]
-    assert "the export broke off" in caplog.text
+    assert "is closed" in caplog.text
 
 
 # ---- whose memory
 
 
-async def test_users_have_memories_of_their_own(client: httpx2.AsyncClient, shelf: Shelf) -> None:
+async def test_users_have_memories_of_their_own(client: httpx2.AsyncClient, shelf: UserStores) -> None:
     ada = {"x-shepherd-user": "ada"}
     assert await said(await client.get(f"{M}/search?q=cat", headers=ada)) == {"results": []}
     await said(await client.put(f"{M}/facts/color", json={"value": "blue"}, headers=ada))
@@ -547,7 +551,7 @@ async def test_a_user_who_is_not_clear_has_no_memory(
     assert found[1].startswith(message)
 
 
-PATHS = [(row.method, re.sub("{.*}", "1", row.path)) for row in ROWS]
+PATHS = [(row.method, re.sub("{.*}", "1", row.path)) for row in MEMORY_ENDPOINTS]
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
@@ -561,15 +565,15 @@ async def test_a_memory_that_is_switched_off_is_a_404(method: str, path: str) ->
         "matching": "a",
         "action": "reject",
     }
-    schemas = next(row.takes for row, each in zip(ROWS, PATHS, strict=True) if each == (method, path))
+    schemas = next(row.parameters for row, each in zip(MEMORY_ENDPOINTS, PATHS, strict=True) if each == (method, path))
     asked = {name: value for name, value in everything.items() if name in schemas}
     async with client_of(ScriptedService(saying("Hi"))) as client:
         answer = await client.request(method, path, params=asked)
-    assert await refused(answer, 404) == (None, "there is no memory here: it is switched off in the configuration")
+    assert await refused(answer, 404) == (None, "this server has no memory: it is switched off in the configuration")
 
 
 @pytest.mark.parametrize("path", ["facts", "export", "search?q=cat"])
-async def test_a_memory_that_fails_says_so(client: httpx2.AsyncClient, shelf: Shelf, path: str) -> None:
+async def test_a_memory_that_fails_says_so(client: httpx2.AsyncClient, shelf: UserStores, path: str) -> None:
     shelf.close()
     field, message = await refused(await client.get(f"{M}/{path}"), 500)
     assert field is None
@@ -597,7 +601,8 @@ async def test_without_a_key_only_this_machine_is_told(
     async with client_of(service, host="0.0.0.0", peer=peer) as client:
         _, message = await refused(await client.request(method, path), 403)
         assert (await client.get("/v1/caches")).status_code == 200
-    assert "as long as no API key is configured" in message
+    assert "without an API key" in message
+    assert "server.api_keys" in message
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1"])
@@ -667,8 +672,8 @@ async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.A
         ("POST notes", {"answer": "a"}, "question", "question is missing: the question"),
         ("POST notes", {"question": " ", "answer": "a"}, "question", "question is empty: the question"),
         ("POST notes", {"question": None, "answer": "a"}, "question", "question is missing: the question"),
-        ("POST forget", {}, None, "say what to forget: messages, conversation, matching or before"),
-        ("POST forget", {"dry_run": True}, None, "say what to forget: messages, conversation, matching or before"),
+        ("POST forget", {}, None, "name what to forget: messages, conversation, matching or before"),
+        ("POST forget", {"dry_run": True}, None, "name what to forget: messages, conversation, matching or before"),
         ("POST forget", {"mesages": [1]}, "mesages", 'there is no field "mesages" here; known: user, messages, '),
         ("POST forget", {"messages": [], "before": "2030-01-01"}, "messages", "messages is empty: these messages"),
         ("POST forget", {"messages": [0]}, "messages[0]", "messages[0] must be an integer from 1 to "),
@@ -676,7 +681,7 @@ async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.A
         ("POST forget", {"messages": ["a"]}, "messages[0]", "messages[0] must be an integer from 1 to "),
         ("POST forget", {"messages": [1] * 10_001}, "messages", "messages has 10001 elements; 10000 are allowed"),
         ("POST forget", {"messages": {}}, "messages", "messages must be an array, not an object"),
-        ("POST forget", {"matching": ""}, "matching", "matching is empty: all that holds this phrase"),
+        ("POST forget", {"matching": ""}, "matching", "matching is empty: every message with this phrase"),
         ("POST profile/1", {"action": "bless"}, "action", 'action must be one of confirm, reject, not "bless"'),
         ("POST profile/1", {}, "action", "action is missing: what to do"),
         (
@@ -730,7 +735,7 @@ async def test_a_body_above_the_limit_is_refused(service: ScriptedService, liste
 )
 async def test_another_method_is_a_405(client: httpx2.AsyncClient, method: str, path: str) -> None:
     answer = await client.request(method, f"{M}/{path}")
-    assert (await refused(answer, 405))[1].startswith(f"{M}/{path} does not take {method}")
+    assert (await refused(answer, 405))[1].startswith(f"{M}/{path} does not accept the method {method}")
 
 
 ANY = st.recursive(
@@ -754,9 +759,9 @@ LIKELY = {
 }
 
 
-def steps(row: Row) -> st.SearchStrategy[tuple[Row, str, dict[str, Any]]]:
+def steps(row: MemoryEndpoint) -> st.SearchStrategy[tuple[MemoryEndpoint, str, dict[str, Any]]]:
     """One request: now and then with a value that is anything, or with a field that is none."""
-    names = [name for name in row.takes if f"{{{name}" not in row.path]
+    names = [name for name in row.parameters if f"{{{name}" not in row.path]
     values = {name: LIKELY.get(name, st.booleans()) for name in (*names, "user")}
     odd = st.dictionaries(st.sampled_from([*values, "query", "odd"]), ANY, max_size=1)
     right = st.fixed_dictionaries({}, optional=values)
@@ -764,7 +769,7 @@ def steps(row: Row) -> st.SearchStrategy[tuple[Row, str, dict[str, Any]]]:
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(asked=st.lists(st.sampled_from(ROWS).flatmap(steps), min_size=1, max_size=8))
+@given(asked=st.lists(st.sampled_from(MEMORY_ENDPOINTS).flatmap(steps), min_size=1, max_size=8))
 async def test_no_mistake_of_a_client_is_a_500(service: ScriptedService, asked: list[Any]) -> None:
     async with client_of(service) as client:
         for row, word, values in asked:
@@ -782,17 +787,17 @@ async def test_no_mistake_of_a_client_is_a_500(service: ScriptedService, asked: 
 async def test_every_path_is_described_with_what_it_takes(client: httpx2.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()["paths"]
     endpoints = (await client.get("/")).json()["endpoints"]
-    for row in ROWS:
+    for row in MEMORY_ENDPOINTS:
         path = row.path.replace(":path", "")
         told = described[path][row.method.lower()]
         assert f"{row.method} {path}" in endpoints
         assert told["summary"] == row.summary
         named = {each["name"] for each in told["parameters"]}
         body = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-        assert named | body.get("properties", {}).keys() == {*row.takes, "user", "x-shepherd-user"}
+        assert named | body.get("properties", {}).keys() == {*row.parameters, "user", "x-shepherd-user"}
         assert {each["name"] for each in told["parameters"] if each["in"] == "path"} == {*_in_path(path)}
         needed = {each["name"] for each in told["parameters"] if each["required"]} | {*body.get("required", ())}
-        assert needed == {*row.needs, *_in_path(path)}
+        assert needed == {*row.required, *_in_path(path)}
     assert (await client.get("/docs")).status_code == 200
 
 
@@ -815,3 +820,68 @@ async def test_the_figures_are_told(client: httpx2.AsyncClient, store: MemorySto
     }
     assert (told["oldest"], told["newest"]) == ("2026-03-01T00:00:00.000Z", "2026-04-02T00:00:00.000Z")
     assert told["file_bytes"] > 0
+
+
+# ---- what the server reports about these requests
+
+
+async def test_a_request_to_the_memory_has_a_line_in_the_log_without_its_content(
+    service: ScriptedService, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shepherd.server")
+    async with client_of(service, api_keys=(KEY,)) as client:
+        client.headers["authorization"] = f"Bearer {KEY}"
+        await said(await client.get(f"{M}/search", params={"q": "what is my cat called"}))
+        await refused(await client.post(f"{M}/forget", json={"a\nline": 1}))
+    found, wrong = [record.facts for record in caplog.records if hasattr(record, "facts")]
+    assert (found["surface"], found["status"], found["stop"], found["key"]) == (
+        "memory-search", 200, "answered", "key-1",
+    )  # fmt: skip
+    assert found["sent"] > 100
+    assert (wrong["surface"], wrong["status"], wrong["stop"]) == (
+        "memory-forget", 400, "invalid_request field=a?line",
+    )  # fmt: skip
+    assert "cat" not in caplog.text
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+async def test_requests_to_the_memory_are_in_the_metrics(service: ScriptedService, store: MemoryStore) -> None:
+    application.cache_clear()
+    async with client_of(service) as client:
+        await said(await client.get(f"{M}/stats"))
+        await refused(await client.get(f"{M}/conversations/none"), 404)
+        await client.get(f"{M}/export")
+        metrics = (await client.get("/metrics")).text
+    for surface, status in (("memory-stats", 200), ("memory-messages", 404), ("memory-export", 200)):
+        assert f'shepherd_requests_total{{status="{status}",surface="{surface}"}} 1.0' in metrics
+    assert 'shepherd_request_seconds_count{backend="-",surface="memory-stats"} 1.0' in metrics
+
+
+async def test_requests_to_the_memory_leave_debug_files_and_recordings(
+    service: ScriptedService, store: MemoryStore, tmp_path: Path
+) -> None:
+    folders, recorder = DebugFolder(tmp_path / "debug"), Recorder(tmp_path / "recordings")
+    note = {"question": "Which cat?", "answer": "Lamb", "user": "ann"}
+    app = create_app(service, observe=(folders.observe, recorder.observe))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+        found = await said(await client.get(f"{M}/search?q=cat"))
+        await said(await client.post(f"{M}/notes", json=note))
+    folders.close()
+    recorder.close()
+    (searched, noted) = (
+        [(folder / name).read_bytes() for name in FILES] for folder in sorted((tmp_path / "debug").iterdir())
+    )
+    assert searched[0] == b""
+    assert json.loads(searched[1]) == {
+        "nothing": "this question is answered without generating",
+        "status": 200,
+        "method": "GET",
+        "endpoint": f"{M}/search?q=cat",
+    }
+    assert json.loads(searched[3]) == found
+    assert json.loads(noted[0]) == note
+    assert json.loads(noted[3]) == {"success": True}
+    first, second = read(tmp_path / "recordings")
+    assert (first.method, first.path) == ("GET", f"{M}/search?q=cat")
+    assert (second.method, second.path, second.body) == ("POST", f"{M}/notes", note)
+    assert [recording.answer["status"] for recording in (first, second)] == [200, 200]

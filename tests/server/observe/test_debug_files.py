@@ -31,7 +31,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.app import Limits, create_app
-from shepherd.server.observe.debug_files import FILES, Folders, _Taken
+from shepherd.server.observe.debug_files import FILES, DebugFolder
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0.5}
@@ -47,8 +47,8 @@ ANSWER: tuple[Event, ...] = (
 )
 
 
-def client_of(script: Script, folder: Path, **options: Any) -> tuple[httpx2.AsyncClient, Folders]:
-    folders = Folders(folder, keep=options.pop("keep", 100))
+def client_of(script: Script, folder: Path, **options: Any) -> tuple[httpx2.AsyncClient, DebugFolder]:
+    folders = DebugFolder(folder, keep=options.pop("keep", 100))
     app = create_app(ScriptedService(script), observe=(folders.observe,), **options)
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost"), folders
 
@@ -266,10 +266,10 @@ async def test_a_placeholder_for_a_key_is_an_ordinary_word(tmp_path: Path) -> No
 # ---- the folders
 
 
-def put(folders: Folders, *sizes: int, at: datetime = datetime(2026, 1, 2, 3, 4, 5)) -> None:
+def put(folders: DebugFolder, *sizes: int, at: datetime = datetime(2026, 1, 2, 3, 4, 5)) -> None:
     for number, size in enumerate(sizes):
         contents = (b"x" * size, b"", b"", b"")
-        folders.take(_Taken(at + timedelta(seconds=number), "main", size, lambda contents=contents: contents))  # type: ignore[misc]
+        folders.write(at + timedelta(seconds=number), "main", size, lambda contents=contents: contents)  # type: ignore[misc]
     folders.close()
 
 
@@ -279,13 +279,13 @@ def put(folders: Folders, *sizes: int, at: datetime = datetime(2026, 1, 2, 3, 4,
 def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large(
     tmp_path: Path, keep: int, max_bytes: int, kept: list[int]
 ) -> None:
-    put(Folders(tmp_path, keep=keep, max_bytes=max_bytes), 10, 20, 30, 40)
+    put(DebugFolder(tmp_path, keep=keep, max_bytes=max_bytes), 10, 20, 30, 40)
     assert [(folder / FILES[0]).stat().st_size for folder in sorted(tmp_path.iterdir())] == kept
 
 
 def test_what_earlier_runs_left_counts_and_goes_first(tmp_path: Path) -> None:
-    put(Folders(tmp_path), 1, 2, 3)
-    put(Folders(tmp_path, keep=3), 4, at=datetime(2026, 2, 2))
+    put(DebugFolder(tmp_path), 1, 2, 3)
+    put(DebugFolder(tmp_path, keep=3), 4, at=datetime(2026, 2, 2))
     assert [(folder / FILES[0]).stat().st_size for folder in sorted(tmp_path.iterdir())] == [2, 3, 4]
 
 
@@ -303,16 +303,16 @@ def test_only_what_is_ours_is_ever_removed(tmp_path: Path) -> None:
     kept.mkdir()
     (kept / FILES[0]).write_text("ours")
     (kept / "notes.txt").write_text("mine")
-    put(Folders(tmp_path, keep=1), 1)
+    put(DebugFolder(tmp_path, keep=1), 1)
     assert all((tmp_path / name / FILES[0]).read_text() == "mine" for name in others)
     assert (elsewhere / FILES[0]).read_text() == "mine"
     assert [each.name for each in kept.iterdir()] == ["notes.txt"]
 
 
 def test_two_requests_in_the_same_microsecond_have_folders_of_their_own(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     for _ in range(3):
-        folders.take(_Taken(datetime(2026, 1, 1), "main", 1, lambda: (b"", b"", b"", b"")))
+        folders.write(datetime(2026, 1, 1), "main", 1, lambda: (b"", b"", b"", b""))
     folders.close()
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -335,19 +335,19 @@ async def test_a_disk_that_cannot_be_written_costs_files_and_no_answer(
             assert (await client.post(CHAT, json=BODY)).status_code == 200
     folders.close()
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == [
-        f"debug files cannot be written below {tmp_path / 'logs'}: File exists"
+        f"debug files cannot be written in {tmp_path / 'logs'}: File exists"
     ]
 
 
 def test_what_comes_after_the_end_is_left_out(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = DebugFolder(tmp_path)
     put(folders, 1)
     put(folders, 2)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_disk_that_is_too_slow_costs_files_and_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folders = Folders(tmp_path, max_waiting_bytes=100)
+    folders = DebugFolder(tmp_path, max_waiting_bytes=100)
     put(folders, 60, 60_000)
     assert len(list(tmp_path.iterdir())) == 1
     assert "is too slow" in caplog.text

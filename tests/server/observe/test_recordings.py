@@ -16,7 +16,7 @@ from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import ConfigError, ContextFull, Usage
 from shepherd.server.observe.record import Record
-from shepherd.server.observe.recordings import Recorder, Recording, read, written
+from shepherd.server.observe.recordings import Recorder, Recording, encode_recording, read
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 KEY = "sk-test-0123456789abcdef"
@@ -85,14 +85,14 @@ def scope(*headers: tuple[bytes, bytes]) -> dict[str, Any]:
 )
 def test_no_header_that_carries_a_key_is_written(name: str) -> None:
     headers = ((name.lower().encode(), b"abcdefgh-secret"), (b"anthropic-beta", b"thinking-token-count"))
-    told = json.loads(written(1, scope(*headers), b'{"said": "abcdefgh-secret"}', {}))
+    told = json.loads(encode_recording(1, scope(*headers), b'{"said": "abcdefgh-secret"}', {}))
     assert told["headers"] == {"anthropic-beta": "thinking-token-count"}
     assert told["body"] == {"said": "[not written]"}
 
 
 def test_what_only_sounds_like_a_secret_is_written() -> None:
     body = {"max_tokens": 5, "prompt_cache_key": "k", "tools": [{"properties": {"api_key": {"type": "string"}}}]}
-    assert json.loads(written(1, scope(), json.dumps(body).encode(), {}))["body"] == body
+    assert json.loads(encode_recording(1, scope(), json.dumps(body).encode(), {}))["body"] == body
 
 
 def test_a_recorder_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:

@@ -1,19 +1,19 @@
-"""One answer in the making: token ids in, events out. Pure; no I/O, no engine, no clock.
+"""One answer as it is generated: the engine's steps in, events out. Pure; no I/O, no engine, no clock.
 
     token ─ bytes ─ incremental UTF-8 ─ role stops ─ parser ─ client's stops ─▶ events
 
 Role stops (`<|im_start|>user` and the like, when a vocabulary spells them in ordinary tokens) look at the raw text and
-end the turn as the end token would. The client's stop strings look at the visible text only: neither reasoning nor the
-arguments of a call can trigger them. How likely the tokens were that become visible goes out with them (`scores`).
+end the turn as the end token does. The client's stop strings look at the visible text only: neither reasoning nor the
+arguments of a call can trigger them. The log probabilities of visible tokens go out with their text (`logprobs.py`).
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shepherd.backends.local.completion import Echo
-from shepherd.backends.local.logprobs import Scores, told
+from shepherd.backends.local.logprobs import Scores, score_of
 from shepherd.backends.local.stop import StopFilter
 from shepherd.core import (
     Assembler,
@@ -28,12 +28,13 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
+    TokenScore,
     ToolCall,
     Traced,
     Usage,
 )
 from shepherd.dialects import Parser
-from shepherd.engine.base import Admitted, Done, Prefill, Read, Scored, Step, Vocabulary
+from shepherd.engine.base import Admitted, Done, Prefill, PromptScores, Scored, Step, Vocabulary
 
 
 class Answer:
@@ -54,23 +55,23 @@ class Answer:
         echo: Echo | None = None,
         is_silent: bool = False,
     ) -> None:
-        """`end_token` ends the answer as the engine's own end tokens do, which are never seen here. `marks` are the
+        """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks` are the
         protocol's tokens.
 
-        `trace`: the prompt, if what the model reads and writes is to be told word for word. `echo`: what is said before
-        the answer. `is_silent`: nothing else is, for an answer of no tokens at all.
+        `trace`: the prompt, if `Traced` events are wanted. `echo`: what is repeated before the answer. `is_silent`: the
+        answer has no tokens of its own (`max_tokens = 0`).
         """
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
-        self.ended = False
-        """`Finished` has been yielded: what follows is of no interest."""
+        self.has_ended = False
+        """`take` has returned `Finished`: later steps do not count."""
         self._model = model
         self._cache = cache
         self._trace = trace
         self._echo = echo
         self._is_silent = is_silent
         self._scores: Scores | None = None
-        """There from the first scored token on."""
+        """Set from the first scored token on."""
         self._end_token = end_token
         self._marks = marks
         self._vocabulary = vocabulary
@@ -85,15 +86,17 @@ class Answer:
         self._takes_notices = False
         self._notices: list[Progress | Evicted] = []
         self._assembler = Assembler()
+        self._events: list[Event] = []
+        """What the step that is being taken has brought so far."""
 
     @property
     def message(self) -> Message | None:
-        """What was said; None before the answer has ended, and when a stop string has cut it."""
-        return self._assembler.reply().message if self.ended and self._stops.found is None else None
+        """The whole answer; None before it has ended, and when a stop string has cut it."""
+        return self._assembler.reply().message if self.has_ended and self._stops.found is None else None
 
     @property
     def usage(self) -> Usage:
-        """What the model has read and written so far; what had left before it was asked counts nowhere."""
+        """Tokens that the model has read and written so far; what was evicted before it began is not in it."""
         return Usage(
             input=self._admitted.n_new,
             cache_read=self._admitted.n_cached,
@@ -101,146 +104,140 @@ class Answer:
             reasoning=self._n_reasoning,
         )
 
-    def take(self, step: Step) -> Iterator[Event]:
-        """The events that one more step of the job brings; often none."""
-        for event in self._taken(step):
-            self._assembler.feed(event)
-            yield event
-
-    def _taken(self, step: Step) -> Iterable[Event]:
+    def take(self, step: Step) -> list[Event]:
+        """The events that the next step of the job brings; often none."""
         match step:
             case int():
-                return self._token(step)
+                self._token(step)
             case Scored():
-                return self._token(step.token, step)
+                self._token(step.token, step)
             case Admitted():
-                return self._begin(step)
+                self._begin(step)
             case Prefill(done, total):
-                return self._told(Progress(done, total))
-            case Read(scores):
-                return self._say_again(scores)
+                self._notice(Progress(done, total))
+            case PromptScores(scores):
+                self._repeat_prompt(scores)
             case Evicted():
-                return self._told(step)
+                self._notice(step)
             case Done():
-                return self._end(step)
+                self._end(step)
+        events, self._events = self._events, []
+        return events
 
-    def _begin(self, admitted: Admitted) -> Iterator[Event]:
+    def _emit(self, event: Event) -> None:
+        self._assembler.feed(event)
+        self._events.append(event)
+
+    def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
         self._takes_notices = True
-        yield Started(self._model, f"local:{self._model}", self.usage, self._cache)
+        self._emit(Started(self._model, f"local:{self._model}", self.usage, self._cache))
         if self._trace is not None:
-            yield Traced("prompt", self._trace)
-        yield from self._told()
+            self._emit(Traced("prompt", self._trace))
+        self._notice()
 
-    def _say_again(self, scores: Sequence[Scored] = ()) -> Iterator[Event]:
+    def _repeat_prompt(self, scores: Sequence[Scored] = ()) -> None:
         """The prompt, before the first token, with the scores of its tokens if there are any."""
         echo, self._echo = self._echo, None
         if echo is not None and echo.text:
-            yield TextDelta(echo.text, tuple(told(s, self._vocabulary) for s in scores[echo.start : echo.stop]))
+            own = scores[echo.start : echo.stop]
+            self._emit(TextDelta(echo.text, tuple(score_of(each, self._vocabulary) for each in own)))
 
-    def _told(self, *notices: Progress | Evicted) -> Sequence[Event]:
-        """The notices that may come now: behind `Started`, and not within a call."""
+    def _notice(self, *notices: Progress | Evicted) -> None:
+        """Emit the notices where the grammar allows it: behind `Started`, and not within a call."""
         self._notices += notices
-        if not self._takes_notices:
-            return ()
-        told, self._notices = self._notices, []
-        return told
+        if self._takes_notices:
+            for notice in self._notices:
+                self._emit(notice)
+            self._notices = []
 
-    def _token(self, token: int, scored: Scored | None = None) -> Iterator[Event]:
+    def _token(self, token: int, scored: Scored | None = None) -> None:
         if self._echo is not None:
-            yield from self._say_again()
+            self._repeat_prompt()
         if self._is_silent:
-            yield from self._finish("length")
+            self._finish("length")
             return
         if token == self._end_token:
-            yield from self._end(Done("end", token))
+            self._end(Done("end", token))
             return
         self.tokens.append(token)
         self._n_output += 1
         written = self._utf8.decode(self._vocabulary.piece(token))
         if self._trace is not None and written:
-            yield Traced("output", written)
+            self._emit(Traced("output", written))
         if scored is not None:
             self._scores = self._scores or Scores(self._vocabulary)
             self._scores.write(scored, written, is_open=bool(self._utf8.getstate()[0]))
         if text := self._role_stops.feed(written):
-            yield from self._show(self._parser.feed(text))
+            self._parsed(self._parser.feed(text))
         if scored is not None and token in self._marks and self._scores:
             self._scores.mark()
         self._n_reasoning += self._reasons
         if self._stops.found is None and self._role_stops.found is not None:
-            yield from self._settle(truncated=False)
-            yield from self._finish("end")
+            self._close(truncated=False)
+            self._finish("end")
         elif self._stops.found is not None:
-            yield from self._finish("stop")
+            self._finish("stop")
 
-    def _end(self, done: Done) -> Iterator[Event]:
-        """The last events: everything that is open is settled."""
+    def _end(self, done: Done) -> None:
+        """The last events: what was held back comes out."""
         if self._echo is not None:
-            yield from self._say_again()
+            self._repeat_prompt()
         if self._is_silent:
-            yield from self._finish("length" if done.reason == "end" else done.reason)
+            self._finish("length" if done.reason == "end" else done.reason)
             return
         if done.end_token is not None:
-            self._n_output += 1  # it was generated, though nobody sees it
+            self._n_output += 1  # the model generated it, though it is never shown
         written = self._utf8.decode(b"", True)
         if self._trace is not None and written:
-            yield Traced("output", written)
+            self._emit(Traced("output", written))
         if self._scores:
             self._scores.close(written)
         if text := self._role_stops.feed(written) + self._role_stops.close():
-            yield from self._show(self._parser.feed(text))
-        yield from self._settle(truncated=done.reason != "end")
-        yield from self._finish(done.reason)
+            self._parsed(self._parser.feed(text))
+        self._close(truncated=done.reason != "end")
+        self._finish(done.reason)
 
-    def _settle(self, *, truncated: bool) -> Iterator[Event]:
+    def _close(self, *, truncated: bool) -> None:
         if self._stops.found is None:
-            yield from self._show(self._parser.close(truncated=truncated))
-            yield from self._said(self._stops.close())
+            self._parsed(self._parser.close(truncated=truncated))
+            self._show(self._stops.close())
 
-    def _said(self, text: str) -> Iterator[TextDelta]:
+    def _show(self, text: str) -> None:
         if text:
-            yield TextDelta(text, self._scores.show(text)) if self._scores else TextDelta(text)
+            scores: tuple[TokenScore, ...] = self._scores.show(text) if self._scores else ()
+            self._emit(TextDelta(text, scores))
 
-    def _show(self, events: Iterable[Event]) -> Iterator[Event]:
+    def _parsed(self, events: Iterable[Event]) -> None:
         """The parser's events, with the client's stop strings applied to the visible text."""
         for event in events:
-            match event:
-                case TextDelta(text):
-                    self._reasons = False
-                    yield from self._said(self._stops.feed(text))
-                    if self._stops.found is not None:
-                        return
-                case _:
-                    # Whatever is not text ends a run of text: what was held back can become no stop string any more.
-                    yield from self._said(self._stops.close())
-                    if self._stops.found is not None:
-                        return
-                    self._reasons = isinstance(event, ReasoningDelta)
-                    if self._scores:
-                        self._hide(event)
-                    if isinstance(event, CallStarted):
-                        self._takes_notices = False
-                    yield event
-                    if isinstance(event, CallEnded):
-                        self._has_calls |= isinstance(event.call, ToolCall)
-                        self._takes_notices = True
-                        yield from self._told()
-
-    def _hide(self, event: Event) -> None:
-        assert self._scores is not None
-        match event:
-            case ReasoningDelta(text):
-                self._scores.hide(text)
-            case CallEnded():
+            if isinstance(event, TextDelta):
+                self._reasons = False
+                self._show(self._stops.feed(event.text))
+                if self._stops.found is not None:
+                    return
+                continue
+            # Any other event ends a run of text: what was held back can no longer become a stop string.
+            self._show(self._stops.close())
+            if self._stops.found is not None:
+                return
+            self._reasons = isinstance(event, ReasoningDelta)
+            if self._scores and isinstance(event, ReasoningDelta):
+                self._scores.hide(event.text)
+            elif self._scores and isinstance(event, CallEnded):
                 self._scores.hide_old()
-            case _:
-                pass
+            if isinstance(event, CallStarted):
+                self._takes_notices = False
+            self._emit(event)
+            if isinstance(event, CallEnded):
+                self._has_calls |= isinstance(event.call, ToolCall)
+                self._takes_notices = True
+                self._notice()
 
-    def _finish(self, reason: StopReason) -> Iterator[Event]:
-        self.ended = True
+    def _finish(self, reason: StopReason) -> None:
+        self.has_ended = True
         if self._stops.found is not None:
             reason = "stop"
         elif reason == "end" and self._has_calls:
             reason = "tool_calls"
-        yield Finished(reason, self.usage, self._stops.found)
+        self._emit(Finished(reason, self.usage, self._stops.found))

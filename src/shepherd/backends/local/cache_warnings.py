@@ -1,9 +1,8 @@
-"""What the log says when a conversation loses its cache by what its client does, or a model cannot see what it is sent.
+"""Warnings in the log: a client's change loses the cache of a conversation, or a model cannot see an image.
 
-A prompt begins with the system prompt and the tools: a change there makes all of it new. Each conversation that has a
-name is compared with itself, side tasks apart; requests without a name are all one, for nothing tells them apart. Two
-clients that take turns are so told of, once per change, and that is right: they do cost each other the cache, unless
-they say who they are.
+A prompt begins with the system prompt and the tools, so a change there makes all of it new. Each named conversation is
+compared with itself, side tasks apart. Requests without a name count as one conversation. Two unnamed clients that take
+turns cause a warning at each change, and rightly: they do cost each other the cache until they send a session.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import logging
 from itertools import takewhile
 from typing import NamedTuple
 
-from shepherd.backends.local.history import canonical, stages
+from shepherd.backends.local.prefix_hash import prefix_hashes, tool_hash
 from shepherd.core import Image, Message, Request, ToolResult
 from shepherd.core.lru import LruCache
 
@@ -21,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 
 class Fingerprint(NamedTuple):
-    """What all turns of a conversation begin with, in hashes."""
+    """The beginning of every prompt of a conversation, in hashes."""
 
     system: bytes
     tools: bytes
 
 
 def fingerprint(request: Request) -> Fingerprint:
-    """Of the system messages before all others, and of the tools that are offered."""
+    """Hashes of the leading system messages and of the offered tools."""
     leading = takewhile(lambda message: message.role == "system", request.messages)
     tools = () if request.tool_choice == "none" else request.tools
     return Fingerprint(
-        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(canonical, tools))
+        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(tool_hash, tools))
     )
 
 
@@ -48,11 +47,11 @@ CHANGED = {
     (True, False): "the words of the system prompt",
     (False, True): "the tools",
 }
-"""By whether the system prompt and the tools have changed."""
+"""By whether the system prompt, and whether the tools have changed."""
 
 
-class Watch:
-    """Looks at every request of one cache. Safe from several threads; remembers hashes only."""
+class CacheWatch:
+    """Looks at every request of one cache; keeps hashes only. Any thread."""
 
     def __init__(self, cache: str, *, limit: int = 10_000) -> None:
         self._cache = cache
@@ -60,28 +59,28 @@ class Watch:
         self._unseeing = LruCache[bool](limit)
 
     def notice(self, request: Request) -> None:
-        """Warn of what the request changes: once for each change, never at the first request nor at a repetition."""
+        """Warn about a change: once for each, not at the first request, and not at a repetition."""
         now = fingerprint(request)
         before = self._last.keep((request.session, bool(request.background)), now)
         if before not in {None, now}:
             logger.warning(
                 "%s on cache %r are not those of the last request%s: a potential cache miss, "
-                "for what was computed behind the old ones does not serve the new ones",
+                "what was computed behind the old ones cannot be used for the new ones",
                 CHANGED[before.system != now.system, before.tools != now.tools],
                 self._cache,
                 " of this conversation" if request.session else "",
             )
         if any(map(has_image, request.messages)) and not self._unseeing.keep(conversation(request), True):
             logger.warning(
-                "the model of cache %r cannot see images: notes stand in their places, and the model is told",
+                "the model of cache %r cannot see images: the prompt has a note in place of each",
                 self._cache,
             )
 
 
 def conversation(request: Request) -> object:
-    """The session, or how the conversation began: up to the first thing that is not the system's."""
+    """The session, or else the beginning of the conversation, up to the first message that is not the system's."""
     n_leading = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
-    return request.session or stages(request.messages[: n_leading + 1])[-1]
+    return request.session or prefix_hashes(request.messages[: n_leading + 1])[-1]
 
 
 def has_image(message: Message) -> bool:

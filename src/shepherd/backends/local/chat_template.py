@@ -1,12 +1,12 @@
-"""How one model is spoken to: its chat template, its dialect, and where both come from.
+"""The chat format of a model: its chat template, its dialect, and where both come from.
 
-The template is looked for where the model is described, the nearest first (C11, TPL-03):
+The template is searched where the model is described, the nearest place first (C11, TPL-03):
 
     the configuration ▸ the model file ▸ chat_template.jinja, chat_template.json, tokenizer_config.json beside it
     ▸ one of our own, if the vocabulary shows which family this is
 
-Nothing is ever guessed from a file's name. A template of our own is a last resort and is warned about: a model that was
-trained on other turns answers badly, and says nothing of it.
+Nothing is guessed from a file's name. A template of our own is a last resort and causes a warning: a model that was
+trained on other turns answers badly without an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 FOR_TOOLS = "tool_use"
 """The name under which models keep a second template, for requests with tools."""
 
-FAMILIES: tuple[tuple[str, frozenset[str], str], ...] = (
+BUILT_IN_TEMPLATES: tuple[tuple[str, frozenset[str], str], ...] = (
     (
         "ChatML",
         frozenset({"<|im_start|>", "<|im_end|>"}),
@@ -51,15 +51,15 @@ FAMILIES: tuple[tuple[str, frozenset[str], str], ...] = (
         "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}",
     ),
 )
-"""Turns that the control tokens of a vocabulary give away: a name, all of these tokens, a template."""
+"""Templates for a vocabulary with these control tokens: a name, the tokens, a template."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What a model file says of its own speech."""
+class TemplateSources:
+    """What a model file states about its chat format."""
 
     path: Path
-    """The file, or a folder; what describes the model may lie beside it."""
+    """The file, or a folder; files beside it may describe the model."""
     template: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     """Further templates by name, such as `tool_use`."""
@@ -70,8 +70,8 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
-    """How one model is spoken to."""
+class ChatFormat:
+    """A model's template and dialect."""
 
     template: Template
     dialect: Dialect
@@ -87,10 +87,10 @@ class Speech:
         return f"{self.dialect.name!r} ({why})"
 
 
-def find_speech(
-    sources: Sources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
-) -> Speech:
-    """How to speak to the model. `template` and `dialect` are the configuration's word, and count before all else.
+def find_chat_format(
+    sources: TemplateSources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
+) -> ChatFormat:
+    """The chat format of a model. `template` and `dialect` come from the configuration, and count first.
 
     Raises: `ConfigError` that names `key` when no template is found, or one is not valid, or there is no such dialect.
     """
@@ -118,9 +118,11 @@ def find_speech(
     elsewhere = installed()
     known = {name: get(name) for name in names()} | {family.name: family for family in elsewhere}
     if dialect is not None and dialect not in known:
-        told = f"there is no dialect {dialect!r}; there are {', '.join(sorted(known))}"
-        raise ConfigError(told, key=key.replace("chat_template", "dialect"))
-    return Speech(
+        known_names = ", ".join(sorted(known))
+        raise ConfigError(
+            f"there is no dialect {dialect!r}; there are {known_names}", key=key.replace("chat_template", "dialect")
+        )
+    return ChatFormat(
         compiled(found),
         known[dialect].fitted(signs) if dialect else detect(signs, elsewhere),
         with_tools,
@@ -130,7 +132,7 @@ def find_speech(
 
 
 def installed() -> list[Dialect]:
-    """The families that other installed packages bring, under the entry point `shepherd.dialects`: a dialect each."""
+    """The dialects of other installed packages, under the entry point `shepherd.dialects`."""
     return [entry.load() for entry in entry_points(group="shepherd.dialects")]
 
 
@@ -167,7 +169,7 @@ def templates_in(text: str) -> dict[str, str]:
 
 def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
     """A template of our own for the family whose control tokens these are, and a name for it."""
-    for name, tokens, template in FAMILIES:
+    for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
             return template, {}, f"Shepherd for {name}, whose control tokens it has"
     return None

@@ -1,10 +1,10 @@
-"""Bare prompts: a text to go on with, a gap to fill, or tokens as they are. No messages, no template, no markup.
+"""Bare prompts: a text to continue, a gap to fill, or tokens as they are. No messages, no template, no markup.
 
     prompt            [BOS] p p p p ▸
     prompt, suffix    [BOS] <pre> p p p p <suf> s s s <mid> ▸
 
-The order of the second is that of the models with such tokens: prefix, suffix, then the middle is written. Nothing in a
-client's text becomes a control token; whoever wants some sends tokens, which `/tokenize` makes.
+Models with such tokens expect this order: prefix, suffix, then they write the middle. Nothing in a client's text
+becomes a control token; a client that wants control tokens sends token ids, which `/tokenize` makes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shepherd.engine.base import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
+class BarePrompt:
     """A bare prompt in tokens."""
 
     tokens: array[int]
@@ -29,7 +29,7 @@ class Bare:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The prompt, to be said again before the answer."""
+    """The prompt, repeated before the answer."""
 
     text: str
     start: int
@@ -37,8 +37,8 @@ class Echo:
     """Which of the job's prompt tokens spell it."""
 
 
-class Verbatim:
-    """The parser of what follows a bare prompt: all of it is text; satisfies `Parser`."""
+class PlainTextParser:
+    """The parser for the answer to a bare prompt: all of it is text; satisfies `Parser`."""
 
     def feed(self, text: str) -> list[Event]:
         return [TextDelta(text)]
@@ -47,19 +47,19 @@ class Verbatim:
         return []
 
 
-def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> Bare:
-    """The tokens of a prompt. Raises: `InvalidRequest` for what this model cannot read, or cannot do."""
+def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> BarePrompt:
+    """The tokens of a prompt. Raises: `InvalidRequest` for tokens or a gap that the model cannot take."""
     if isinstance(completion.prompt, str):
         prompt = vocabulary.tokenize(completion.prompt)
         head = [] if vocabulary.bos is None else [vocabulary.bos]
     else:
-        prompt, head = list(completion.prompt), []  # whoever sends tokens has thought of the first one
+        prompt, head = list(completion.prompt), []  # a client that sends tokens sends the first one, too
         check_tokens(prompt, vocabulary, "prompt")
     tail: list[int] = []
     if completion.suffix is not None:
         if vocabulary.fim is None:
             raise InvalidRequest(
-                f"model {model!r} cannot fill gaps, for its vocabulary has no tokens for that; "
+                f"model {model!r} cannot fill gaps: its vocabulary has no tokens for that; "
                 "leave suffix out, or use a coder model",
                 field="suffix",
             )
@@ -71,7 +71,7 @@ def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> Bar
             f"prompt is empty, and model {model!r} has no token to begin with; send at least one character",
             field="prompt",
         )
-    return Bare(tokens, len(head), len(head) + len(prompt))
+    return BarePrompt(tokens, len(head), len(head) + len(prompt))
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> None:
@@ -82,3 +82,9 @@ def check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, field: str) -> N
                 f"{field}: token {token} is outside this model's vocabulary (0 to {vocabulary.n_vocab - 1})",
                 field=field,
             )
+
+
+def pieces(tokens: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes of each token. Raises: `InvalidRequest`."""
+    check_tokens(tokens, vocabulary, "tokens")
+    return [vocabulary.piece(token) for token in tokens]

@@ -1,10 +1,10 @@
-"""What a request wants of the form of its answer, as a grammar to be kept to; refused where that cannot be done.
+"""The form that a request demands of its answer, as a grammar; a form that cannot be enforced is refused.
 
     Request ─ tools, tool_choice, schema, grammar ─ dialects.grammar ─▶ Lark ─ Constrainer.check ─▶ Job.grammar
 
-Arguments of calls are held to their schema even where calls are free to come or not. There nothing may fail for it: of
-a schema that llguidance does not know wholly, what it knows is kept to, and if it knows nothing, any JSON will do. Only
-what a client insists on, a form of the answer or a strict tool, is refused by name.
+Arguments of calls are held to their schema even where the model is free to call or not. Such a schema never fails a
+request: the parts that llguidance does not know are dropped, and if it knows nothing, any JSON is allowed. Only what a
+client demands, a form of the answer or a strict tool, is refused by name.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
-from shepherd.engine.grammar.lark import Path, Unfit, check_document, lark_to_rules, regex_to_lark
-from shepherd.engine.grammar.mask import MAX_PROBES, Constrainer, Probes, at, blamed, check_schema, fault_of, replaced
+from shepherd.engine.grammar.lark import Path, UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
+from shepherd.engine.grammar.mask import Constrainer, ProbeBudget, at, check_schema, fault_of, locate_fault, replaced
 
 logger = logging.getLogger(__name__)
 
 KEPT = 32
-"""Grammars that are kept as text, by what was asked: an agent asks the same in every turn."""
+"""Grammars that are kept as text: an agent sends the same tools in every turn."""
 CONVERTERS: Mapping[str, Callable[..., str]] = {"gbnf": gbnf_to_lark, "regex": regex_to_lark, "lark": lark_to_rules}
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What one answer is held to."""
+    """The grammar of one answer."""
 
     lark: str | None = None
     """`None`: nothing."""
     written: str = ""
-    """What the prompt has begun of it."""
+    """The part of it that the prompt has written already."""
 
 
 def markup_of(dialect: Dialect) -> Markup:
-    """What a dialect writes; nothing for one that is no tag dialect."""
+    """The markup of a dialect; empty for one that is not a tag dialect."""
     return dialect.markup if isinstance(dialect, TagDialect) else Markup()
 
 
 class Constraints:
-    """For one model. Safe from any thread."""
+    """The grammars of one model. Any thread."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], dialect: Dialect) -> None:
-        """Nothing is built yet. `end_tokens` are all tokens that end an answer."""
+        """Builds nothing yet. `end_tokens` are all tokens that end an answer."""
         known = literals(markup_of(dialect))
         # What a family never writes stays a control token, which no answer can hold.
         spelled = [special.text for special in vocabulary.specials if special.text and special.text in known]
@@ -67,7 +67,10 @@ class Constraints:
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
 
     def has_some(self, request: Request, *, calls: bool = True) -> bool:
-        """Whether the answer is to be held to anything. `calls`: to the schemas of its calls, if nobody asks for it."""
+        """Whether the answer has a grammar.
+
+        `calls`: calls are held to their schemas even if the request does not ask for it.
+        """
         if request.schema is not None or request.grammar is not None:
             return True
         if request.tool_choice == "none" or not request.tools:
@@ -76,10 +79,10 @@ class Constraints:
         return insists or calls or any(tool.strict for tool in request.tools)
 
     def find(self, request: Request, opened: str, *, thinks: bool = True) -> Constraint:
-        """What the answer to `request`, which has some, is held to; its prompt has written `opened` of it already.
+        """The grammar for a request that has one; its prompt has written `opened` of the answer already.
 
-        `thinks`: thoughts may come before what has a form, if the prompt has not begun one anyway. Compiles grammars:
-        milliseconds, for what is new. Raises: `InvalidRequest` that names the field.
+        `thinks`: reasoning may come before the part that has a form. Compiles grammars: milliseconds for a new one.
+        Raises: `InvalidRequest` that names the field.
         """
         begun = [opened[at:] for thought in self._thoughts if (at := opened.find(thought.opener)) >= 0]
         lark = self._lark(request, bool(begun) or thinks)
@@ -90,13 +93,14 @@ class Constraints:
         for written in (opened,) if has_said else (*begun, opened):
             if self.constrainer.accepts(lark, written):
                 return Constraint(lark, written)
-        # The prompt has begun otherwise, with a prefill of the client's, say: what comes behind it is held to.
+        # The prompt has begun in another way, for example with a client's prefill: the grammar is for what comes
+        # behind.
         return Constraint(self._lark(request, thinks=False, has_begun=True) if has_said else lark)
 
     def reader(self, request: Request) -> Dialect:
-        """The dialect to read the answer with: an answer with a form, and no tools to call, holds no calls.
+        """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls.
 
-        What looks like markup stands inside of its strings then.
+        Text that looks like markup is inside of its strings then.
         """
         markup = markup_of(self._dialect)
         has_form = request.schema is not None or request.grammar is not None
@@ -107,12 +111,12 @@ class Constraints:
         return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
 
     def _says(self, opened: str) -> bool:
-        """Whether something of the visible answer stands in what the prompt has opened."""
+        """Whether the prompt has opened a part of the visible answer."""
         events = self._dialect.parser().feed(opened)
         return any(isinstance(event, TextDelta) and event.text.strip() for event in events)
 
     def _lark(self, request: Request, thinks: bool, *, has_begun: bool = False) -> str | None:
-        """The grammar; if it `has_begun`, of what comes behind the beginning of an answer."""
+        """The grammar; with `has_begun`, of what comes behind the beginning of an answer."""
         key = key_of(request, thinks, has_begun)
         with self._lock:
             if key in self._known:
@@ -131,12 +135,12 @@ class Constraints:
         for number, tool in enumerate(request.tools):
             if tool.strict:
                 check_schema(tool.parameters, f"tools[{number}].function.parameters")
-        markup = markup_of(self._dialect) if request.completion is None else Markup()  # a bare prompt has none
+        markup = markup_of(self._dialect) if request.completion is None else Markup()  # a bare prompt has no markup
         if has_begun:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
         is_forced = request.tool_choice not in ("auto", "none")
         fault = ""
-        for fit in (lenient, loosely(Probes(MAX_LOOSENED * MAX_PROBES))):
+        for fit in (lenient, loosely(ProbeBudget())):
             try:
                 lark = grammar(
                     markup,
@@ -150,7 +154,7 @@ class Constraints:
                 )
                 if lark is None and is_forced:
                     raise InvalidRequest(
-                        "this model's chat template shows no way to write calls, so none can be asked for",
+                        "this model's chat template shows no way to write calls, so tool_choice cannot demand one",
                         field="tool_choice",
                     )
                 if lark is not None:
@@ -173,7 +177,7 @@ class Constraints:
         return None
 
     def _answer(self, request: Request) -> str | None:
-        """The form of the answer as rules, tried out by itself so that what is wrong with it can be told."""
+        """The form of the answer as rules, checked by itself so that an error can name what is wrong."""
         field = field_of(request)
         if request.schema is not None:
             schema = {key: value for key, value in request.schema.items() if key != "x-guidance"}  # not for clients
@@ -187,31 +191,31 @@ class Constraints:
 
 
 def field_of(request: Request) -> str:
-    """The field that says what the answer must look like."""
+    """The field that demands the form of the answer."""
     return str(request.extra.get("constrained_by") or ("response_format" if request.grammar is None else "grammar"))
 
 
 MALFORMED = (RecursionError, TypeError, ValueError, KeyError, AttributeError, IndexError)
-"""What those who spell calls may stumble over in the schema of a tool."""
+"""What writing a grammar may raise for a malformed schema of a tool."""
 MAX_LOOSENED = 20
-"""Parts of one schema that are given up, before the rest is, too."""
+"""Parts of one schema that are dropped before the rest is dropped, too."""
 
 
 def lenient(tool: ToolSpec, schema: Schema) -> Schema:
-    """The schema, without what llguidance does not know; all of it for a strict tool."""
+    """The schema without what llguidance does not know; the whole schema for a strict tool."""
     return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
 
 
-def loosely(probes: Probes) -> Fit:
+def loosely(probes: ProbeBudget) -> Fit:
     """`loose` for all the tools of one request."""
     return lambda tool, schema: loose(tool, schema, probes)
 
 
-def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schema:
+def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> Schema:
     """The schema without what is wrong with it, too; any value of its kind if too much is, or `probes` are used up."""
     if tool.strict:
         return schema
-    probes = probes or Probes(MAX_LOOSENED * MAX_PROBES)
+    probes = probes or ProbeBudget()
     left: Any = lenient(tool, schema)
     for _ in range(MAX_LOOSENED):
         if not probes.take(left):
@@ -226,13 +230,13 @@ def loose(tool: ToolSpec, schema: Schema, probes: Probes | None = None) -> Schem
     return {"type": "object"} if schema.get("type") == "object" else {}
 
 
-def find_fault(schema: Schema, probes: Probes | None = None) -> Path | None:
+def find_fault(schema: Schema, probes: ProbeBudget | None = None) -> Path | None:
     """Where something is wrong with a schema, as small a part of it as can be told; `None` if nothing is."""
     try:
         check_document(schema)
         fault = fault_of(schema)
-        return blamed(schema, fault, probes) if fault else None
-    except Unfit as error:
+        return locate_fault(schema, fault, probes) if fault else None
+    except UnsupportedGrammar as error:
         return error.path
 
 
@@ -246,7 +250,7 @@ def without(schema: Schema, path: Path) -> Any:
 
 
 MEMBERS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keywords whose members are named by whoever writes the schema."""
+"""Keywords whose members have names of the schema's author."""
 
 
 def key_of(request: Request, thinks: bool, has_begun: bool) -> bytes:

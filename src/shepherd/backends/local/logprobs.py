@@ -1,11 +1,11 @@
-"""How likely the tokens were that became visible text: scores go in with the raw text, and come out with what is shown.
+"""The log probabilities of visible tokens: scores go in with the raw text, and come out with the text that is shown.
 
     written   <think> h m </think> \\n\\n H ello !        tokens, each with the characters that it has brought
     thought           - -
-    shown                              - ---- -         found again behind all that was told of before
+    shown                              - ---- -         found again, behind all that was shown before
 
-What is shown is what was written, less markup: in the same order, and almost always in one piece. So it is looked for,
-from where the last of it ended. A token of which a part is shown is told of whole.
+The shown text is the written text without markup: in the same order, and almost always in one piece. So it is searched
+from where the last of it ended. A token that is shown in part counts as shown.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from shepherd.core import TokenScore
 from shepherd.engine.base import Scored, Vocabulary
 
 
-def told(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
+def score_of(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
     """A token with its bytes, and those of its alternatives."""
     top = tuple((token, vocabulary.piece(token), logprob) for token, logprob in scored.top)
     return TokenScore(scored.token, vocabulary.piece(scored.token), scored.logprob, top)
 
 
 class Scores:
-    """Of one answer, token by token."""
+    """The scores of one answer, token by token."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -71,7 +71,7 @@ class Scores:
         while self._waiting and self._waiting[0][0] < end:
             start, stop, scored = self._waiting.popleft()
             if any(start <= place < stop for place in places):
-                visible.append(told(scored, self._vocabulary))
+                visible.append(score_of(scored, self._vocabulary))
         self._cut(end)
         return tuple(visible)
 

@@ -1,15 +1,14 @@
 """Prompts to tokens: the template's own markup may become control tokens, nothing else ever does.
 
-A rendered prompt is cut at the protocol's tokens that stand in the *markup*; everything between two cuts is one chunk
-and is tokenised whole, as the model saw it in training. Text of users, tools and memory is only ever inside a chunk,
-and chunks are tokenised without control tokens: nobody can forge a turn from inside a message.
+A rendered prompt is cut at the protocol's tokens that stand in the *markup*. Everything between two cuts is one chunk,
+tokenised whole, as the model saw it in training. Text of users, tools and memory is always inside a chunk, and chunks
+are tokenised without control tokens: a message cannot forge a turn.
 
     <|im_start|> [user\\n + what the user wrote] <|im_end|> [\\n] <|im_start|> [assistant\\n]
     token        chunk                           token       chunk token       chunk
 
-Chunks are remembered. What the model generated is remembered under the text that it spells, so a history that comes
-back is turned into the very tokens that are in the KV cache, not into the tokeniser's own spelling of the same text
-(K7).
+Chunks are kept. What the model generated is kept under the text that it spells, so a history that comes back becomes
+the tokens that are in the KV cache, not the tokeniser's own choice for the same text (K7).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from shepherd.dialects.render.replay import OWN, joined
 from shepherd.engine.base import Special, Vocabulary
 
 CHUNK_BYTES = 150
-"""What a remembered chunk takes besides its text and its tokens: its links, and what is noted with it."""
+"""What a kept chunk takes besides its text and its tokens: its key, its links and its weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +44,37 @@ class Encoded:
 class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
-    def __init__(self, vocabulary: Vocabulary, markup: str, *, remember_bytes: int = 8_000_000) -> None:
-        """`markup` is the chat template's source and all that the model's dialect knows: a user-defined token that
+    def __init__(self, vocabulary: Vocabulary, markup: str, *, keep_bytes: int = 8_000_000) -> None:
+        """`markup` is the chat template's source and the markers of the model's dialect: a user-defined token that
         stands in it belongs to the protocol.
 
-        `remember_bytes` bounds the memory for remembered chunks: ten conversations of 100,000 tokens. One that is
-        forgotten is tokenised again, which takes tenths of a second.
+        `keep_bytes` bounds the memory for kept chunks: ten conversations of 100,000 tokens. A conversation that left it
+        is tokenised again, which takes tenths of a second.
         """
         self._vocabulary = vocabulary
-        # Runs of blanks are user-defined tokens in some vocabularies, and stand in many a template: they forge nothing.
+        # Runs of blanks are user-defined tokens in some vocabularies, and stand in many templates: they forge nothing.
         protocol = [
             s for s in vocabulary.specials if s.text and (s.control or (len(s.text.strip()) > 1 and s.text in markup))
         ]
         self._by_text = {special.text: special for special in protocol}
         self.protocol_ids = frozenset(special.id for special in protocol)
-        """Tokens that mean something to this model's protocol, whatever they spell."""
+        """Tokens with a meaning in this model's protocol."""
         longest_first = sorted(self._by_text, key=len, reverse=True)
         self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # Control tokens are never recognised in plain text; the others are, so their text must be broken up.
         matching = [s.text for s in protocol if not s.control]
         self._forgeable = re.compile("|".join(map(re.escape, sorted(matching, key=len, reverse=True))) or r"(?!)")
-        self._chunks: LruCache[array[int]] = LruCache(remember_bytes)
+        self._chunks: LruCache[array[int]] = LruCache(keep_bytes)
 
     def find_token(self, text: str) -> int | None:
-        """The protocol's token of this text; None when this vocabulary spells it in several."""
+        """The protocol's token of this text; None when the vocabulary has no single token for it."""
         special = self._by_text.get(text)
         return special.id if special else None
 
     def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = ()) -> Encoded:
-        """The prompt's tokens, with the BOS token that this vocabulary wants, once.
+        """The prompt's tokens, with the vocabulary's BOS token once, if it has one.
 
-        `cuts` are characters of the prompt, ascending, at which the caller wants to cut the tokens.
+        `cuts` are characters of the prompt, ascending; their token indexes come back in `Encoded.edges`.
         """
         tokens = array("i")
         edges: list[int] = []
@@ -102,7 +101,7 @@ class Encoder:
         return Encoded(tokens, edges, tail)
 
     def remember(self, tail: str, generated: Iterable[int]) -> None:
-        """Record what was generated behind a prompt that ended in `tail`."""
+        """Keep the tokens that were generated behind a prompt that ended in `tail`."""
         text, tokens = tail, array("i", self._chunk(tail))
         raw = b""
         for token in generated:
@@ -136,7 +135,7 @@ class Encoder:
     def _keep(self, text: str, raw: bytes, tokens: array[int]) -> None:
         try:
             whole = text + raw.decode("utf-8")
-        except UnicodeDecodeError:  # a cut-off character: no history will ever spell it
+        except UnicodeDecodeError:  # a cut-off character: no history can spell it
             return
         if raw and not self._forgeable.search(whole):
             self._chunks.keep(whole, tokens, _weight(whole, tokens))
@@ -204,5 +203,5 @@ class Encoder:
 
 
 def _weight(text: str, tokens: array[int]) -> int:
-    """Bytes of memory that a remembered chunk takes, about."""
+    """About how many bytes of memory a kept chunk takes."""
     return CHUNK_BYTES + sys.getsizeof(text) + sys.getsizeof(tokens)

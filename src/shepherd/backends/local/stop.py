@@ -63,10 +63,10 @@ class StopFilter:
         shown = len(self._held)
         if self._found_at is not None:
             self.found, shown = self._found_at
-        told = self._let_go(shown)
+        text = self._let_go(shown)
         self._held.clear()
         self._node, self._found_at = 0, None
-        return told
+        return text
 
     def _let_go(self, n: int) -> str:
         if self._found_at is not None:

@@ -1,11 +1,11 @@
-"""How many tokens an answer may have, and whether there is room for it at all: one formula for all requests (K15).
+"""How many tokens an answer may have, and whether it fits at all: one formula for all requests (K15).
 
     error   │◀─────────── prompt ───────────▶│◀── least ──▶│◀── more, up to what was asked ──▶│
     evict   │◀─ what stays ─▶│ what may leave, while the answer grows into its place          │
             0                                                                              n_ctx
 
-What takes room for good is the whole prompt, or with `evict` what of it can never leave. `least` must fit beside it:
-the reserve, or the whole answer for those who want all or nothing.
+The whole prompt takes room, or with `evict` the part of it that can never leave. `least` must fit beside it: the
+reserve, or the whole answer with `strict`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from shepherd.core import ContextFull, OnFull
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What one answer gets."""
+class TokenBudget:
+    """The tokens of one answer."""
 
     max_tokens: int
     """At least 1."""
@@ -25,7 +25,7 @@ class Room:
     """Tokens to keep free for it when room is made; at least 1."""
 
 
-def room_for(
+def budget_for(
     *,
     n_prompt: int,
     n_kept: int,
@@ -35,13 +35,13 @@ def room_for(
     reserve: int | None = None,
     strict: bool = False,
     cache: str = "",
-) -> Room:
-    """What an answer to a prompt of `n_prompt` tokens gets, `n_kept` of which can never leave.
+) -> TokenBudget:
+    """The budget of an answer to a prompt of `n_prompt` tokens, `n_kept` of which can never leave.
 
-    `asked`: tokens at most, if anybody said so. `reserve`: default a sixteenth of the context, at most 256. `strict`:
-    an answer of all the tokens that were asked for must fit (C9).
+    `asked`: the request's limit, if it has one. `reserve`: default a sixteenth of the context, at most 256. `strict`:
+    an answer of `asked` tokens must fit (C9).
 
-    Raises: `ContextFull`, with what would be needed and what there is.
+    Raises: `ContextFull`, with the tokens that are needed and those that there are.
     """
     if reserve is None:
         reserve = min(256, n_ctx // 16)
@@ -51,6 +51,6 @@ def room_for(
     if room < least:
         raise ContextFull(needed=taken + least, limit=n_ctx, cache=cache)
     if on_full == "evict":
-        # It could go on for ever; and the tag that closes it wants a cell, too.
-        return Room(max(least, min(asked or n_ctx // 2, room - 1)), least)
-    return Room(min(asked or room, room), least)
+        # Eviction sets no limit of its own. The tag that closes the answer needs a cell, too.
+        return TokenBudget(max(least, min(asked or n_ctx // 2, room - 1)), least)
+    return TokenBudget(min(asked or room, room), least)

@@ -1,12 +1,12 @@
-"""Which tokens of a prompt are which message, which messages leave the context together, and which never do. Pure.
+"""Which tokens of a prompt are which message, and which messages leave the context together or never. Pure.
 
     system │ user  assistant │ user  call  result  assistant │ user │ call  result │ call  result
     kept   │ a turn          │ a turn                        │ kept │ an exchange  │ the open one: kept
 
-What is old leaves by turns: a user's message and everything up to the next one. In the current turn the answered calls
-may leave, too, each with its results; the user's message and the newest exchange stay (C30, K18). System messages that
-come later are instructions like the first: they stay while they are few (`LATER_SYSTEMS`), beyond that the oldest go
-with their turns, or a client that adds one to every turn would fill the context with them for good.
+Old messages leave by turns: a user's message and everything up to the next one. In the current turn answered calls may
+leave, too, each with its results; the user's message and the newest exchange stay (C30, K18). Later system messages are
+instructions like the first: they stay up to a limit (`LATER_SYSTEMS`). Beyond it the oldest leave with their turns, or
+a client that adds one to every turn would fill the context.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ LATER_SYSTEMS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What becomes of one message."""
+class Placement:
+    """When one message may leave."""
 
     turn: int
     """The index of the first of the messages that leave together."""
     keep: bool
 
 
-def places(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Place]:
-    """What becomes of each message.
+def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Placement]:
+    """When each message may leave.
 
-    `anchored` messages hold more than their own text, such as the tools, and stay. So that what is left makes sense,
-    the end of their turn stays with them: its last answer.
+    `anchored` messages hold more than their own text, such as the tools, and stay. The last answer of their turn stays
+    with them.
     """
     n_leading = leading_systems(messages)
-    made = [Place(0, keep=True)] * n_leading
+    made = [Placement(0, keep=True)] * n_leading
     parted = [*parts_pairs(messages), False]
     for start, stop in pairwise([*turn_starts(messages, n_leading, parted), len(messages)]):
         is_current = stop == len(messages)
         if not is_current and not any(at in anchored for at in range(start, stop)):
-            made += [Place(start, keep=False)] * (stop - start)
+            made += [Placement(start, keep=False)] * (stop - start)
             continue
         groups = list(pairwise([start, *exchange_starts(messages, start, stop, parted), stop]))
         kept = {0, len(groups) - 1}
         if is_current and not has_calls(messages[slice(*groups[-1])]):
             kept.add(len(groups) - 2)  # the last message is the beginning of the answer to it
         for number, (first, end) in enumerate(groups):
-            made += [Place(first, keep=number in kept)] * (end - first)
+            made += [Placement(first, keep=number in kept)] * (end - first)
     return made
 
 
@@ -106,27 +106,27 @@ def has_calls(messages: Sequence[Message]) -> bool:
 
 
 def cuts(stretches: Sequence[Stretch]) -> list[int]:
-    """The characters at which a prompt is to be cut: where each stretch begins and ends."""
+    """The characters where each stretch begins and ends."""
     return [at for stretch in stretches for at in (stretch.start, stretch.stop)]
 
 
 def spans(
     messages: Sequence[Message], stretches: Sequence[Stretch], edges: Sequence[int], *, n_ctx: int
 ) -> tuple[Span, ...]:
-    """The messages that show, as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
+    """The messages as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
     n_leading = leading_systems(messages)
     anchored = [
         stretch.message
         for stretch in stretches
         if stretch.message >= n_leading and (stretch.tools or any(other < n_leading for other in stretch.others))
     ]
-    where = places(messages, anchored=anchored)
+    where = placements(messages, anchored=anchored)
     made: list[Span] = []
     lowest = list(accumulate((stretch.message for stretch in reversed(stretches)), min))[::-1]
     turn = 0
     for stretch, low, start, stop in zip(stretches, lowest, edges[::2], edges[1::2], strict=True):
         place = where[stretch.message]
-        # Some templates write all system messages first: those are leading ones, wherever they came from.
+        # Some templates write all system messages first: then each of them is a leading one.
         early = low < stretch.message and messages[stretch.message].role == "system"
         turn = turn if early else max(turn, place.turn)
         keep = early or place.keep or any(where[other].keep for other in stretch.others)
@@ -135,7 +135,7 @@ def spans(
 
 
 def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: int) -> tuple[Span, ...]:
-    """The spans, with the newest system messages kept as far as all of them fit into `room` tokens."""
+    """The spans, the newest system messages kept as far as they fit into `room` tokens together."""
     made = list(spans)
     for at in range(len(made) - 1, -1, -1):
         span = made[at]
@@ -146,3 +146,11 @@ def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: i
             break
         made[at] = replace(span, keep=True)
     return tuple(made)
+
+
+def protected(messages: Sequence[Message], spans: Sequence[Span]) -> tuple[int, int]:
+    """Tokens before the conversation (system prompt and tools), and tokens of the last user message."""
+    behind = [span for span in spans if span.label != "system"]
+    users = [span for span in behind if messages[span.message].is_input]
+    n_system = behind[0].start if behind else max((span.stop for span in spans), default=0)
+    return n_system, users[-1].stop - users[-1].start if users else 0

@@ -1,4 +1,4 @@
-"""What of a conversation is in the model's context, and where: for a person who wants to see it. Pure.
+"""Which parts of a conversation are in the model's context now, and where, as a person sees them. Pure.
 
 system │ tools │ turn 1  │ turn 2  │ turn 3
 kept   │ kept  │ evicted │ cached  │ kept, new
@@ -7,14 +7,14 @@ kept   │ kept  │ evicted │ cached  │ kept, new
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 from shepherd.backends.local.turns import leading_systems, parts_pairs, turn_starts
 from shepherd.core import Evicted, Message, Request, Role, Text
-from shepherd.engine.base import Held, Span
+from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.decision_log import TRAILER
 
 RowState = Literal["cached", "new", "evicted", "partly"]
@@ -23,7 +23,7 @@ EXCERPT_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WindowRow:
     """One part of a conversation."""
 
     kind: Literal["system", "tools", "turn"]
@@ -32,32 +32,32 @@ class Row:
     roles: tuple[Role, ...]
     """Of its messages, in order."""
     excerpt: str
-    """The beginning of what the user said in it; one line."""
+    """The beginning of the user's message; one line."""
     n_tokens: int
     n_held: int
-    """Of those, the ones that are cached. The markup behind an answer is computed with the next message only."""
+    """How many of them are cached. The markup behind an answer is computed with the next message only."""
     state: RowState
     kept: bool
-    """It never leaves: the system prompt, the tools, the turn that is going on."""
+    """It never leaves: the system prompt, the tools, the current turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A conversation, as the model's context has it."""
+    """A conversation in the model's context."""
 
     n_ctx: int
     """Tokens that fit."""
     n_held: int
     """Tokens of this conversation that are cached now."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[WindowRow, ...] = ()
     """From the oldest to the newest."""
     tier: Literal["cells", "memory", "disk", ""] = ""
-    """Where they are: in the model's cells, or saved in memory or on disk, from where they come back without being
+    """Where they are: in the model's cells, or saved in memory or on disk, from where they return without being
     computed; empty when there are none."""
 
     @property
     def n_tokens(self) -> int:
-        """Of the whole conversation, what has left included."""
+        """Of the whole conversation, including what has left."""
         return sum(row.n_tokens for row in self.rows)
 
     @property
@@ -67,31 +67,41 @@ class Window:
 
 
 @runtime_checkable
-class Holding(Protocol):
-    """A back end that knows what it holds of a conversation: a cache of our own."""
+class WindowedBackend(Protocol):
+    """A back end that can show and change what its cache holds of a conversation."""
 
     async def window(self, request: Request) -> Window:
         """What of the request's messages is in the cache now."""
         ...
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
-        """Let the oldest turns leave now, as far as they may; what has left, which may be nothing."""
+        """Evict the oldest turns now, as far as they may leave; what has left, which may be nothing."""
         ...
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """Take the messages for a conversation that was had here, so that what is saved of it is found."""
+        """Take the messages for a conversation that was held here, so that its saved tokens are found."""
         ...
 
 
-def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0) -> tuple[Row, ...]:
-    """The parts of a conversation, of whose prompt `spans` are the messages.
+def with_next_question(request: Request) -> Request:
+    """The request as it will be with the next user message: the last answer has its end then."""
+    messages = request.messages
+    if messages and messages[-1].role == "user":
+        return request
+    return replace(request, messages=(*messages, Message.user("?")))
+
+
+def window_rows(
+    messages: Sequence[Message], spans: Sequence[Span], held: CachedPrefix, *, n_tools: int = 0
+) -> tuple[WindowRow, ...]:
+    """The parts of a conversation; `spans` are its messages in the prompt.
 
     `n_tools`: tokens among those of the system prompt that describe tools, or of the first turn in templates that
     write them there.
     """
     n_leading = leading_systems(messages)
     starts = [*turn_starts(messages, n_leading, [*parts_pairs(messages), False]), len(messages)]
-    made: list[Row] = []
+    made: list[WindowRow] = []
     begin = 0
     for index, (first, end) in enumerate([(0, n_leading), *pairwise(starts)]):
         own = [span for span in spans if first <= span.message < end]
@@ -103,14 +113,14 @@ def rows(messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_to
             kept = end == len(messages) or all(span.keep for span in own)
             roles = tuple(message.role for message in said)
             kind: Literal["system", "turn"] = "turn" if index else "system"
-            made.append(Row(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
+            made.append(WindowRow(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
         if cut < stop:
-            made.append(Row("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
+            made.append(WindowRow("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
         begin = stop
     return tuple(made)
 
 
-def _found(held: Held, start: int, stop: int) -> tuple[int, RowState]:
+def _found(held: CachedPrefix, start: int, stop: int) -> tuple[int, RowState]:
     n = held.count(start, stop)
     if n == stop - start - max(0, stop - held.length) and stop - held.length <= (TRAILER if n else 0):
         return n, "cached"
@@ -120,7 +130,7 @@ def _found(held: Held, start: int, stop: int) -> tuple[int, RowState]:
 
 
 def excerpt(messages: Sequence[Message]) -> str:
-    """The beginning of what is said first by whoever asks, or at all; one line."""
+    """The beginning of the first user message, or else of the first message; one line."""
     asked = next((message for message in messages if message.is_input), messages[0] if messages else None)
     words = (
         "" if asked is None else "".join(part.text for part in asked.parts if isinstance(part, Text) and not part.aside)

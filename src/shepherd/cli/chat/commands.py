@@ -1,55 +1,37 @@
-"""What can be typed instead of a message: the /commands of the conversation, one table.
+"""The table of /commands, and the commands about the conversation itself.
 
-What a command does is a function that takes the conversation and what stands behind the name. Those with a subject of
-their own live with it: `saved_commands.py`, `tool_commands.py`, `memory_commands.py`. Here are those about the
-conversation itself.
+A command is a function that gets the chat and the text behind the name. Not here: the commands about saved
+conversations (`saved_commands.py`), tools (`tool_commands.py`) and the memory (`memory_commands.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
+from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.terminal.answer import eviction_line
+from shepherd.cli.text import excerpt
 from shepherd.core import InvalidRequest
-
-if TYPE_CHECKING:
-    from shepherd.cli.chat.repl import Repl
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One /command."""
-
-    help: str
-    run: Callable[[Repl, str], Awaitable[None]]
-    argument: str = ""
-    """What help shows after the name."""
-    details: str = ""
-    """What `/help NAME` says besides."""
-    complete: Callable[[Repl, tuple[str, ...], str], Iterable[tuple[str, str]]] | None = None
-    """Words before, and the one that is being typed -> what it may be, with a note. Called from a thread."""
-
 
 _WORD = re.compile(r"/[a-z?]+")
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is one of ours; a path such as /etc/hosts is a message."""
+    """Whether a line is a command; a path such as /etc/hosts is a message."""
     return _WORD.fullmatch(line.partition(" ")[0].rstrip()) is not None
 
 
-async def run(repl: Repl, line: str) -> None:
-    """Do what the line says. Raises: `ShepherdError`, for a person."""
+async def run(chat: Chat, line: str) -> None:
+    """Run the command of a line. Raises: `ShepherdError`, for a person."""
     word, _, argument = line.rstrip().partition(" ")
     if (command := COMMANDS.get(word)) is not None:
-        await command.run(repl, argument.strip())
+        await command.run(chat, argument.strip())
     else:
-        repl.tell(f"There is no command {word}; {_hint(word)}", "red")
+        chat.say(f"There is no command {word}; {_hint(word)}", "red")
 
 
 def _hint(word: str) -> str:
@@ -61,79 +43,79 @@ def _hint(word: str) -> str:
 # -- the conversation -------------------------------------------------------------------------------------------------
 
 
-async def _help(repl: Repl, argument: str) -> None:
+async def _help(chat: Chat, argument: str) -> None:
     if argument:
         name = f"/{argument.removeprefix('/').partition(' ')[0]}"
         if (command := COMMANDS.get(name)) is None:
-            repl.tell(f"There is no command {name}; {_hint(name)}", "red")
+            chat.say(f"There is no command {name}; {_hint(name)}", "red")
             return
-        repl.tell(f"{name} {command.argument}".rstrip(), "bold")
-        repl.tell(command.help)
+        chat.say(f"{name} {command.argument}".rstrip(), "bold")
+        chat.say(command.help)
         for line in command.details.splitlines():
-            repl.tell(line)
+            chat.say(line)
         return
     width = max(len(f"{name} {command.argument}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
-        repl.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
-    repl.tell()
-    repl.note("/help NAME says more. @path in a message attaches a file. Tab completes commands, names and paths.")
-    repl.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence makes a new line.")
-    repl.note("Ctrl-C stops an answer, Ctrl-D leaves.")
+        chat.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
+    chat.say()
+    chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
+    chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
+    chat.note("Ctrl-C stops an answer, Ctrl-D leaves.")
 
 
-async def _clear(repl: Repl, argument: str) -> None:
-    repl.session.clear()
-    repl.begin_anew()
-    repl.note("The conversation starts anew; the system prompt stays.")
+async def _clear(chat: Chat, argument: str) -> None:
+    chat.session.clear()
+    chat.reset()
+    chat.note("The conversation is empty now; the system prompt stays.")
 
 
-async def _undo(repl: Repl, argument: str) -> None:
-    text = repl.session.undo()
-    repl.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
-    await repl.keep()
+async def _undo(chat: Chat, argument: str) -> None:
+    text = chat.session.undo()
+    chat.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
+    await chat.save()
 
 
-async def _retry(repl: Repl, argument: str) -> None:
-    text = repl.last_question()
+async def _retry(chat: Chat, argument: str) -> None:
+    text = chat.last_question()
     if text is None:
-        repl.note("There is nothing to ask again.")
+        chat.note("There is nothing to ask again.")
     else:
-        repl.note(f"Again: {excerpt(text)}")
-        await repl.play(repl.session.retry())
+        chat.note(f"Again: {excerpt(text)}")
+        await chat.play(chat.session.retry())
 
 
-async def _edit(repl: Repl, argument: str) -> None:
-    before = repl.last_question()
+async def _edit(chat: Chat, argument: str) -> None:
+    before = chat.last_question()
     if before is None:
-        repl.note("There is nothing to change.")
+        chat.note("There is nothing to change.")
         return
     text = argument
     if not text:
-        if not repl.reader.has_editor:
-            raise InvalidRequest("there is no terminal to edit in; say /edit TEXT", field="text")
+        if not chat.reader.has_editor:
+            raise InvalidRequest("there is no terminal to edit in; write /edit TEXT", field="text")
         from shepherd.cli.terminal import external_editor
 
         text = (await external_editor.edited(before)).strip()
     if not text or text == before.strip():
-        repl.note("Nothing was changed.")
+        chat.note("Nothing has changed.")
         return
-    repl.note(f"Instead: {excerpt(text)}")
-    await repl.change(text)
+    chat.note(f"Instead: {excerpt(text)}")
+    await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
 
 
-async def _system(repl: Repl, argument: str) -> None:
+async def _system(chat: Chat, argument: str) -> None:
     if argument:
-        repl.session.system = "" if argument == '""' else argument
-        await repl.keep()
-    current = repl.session.system
-    repl.tell(f"System prompt: {current}" if current else "There is no system prompt.")
+        chat.session.system = "" if argument == '""' else argument
+        await chat.save()
+    current = chat.session.system
+    chat.say(f"System prompt: {current}" if current else "There is no system prompt.")
 
 
-async def _model(repl: Repl, argument: str) -> None:
+async def _model(chat: Chat, argument: str) -> None:
     if argument:
-        await _switch(repl, argument)
+        await _switch(chat, argument)
         return
-    facts = repl.host.facts()
+    facts = chat.app.facts()
     rows = {
         "Model": facts.model,
         "File": str(facts.path),
@@ -142,171 +124,165 @@ async def _model(repl: Repl, argument: str) -> None:
         "Dialect": facts.dialect,
         "Cache": facts.cache,
     }
-    for name, value in rows.items():
-        repl.tell(f"{name + ':':<9} {value}")
-    if len(repl.host.choices()) > 1:
-        repl.note("/model NAME changes to another one: " + ", ".join(_names(repl)))
+    chat.say_fields(rows.items())
+    if len(chat.app.choices()) > 1:
+        chat.note("/model NAME changes to another one: " + ", ".join(_names(chat)))
 
 
-async def _provider(repl: Repl, argument: str) -> None:
-    choices = repl.host.choices()
+async def _provider(chat: Chat, argument: str) -> None:
+    choices = chat.app.choices()
     if argument == "next":
         if len(choices) < 2:
-            raise InvalidRequest("there is nothing else to change to; name more models in shepherd.toml", field="name")
+            raise InvalidRequest("there is no other model; add models to shepherd.toml", field="name")
         at = next((n for n, choice in enumerate(choices) if choice.current), -1)
-        await _switch(repl, choices[(at + 1) % len(choices)].name)
+        await _switch(chat, choices[(at + 1) % len(choices)].name)
     elif argument:
-        await _switch(repl, argument)
+        await _switch(chat, argument)
     else:
         width = max((len(choice.name) for choice in choices), default=0)
         for choice in choices:
             mark = "*" if choice.current else " "
             style = "green" if choice.current else ""
-            repl.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
+            chat.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
 
 
-async def _switch(repl: Repl, name: str) -> None:
-    """Go on with another model. Raises: as `Host.switch`."""
+async def _switch(chat: Chat, name: str) -> None:
+    """Continue with another model. Raises: as `ChatApp.switch`."""
     word = name.casefold()
-    found = next((one for one in repl.host.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
+    found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
     if found is not None and found.current:
-        repl.note(f"{found.name} answers already.")
+        chat.note(f"{found.name} is the current model already.")
         return
-    with repl.loading(found.name if found else ""):
+    with chat.loading(found.name if found else ""):
         try:
-            facts = await repl.host.switch(repl.session, name)
+            facts = await chat.app.switch(chat.session, name)
         finally:
-            tool_commands.turn_again(repl)
-    repl.note(f"The conversation goes on with {facts.model}, {facts.n_ctx:,} tokens of context.")
-    await repl.keep()
+            tool_commands.restore_switches(chat)
+    chat.note(f"The conversation continues with {facts.model}, {facts.n_ctx:,} tokens of context.")
+    await chat.save()
 
 
-def _names(repl: Repl) -> list[str]:
-    return [choice.name for choice in repl.host.choices()]
+def _names(chat: Chat) -> list[str]:
+    return [choice.name for choice in chat.app.choices()]
 
 
-def _known(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in repl.host.choices()]
+def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
 
 
-def _known_and_next(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [*_known(repl, words, last), *([] if words else [("next", "the one after the present one")])]
+def _model_names_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    return [*_model_names(chat, words, last), *([] if words else [("next", "the next one in the list")])]
 
 
-async def _context(repl: Repl, argument: str) -> None:
+async def _context(chat: Chat, argument: str) -> None:
     from shepherd.cli.chat import context_view
 
-    for line in context_view.draw(await repl.session.window(), width=repl.width, plain=repl.is_plain):
-        repl.draw(line)
-    usage = repl.session.usage
-    repl.note(f"{len(repl.session.messages)} messages")
-    repl.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
+    for line in context_view.draw(await chat.session.window(), width=chat.width, plain=chat.is_plain):
+        chat.draw(line)
+    usage = chat.session.usage
+    chat.note(f"{len(chat.session.messages)} messages")
+    chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
 
 
-async def _evict(repl: Repl, argument: str) -> None:
+async def _evict(chat: Chat, argument: str) -> None:
     if argument and not (argument.isdecimal() and int(argument) > 0):
-        raise InvalidRequest(f"{argument!r} is no number of turns; say /evict or /evict 3", field="turns")
-    evicted = await repl.session.evict(int(argument or 1))
+        raise InvalidRequest(f"{argument!r} is not a number of turns; write /evict or /evict 3", field="turns")
+    evicted = await chat.session.evict(int(argument or 1))
     if evicted.tokens or evicted.messages:
-        repl.note(eviction_line(evicted))
-        await repl.keep()
+        chat.note(eviction_line(evicted))
+        await chat.save()
     else:
-        repl.note("Nothing can leave the context: the system prompt and the last exchange stay.")
+        chat.note("Nothing can leave the context: the system prompt and the last exchange stay.")
 
 
-async def _export(repl: Repl, argument: str) -> None:
-    name, form = saved_commands.two_words(argument)
+async def _export(chat: Chat, argument: str) -> None:
+    name, form = saved_commands.split_format(argument)
     if not name:
         raise InvalidRequest(
-            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMS)}", field="file"
+            f"write /export FILE with a name that ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
-    saved_commands.write(repl, name, form)
+    saved_commands.write(chat, name, form)
 
 
-def _forms(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if words:
-        return [(form, "") for form in transcript.FORMS] if len(words) == 1 else []
+        return [(form, "") for form in transcript.FORMATS] if len(words) == 1 else []
     return ((path, "") for path in completion.paths(last))
 
 
-async def _stats(repl: Repl, argument: str) -> None:
-    rows = list(repl.figures.rows(width=repl.width, plain=repl.is_plain))
-    width = max(len(name) for name, _ in rows) + 1
-    for name, value in rows:
-        repl.tell(f"{name + ':':<{width}} {value}")
+async def _stats(chat: Chat, argument: str) -> None:
+    chat.say_fields(chat.stats.rows(width=chat.width, plain=chat.is_plain))
 
 
-async def _exit(repl: Repl, argument: str) -> None:
-    repl.is_over = True
+async def _exit(chat: Chat, argument: str) -> None:
+    chat.is_over = True
 
 
-def _commands(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     return [] if words else [(name.removeprefix("/"), command.help) for name, command in COMMANDS.items()]
 
 
 COMMANDS: dict[str, Command] = {
-    "/help": Command("Show this, or more about one command.", _help, "[NAME]", complete=_commands),
-    "/clear": Command(
-        "Forget the conversation.", _clear, details="It stays where it was saved; /load goes on with it."
-    ),
-    "/undo": Command("Take back the last exchange.", _undo),
-    "/retry": Command("Take back the last answer and ask again.", _retry),
+    "/help": Command("Show this list, or more about one command.", _help, "[NAME]", complete=_commands),
+    "/clear": Command("Forget the conversation.", _clear, details="Its saved file stays; /load continues it."),
+    "/undo": Command("Remove the last question and its answer.", _undo),
+    "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
         "Change the last question and ask again.",
         _edit,
         "[TEXT]",
-        "Without a text, the question is opened in the editor of $VISUAL or $EDITOR.",
+        "Without a text, $VISUAL or $EDITOR opens the question.",
     ),
     "/continue": Command(
-        "Go on with an answer that was cut off; at the start, with the newest conversation.", saved_commands.go_on
+        "Continue an answer that was cut off; in an empty chat, the newest conversation.", saved_commands.continue_
     ),
     "/save": Command(
         "Save the conversation under a name, or into a file.",
         saved_commands.save,
         "[NAME|FILE]",
-        "A name that ends in .md, .html, .json or .jsonl, or has a slash in it, is a file as /export writes it.\n"
-        "Anything else is the name under which /load and 'shepherd --resume NAME' find it.",
+        "A name that ends in .md, .html, .json or .jsonl, or contains a slash, is a file as /export writes it.\n"
+        "Any other name is the one for /load and 'shepherd --resume NAME'.",
     ),
     "/load": Command(
-        "List the saved conversations, or go on with one.", saved_commands.load, "[NAME]", complete=saved_commands.names
+        "List the saved conversations, or continue one.", saved_commands.load, "[NAME]", complete=saved_commands.names
     ),
     "/export": Command(
         "Write the conversation into a file.",
         _export,
         "FILE [md|json|jsonl|html]",
-        "The end of the name chooses the form; Markdown where it does not. Nothing is overwritten.",
-        _forms,
+        "The end of the name selects the format; the default is Markdown. Existing files are not overwritten.",
+        _export_words,
     ),
     "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),
     "/model": Command(
-        "Show what is running, or change to another model.",
+        "Show the current model, or change to another.",
         _model,
         "[NAME]",
-        "The model that answers now is unloaded first; the conversation goes on with the other one.",
-        _known,
+        "The current model is unloaded first; the conversation continues with the other one.",
+        _model_names,
     ),
     "/provider": Command(
-        "List what can answer, or change to another.",
+        "List the models that can answer, or change to one.",
         _provider,
         "[NAME|next]",
-        "'next' takes the one after the present one, and after the last one the first.",
-        _known_and_next,
+        "'next' takes the next one in the list, and the first after the last.",
+        _model_names_and_next,
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",
         tool_commands.tools,
         "[NAME | on NAME | off NAME]",
-        "A name may be a category, or a glob such as http_*. Only this conversation is changed.",
+        "A name may be a category, or a glob such as http_*. Only this conversation changes.",
         tool_commands.tool_words,
     ),
     "/permissions": Command(
-        "List what was allowed or refused for good, or forget it.",
+        "List the permissions that you gave or refused for good, or forget one.",
         tool_commands.permissions,
         "[forget PATTERN|all]",
         complete=tool_commands.permission_words,
     ),
     "/mcp": Command(
-        "Show the MCP servers, or start one anew.",
+        "Show the MCP servers, or restart one.",
         tool_commands.mcp,
         "[restart NAME]",
         complete=tool_commands.server_words,
@@ -316,7 +292,7 @@ COMMANDS: dict[str, Command] = {
         "Ask with a prompt of an MCP server.",
         tool_commands.prompt,
         "NAME [ARGUMENT=VALUE ...]",
-        "Two servers may have a prompt of the same name: SERVER/NAME then says which. Quote values with blanks.",
+        "If two servers have a prompt of the same name, write SERVER/NAME. Quote values with spaces.",
         tool_commands.prompt_words,
     ),
     "/resource": Command(
@@ -326,32 +302,26 @@ COMMANDS: dict[str, Command] = {
         complete=tool_commands.resource_words,
     ),
     "/memory": Command(
-        "Search what was ever said, or switch recall on or off.",
+        "Search all earlier messages, or switch recall on or off.",
         memory_commands.memory,
         "[on|off|TEXT]",
-        complete=lambda repl, words, last: [] if words else [("on", ""), ("off", "")],
+        complete=lambda chat, words, last: [] if words else [("on", ""), ("off", "")],
     ),
-    "/facts": Command("Show the facts that are stored.", memory_commands.facts),
+    "/facts": Command("Show the stored facts.", memory_commands.facts),
     "/profile": Command(
-        "Show standing instructions; keep or drop one.",
+        "Show standing instructions; keep or drop a proposal.",
         memory_commands.profile,
         "[keep|drop N]",
-        complete=lambda repl, words, last: [] if words else [("keep", ""), ("drop", "")],
+        complete=lambda chat, words, last: [] if words else [("keep", ""), ("drop", "")],
     ),
     "/context": Command(
-        "Draw what the context holds, turn by turn.",
+        "Show the content of the context, turn by turn.",
         _context,
-        details="cached: the next prompt finds it there. new: it is to be computed. pinned: never leaves.\n"
-        "evicted: has left to make room; the model may search for it in the memory.",
+        details="cached: the next prompt reuses it. new: not computed yet. pinned: never leaves the context.\n"
+        "evicted: removed to make room; the model may search for it in the memory.",
     ),
-    "/evict": Command("Let the oldest turns leave the context now.", _evict, "[N]"),
-    "/stats": Command("Show what the answers have cost.", _stats),
-    "/exit": Command("Leave; so does Ctrl-D.", _exit),
-    "/quit": Command("The same.", _exit),
+    "/evict": Command("Remove the oldest turns from the context now.", _evict, "[N]"),
+    "/stats": Command("Show the tokens and times of the answers.", _stats),
+    "/exit": Command("Leave the chat; Ctrl-D does the same.", _exit),
+    "/quit": Command("The same as /exit.", _exit),
 }
-
-
-def excerpt(text: str) -> str:
-    """The beginning of a text as one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"

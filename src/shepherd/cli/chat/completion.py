@@ -1,42 +1,34 @@
-"""What the Tab key offers: commands, their arguments, files after an `@`. Knows no terminal
-(`cli/terminal/editor.py`)."""
+"""Completions for the Tab key: commands, their arguments, files behind an `@`.
+
+Not here: the keys and the menu (`cli/terminal/editor.py`).
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shepherd.cli.chat.commands import Command
-    from shepherd.cli.chat.repl import Repl
+from shepherd.cli.terminal.reader import Suggestion
 
-MOST_OFFERS = 100
+if TYPE_CHECKING:
+    from shepherd.cli.chat.state import Chat, Command
+
+MAX_SUGGESTIONS = 100
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"([^"\n]*)|([^\s"]*))$')
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """One way to go on."""
-
-    text: str
-    n_replaced: int
-    """Characters before the cursor that it takes the place of."""
-    note: str = ""
-
-
-def offers(repl: Repl, commands: Mapping[str, Command], before: str) -> Iterator[Offer]:
-    """Ways to go on from the text `before` the cursor. May read folders: not on the event loop."""
+def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Iterator[Suggestion]:
+    """Completions of the text `before` the cursor. May read folders: not on the event loop."""
     if mention := _MENTION.search(before):
         typed = mention[2] if mention[1] is None else mention[1]
-        for path in islice(paths(typed), MOST_OFFERS):
+        for path in islice(paths(typed), MAX_SUGGESTIONS):
             is_quoted = mention[1] is not None or " " in path
             closing = '"' if is_quoted and not path.endswith("/") else ""
-            yield Offer(f'@"{path}{closing}' if is_quoted else f"@{path}", len(mention[0]))
+            yield Suggestion(f'@"{path}{closing}' if is_quoted else f"@{path}", len(mention[0]))
         return
     word, blank, argument = before.partition(" ")
     if not before.startswith("/") or "\n" in before:
@@ -45,11 +37,11 @@ def offers(repl: Repl, commands: Mapping[str, Command], before: str) -> Iterator
         yield from _fitting(word, ((name, command.help) for name, command in commands.items()))
     elif (command := commands.get(word)) is not None and command.complete is not None:
         *words, last = argument.lstrip().split(" ")
-        yield from islice(_fitting(last, command.complete(repl, tuple(words), last)), MOST_OFFERS)
+        yield from islice(_fitting(last, command.complete(chat, tuple(words), last)), MAX_SUGGESTIONS)
 
 
 def paths(typed: str) -> Iterator[str]:
-    """Files and folders whose path begins so, folders with a slash at their end; hidden ones only when asked for."""
+    """Files and folders whose path begins with `typed`; folders end with a slash. Hidden ones need a typed dot."""
     folder, name = os.path.split(typed)
     try:
         at = Path(folder).expanduser() if folder else Path()
@@ -68,12 +60,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Offer]:
-    """The words that begin as it was typed, whatever their case; else those that it is in."""
+def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
+    """The words that begin with `typed`, in any case; or else those that contain it."""
     known = list(words)
     small = typed.casefold()
     found = [row for row in known if row[0].casefold().startswith(small)]
     if not found and len(small.strip("/")) > 1:
         found = [row for row in known if small.strip("/") in row[0].casefold()]
     for text, note in found:
-        yield Offer(text, len(typed), note)
+        yield Suggestion(text, len(typed), note)

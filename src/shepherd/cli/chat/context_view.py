@@ -1,11 +1,11 @@
-"""The picture that `/context` draws: what the window of the model holds, turn by turn.
+"""Draws `/context`: what the context of the model holds, turn by turn.
 
     Window ─▶ bar, legend, one row per turn ─▶ lines of (text, style)
 
     ▕▓▓▓████████████▒▒░               ▏        system and tools pinned, two turns cached, one new, others evicted
 
-Every state has its own sign as well as its own colour, so that nothing is lost without colours. Pure. Not here: what
-is in the window (`backends/local/window.py`).
+Every state has its own sign as well as its own colour, so it is readable without colours. Pure. Not here: where the
+window comes from (`backends/local/window.py`).
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
-    from shepherd.backends.local.window import Row, Window
+    from shepherd.backends.local.window import Window, WindowRow
 
 Line = Sequence[tuple[str, str]]
 """Pieces of one line with their styles."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RowStyle:
     """How one state is drawn."""
 
     sign: str
     plain: str
-    """The sign where there is ASCII alone."""
+    """The ASCII sign."""
     styles: tuple[str, str]
-    """Of neighbours, in turn: so that one can tell them apart."""
+    """Neighbours use them in turn, so that they differ."""
     word: str
 
 
-LOOKS = {
-    "pinned": Look("▓", "#", ("blue", "bright_blue"), "pinned"),
-    "cached": Look("█", "=", ("green", "bright_green"), "cached"),
-    "partly": Look("▚", "%", ("magenta", "bright_magenta"), "partly cached"),
-    "new": Look("▒", "+", ("yellow", "bright_yellow"), "new"),
-    "evicted": Look("░", "x", ("red", "red"), "evicted"),
-    "free": Look(" ", ".", ("dim", "dim"), "free"),
+STYLES = {
+    "pinned": RowStyle("▓", "#", ("blue", "bright_blue"), "pinned"),
+    "cached": RowStyle("█", "=", ("green", "bright_green"), "cached"),
+    "partly": RowStyle("▚", "%", ("magenta", "bright_magenta"), "partly cached"),
+    "new": RowStyle("▒", "+", ("yellow", "bright_yellow"), "new"),
+    "evicted": RowStyle("░", "x", ("red", "red"), "evicted"),
+    "free": RowStyle(" ", ".", ("dim", "dim"), "free"),
 }
 _PLACES = {"memory": ", saved in memory", "disk": ", saved on disk"}
 MOST_ROWS = 40
-"""Of a longer table, runs of evicted turns become one row each."""
+"""In a longer table, a run of evicted turns is one row."""
 _NARROWEST = 24
 _NARROW = 48
-"""Below, the sign of a state stands for its word in the table."""
+"""In a narrower table, the sign of a state replaces its word."""
 
 
 def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
-    """The lines, none wider than `width` columns; `plain`: ASCII signs, for pipes and the simplest of terminals."""
+    """The lines, each at most `width` columns wide; `plain`: ASCII signs, for pipes and simple terminals."""
     width = max(_NARROWEST, width)
     share = window.n_held / window.n_ctx if window.n_ctx else 0.0
     head = f"Context: {window.n_held:,} of {window.n_ctx:,} tokens ({share:.0%}){_PLACES.get(window.tier, '')}"
@@ -63,35 +63,35 @@ def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
     return [_clipped(line, width) for line in lines]
 
 
-def state_of(row: Row) -> str:
-    """The look of a row: what is pinned is always held, so that this is the more telling word."""
+def state_of(row: WindowRow) -> str:
+    """The style of a row. A pinned row is always cached; `pinned` says more."""
     return "pinned" if row.kept and row.state == "cached" else row.state
 
 
 def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
-    """One run of signs for each turn. What is evicted takes a column at most, since it takes no room."""
+    """One run of signs for each turn. Evicted turns take at most one column: they use no context."""
     runs = [
         (state, {"evicted": 0, "partly": row.n_held}.get(state, row.n_tokens))
         for state, rows in groupby(window.rows, state_of)
         for row in ([next(rows)] if state == "evicted" else rows)
     ]
-    least = int(len(runs) <= width)  # each is to be seen, as long as there is a column for each
+    least = int(len(runs) <= width)  # each run is visible while the columns suffice
     room = width - least * len(runs)
     total = max(window.n_ctx, sum(n for _, n in runs), 1)
     before, drawn = 0, 0
     for index, (state, n_tokens) in enumerate(runs):
         before += n_tokens
-        n = round(room * before / total) - drawn  # of the sum, so that what is rounded off does not add up
+        n = round(room * before / total) - drawn  # rounds the sum, so that rounding errors do not add up
         drawn += n
-        look = LOOKS[state]
+        look = STYLES[state]
         yield (look.plain if plain else look.sign) * (n + least), look.styles[index % 2]
-    free = LOOKS["free"]
+    free = STYLES["free"]
     yield (free.plain if plain else free.sign) * (room - drawn), free.styles[0]
 
 
 def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
-    """How many tokens there are of each state, as many as fit on a line."""
-    sums = dict.fromkeys(LOOKS, 0)
+    """The tokens of each state, as many states on a line as fit."""
+    sums = dict.fromkeys(STYLES, 0)
     for row in window.rows:
         sums[state_of(row)] += row.n_tokens
     sums["free"] = max(0, window.n_ctx - window.n_held)
@@ -100,7 +100,7 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
     for state, n in sums.items():
         if not n:
             continue
-        look = LOOKS[state]
+        look = STYLES[state]
         piece = f" {look.word} {n:,}  "
         if line and length + len(piece) + 1 > width:
             yield line
@@ -113,19 +113,19 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
 def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
     rows = list(_rows(window))
     columns = [max((len(row[n]) for row in rows), default=0) for n in range(2)]
-    words = {row[2]: LOOKS[row[2]].word for row in rows}
+    words = {row[2]: STYLES[row[2]].word for row in rows}
     if width < _NARROW:
-        words = {state: LOOKS[state].plain if plain else LOOKS[state].sign for state in words}
+        words = {state: STYLES[state].plain if plain else STYLES[state].sign for state in words}
     longest = max(map(len, words.values()), default=0)
     for name, n_tokens, state, excerpt in rows:
         left = f"{name:<{columns[0]}}  {n_tokens:>{columns[1]}}  "
         word = f"{words[state]:<{longest}}  "
         room = width - len(left) - len(word)
-        yield [(left, ""), (word, LOOKS[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
+        yield [(left, ""), (word, STYLES[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
 
 
 def _clipped(line: Line, width: int) -> Line:
-    """As much of a line as fits."""
+    """The beginning of a line that fits."""
     pieces = []
     for text, style in line:
         shown = set_cell_size(text, width) if cell_len(text) > width else text
@@ -135,7 +135,7 @@ def _clipped(line: Line, width: int) -> Line:
 
 
 def _cut(text: str, width: int, plain: bool) -> str:
-    """A text, or its beginning with a sign that there is more."""
+    """A text, or its beginning and a mark."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + ("~" if plain else "…") if width > 1 else ""
@@ -154,5 +154,5 @@ def _rows(window: Window) -> Iterator[tuple[str, str, str, str]]:
             yield _name(row), f"{row.n_tokens:,}", state, row.excerpt
 
 
-def _name(row: Row) -> str:
+def _name(row: WindowRow) -> str:
     return f"{row.index}" if row.kind == "turn" else row.kind

@@ -1,7 +1,7 @@
-"""`shepherd` and `shepherd chat`: load the model, then answer one prompt or hold a conversation.
+"""`shepherd` and `shepherd chat`: loads the model, then answers one prompt or holds a conversation.
 
-With `-p`, with `--json`, and for `shepherd chat` with a pipe, that is one answer. `shepherd` alone with a pipe plays
-one turn per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
+One answer: with `-p`, with `--json`, and for `shepherd chat` with a pipe. `shepherd` alone with a pipe plays one turn
+per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 """
 
 from __future__ import annotations
@@ -10,28 +10,46 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shepherd.cli import logs, render, signals
+from shepherd.cli import configure, logs, render, signals
+from shepherd.cli.chat import saved_commands
+from shepherd.cli.loading import load
 from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.app import App
+    from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
-    from shepherd.tools.base import Person
 
 
-def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume: str | None = None) -> int:
-    """Chat as the command line says; the exit status. `resume`: the saved conversation to go on with, `sessions.NEWEST`
-    for the newest; None = a new one.
+def run(
+    options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
+) -> int | None:
+    """Chat, or list the tools or serve where the options or the configuration say so; the exit status.
 
     Raises: `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered.
     """
+    if options.get("list_tools"):
+        from shepherd.cli.command import tools
+
+        tools.show_list(options, as_json=as_json)
+        return None
+    resume = _resumed(go_on, resume)
+    config, bare = configure.load_config(options), bool(options.get("bare"))
+    asked_to_chat = prompt is not None or as_json or resume is not None or not bare
+    if options.get("server") or (config.serve and not asked_to_chat):
+        from shepherd.cli.command import serve
+
+        logs.set_up({**options, "server": True, "log_json": config.server.log_json})
+        serve.serve(config)
+        return None
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
@@ -43,8 +61,17 @@ def run(config: Config, *, prompt: str | None, as_json: bool, bare: bool, resume
         return INTERRUPTED
 
 
+def _resumed(go_on: bool, resume: str | None) -> str | None:
+    """The saved conversation to continue, `NEWEST` for the newest; None for a new one."""
+    if go_on and resume is not None:
+        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
+    if resume is not None and not resume.strip():
+        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
+    return saved_commands.NEWEST if go_on else resume
+
+
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
-    """`-p`, and what the pipe holds; either may be missing."""
+    """`-p` and the text of the pipe; one of them may be empty. Raises: `UsageError` without either."""
     typed = "" if prompt is None else _readable(prompt)
     text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
     if not typed.strip() and not text.strip():
@@ -53,34 +80,32 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
 
 
 def _readable(argument: str) -> str:
-    """An argument of the command line without the marks that Python puts for bytes that are no UTF-8."""
+    """An argument of the command line with U+FFFD for the surrogates that Python has for invalid bytes."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
     from shepherd.app.app import App
-    from shepherd.cli.chat import attach, saved_commands
+    from shepherd.cli.chat import attach
     from shepherd.memory.users import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
-    view: render.View = (
-        render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView(as_json=as_json)
-    )
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
     try:
         saves = None if resume is None else app.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
             await load(app, view, patient=True)
-        # A script's prompt gets the same answer whatever was said before, unless it asks for more.
+        # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
-        session = app.session(user=LOCAL, recall=recall, tools=not is_new)
+        session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
             session.restore(found[1])
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
         assert isinstance(words, Text)
-        # The prompt, an empty line, then what the pipe holds: no `@` in that was typed by anybody.
+        # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         answer = view.answer()
         try:
@@ -103,52 +128,47 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
 async def _converse(config: Config, resume: str | None) -> int:
     import shepherd
     from shepherd.app.app import App
-    from shepherd.cli.chat import repl, saved_commands
-    from shepherd.cli.terminal import reader
+    from shepherd.cli.chat import repl, state
     from shepherd.memory.users import LOCAL
 
     on_terminal = sys.stdin.isatty() and render.is_terminal(sys.stdout) and render.is_terminal(sys.stdin)
-    view: render.View = render.TerminalView(show_thinking=config.show_thinking) if on_terminal else render.PipeView()
+    view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
         saves = app.saves()
-        # Before the model is loaded: a wrong name must not cost a minute.
+        # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
-            # Servers of tools are told at their start whether there is somebody whom they may ask.
+            # MCP servers learn at their start whether they may ask a person.
             await load(app, view, person=person, patient=person is None)
         facts = app.facts()
-        session = app.session(user=LOCAL, person=person)
+        session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        lines: reader.Reader = reader.TerminalReader() if on_terminal else reader.PipeReader()
-        conversation = repl.Repl(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        lines = _reader(on_terminal)
+        chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
         if found is not None:
-            saved_commands.take_up(conversation, *found)
+            saved_commands.restore(chat, *found)
         elif is_first:
-            view.say("No conversation is saved yet; this is the first one.", style="dim")
-        return await conversation.run()
+            view.say("No conversation is saved yet; this one is the first.", style="dim")
+        return await repl.Repl(chat).run()
     finally:
         await app.aclose()
 
 
-async def load(app: App, view: render.View, *, person: Person | None = None, patient: bool = False) -> None:
-    """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
+def _reader(on_terminal: bool) -> Reader:
+    if on_terminal:
+        from shepherd.cli.terminal.editor import TerminalReader
 
-    Raises: as `App.load`.
-    """
-    handler = logs.current()
-    handler.screen = view.screen
-    try:
-        await app.load(view.load, person=person, patient=patient)
-    finally:
-        view.loaded()
-        handler.screen = None
+        return TerminalReader()
+    from shepherd.cli.terminal.reader import PipeReader
+
+    return PipeReader()
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:
-    # The native library cannot be stopped while it reads weights, and an orderly exit would wait for its thread.
+    # The native library cannot be stopped while it reads weights; an orderly exit would wait for its thread.
     sys.stderr.write("\n")
     sys.stderr.flush()
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Saved conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
+"""Saved conversations: /save, /load and /continue, and the start of `--continue` and `--resume NAME`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import transcript
+from shepherd.cli.text import excerpt, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import Listed, Saved, Saves
-    from shepherd.cli.chat.repl import Repl
+    from shepherd.agent.storage import ConversationStore, SavedConversation, SavedListing
+    from shepherd.cli.chat.state import Chat
 
 NEWEST = ""
-"""In place of a name: the conversation that was saved last."""
-_AGES = ((60, "s"), (60, "min"), (24, "h"), (30, "days"))
+"""Instead of a name: the newest saved conversation."""
 
 
-def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
-    """A saved conversation by its name, or by a beginning that no other name has; and its whole name.
+def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
+    """The whole name and the content of a saved conversation; `name` may be a unique beginning.
 
-    Raises: `InvalidRequest` when there is none; `SaveError`.
+    Raises: `InvalidRequest` without such a conversation; `SaveError`.
     """
     if saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
     if name == NEWEST:
         newest = saves.newest()
         if newest is None:
-            raise InvalidRequest("there is no saved conversation yet to go on with", field="name")
+            raise InvalidRequest("no conversation is saved yet", field="name")
         name = newest
     saved = saves.load(name)
     known = saves.names()
@@ -39,108 +39,102 @@ def find(saves: Saves | None, name: str) -> tuple[str, Saved]:
     return next((one for one in known if one == stem or (stem not in known and one.startswith(stem))), ""), saved
 
 
-async def load(repl: Repl, argument: str) -> None:
-    """List what is saved, or go on with one."""
+async def load(chat: Chat, argument: str) -> None:
+    """List the saved conversations, or continue one."""
     if argument:
-        await resume(repl, argument)
+        await resume(chat, argument)
         return
-    listed = await asyncio.to_thread(_saves(repl).list)
+    listed = await asyncio.to_thread(_saves(chat).list)
     if not listed:
-        repl.note("No conversation is saved yet.")
+        chat.note("No conversation is saved yet.")
         return
     now = datetime.now().astimezone()
     rows = [(each.name, age(each.changed, now), _length(each), each.error or each.title) for each in listed]
     widths = [max(len(row[n]) for row in rows) for n in range(3)]
     for each, row in zip(listed, rows, strict=True):
         name, old, length = (f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True))
-        repl.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
-    repl.note("/load NAME goes on with one.")
+        chat.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
+    chat.note("/load NAME continues one.")
 
 
-async def resume(repl: Repl, name: str) -> None:
-    """Go on with a saved conversation in place of this one. Raises: as `find`."""
-    take_up(repl, *await asyncio.to_thread(find, repl.saves, name))
+async def resume(chat: Chat, name: str) -> None:
+    """Continue a saved conversation instead of this one. Raises: as `find`."""
+    restore(chat, *await asyncio.to_thread(find, chat.saves, name))
 
 
-def take_up(repl: Repl, name: str, saved: Saved) -> None:
-    """Make the conversation go on with what was saved under `name`."""
-    repl.session.restore(saved)
-    repl.begin_anew()
-    repl.name = name
-    repl.note(f"Going on with {name or repl.session.title}: {len(saved.messages)} messages.")
-    if question := repl.last_question():
-        from shepherd.cli.chat.commands import excerpt
-
-        repl.note(f"Last asked: {excerpt(question)}")
+def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
+    """Replace the conversation with the one saved under `name`."""
+    chat.session.restore(saved)
+    chat.reset()
+    chat.name = name
+    chat.note(f"Continuing {name or chat.session.title}: {len(saved.messages)} messages.")
+    if question := chat.last_question():
+        chat.note(f"Last question: {excerpt(question)}")
 
 
-async def go_on(repl: Repl, argument: str) -> None:
-    """Go on with the answer that was cut off, or with the newest conversation."""
-    if repl.session.can_resume:
-        await repl.play(repl.session.resume())
-    elif repl.session.messages:
-        repl.note("There is nothing to go on with: the last answer is complete.")
+async def continue_(chat: Chat, argument: str) -> None:
+    """Continue the answer that was cut off, or the newest conversation."""
+    if chat.session.can_resume:
+        await chat.play(chat.session.resume())
+    elif chat.session.messages:
+        chat.note("There is nothing to continue: the last answer is complete.")
     else:
-        await resume(repl, NEWEST)
+        await resume(chat, NEWEST)
 
 
-async def save(repl: Repl, argument: str) -> None:
+async def save(chat: Chat, argument: str) -> None:
     """Save under a name, or write a file."""
     if is_file(argument):
-        write(repl, argument, "")
+        write(chat, argument, "")
         return
-    saves = _saves(repl)
-    if not repl.session.messages:
+    saves = _saves(chat)
+    if not chat.session.messages:
         raise InvalidRequest("there is nothing to save yet", field="name")
-    before = repl.name
-    repl.name = await asyncio.to_thread(saves.save, repl.session.to_saved(), argument or before)
-    if before and before != repl.name:  # it has another name now, it is no other conversation
+    before = chat.name
+    chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
+    if before and before != chat.name:  # the same conversation under a new name
         await asyncio.to_thread(saves.remove, before)
-    repl.note(f"Saved as {repl.name}; 'shepherd --resume {repl.name}' goes on with it.")
+    chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")
 
 
-def write(repl: Repl, name: str, form: str) -> None:
+def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
-    system, messages = repl.session.system, repl.session.messages
-    path = transcript.save(name, messages, system=system, model=repl.host.facts().model, form=form)
-    repl.note(f"Saved {len(messages)} messages to {path}")
+    system, messages = chat.session.system, chat.session.messages
+    path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
+    chat.note(f"Saved {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:
-    """Whether `/save NAME` means a file of the user's."""
-    return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMS
+    """Whether `/save NAME` names a file of the user."""
+    return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMATS
 
 
-def names(repl: Repl, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/load` can be completed to; reads the folder."""
-    if repl.saves is None or words:
+def names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    """Completions of `/load`; reads the folder."""
+    if chat.saves is None or words:
         return []
     now = datetime.now().astimezone()
-    return [(each.name, f"{age(each.changed, now)}  {_length(each)}  {each.title}") for each in repl.saves.list()]
+    return [(each.name, f"{age(each.changed, now)}  {_length(each)}  {each.title}") for each in chat.saves.list()]
 
 
 def age(then: datetime, now: datetime) -> str:
-    """How long ago, in one number; a date when that is a month."""
-    amount = max(0.0, (now - then).total_seconds())
-    for factor, unit in _AGES:
-        if amount < factor:
-            return f"{int(amount)} {'day' if unit == 'days' and int(amount) == 1 else unit}"
-        amount /= factor
-    return f"{then:%Y-%m-%d}"
+    """How long ago `then` was; its date after 30 days."""
+    seconds = (now - then).total_seconds()
+    return format_age(seconds) if seconds < 30 * 86_400 else f"{then:%Y-%m-%d}"
 
 
-def two_words(argument: str) -> tuple[str, str]:
-    """A name, which may have blanks, and a form of transcripts behind it, if there is one."""
+def split_format(argument: str) -> tuple[str, str]:
+    """A name, which may contain spaces, and the format of a transcript behind it, or an empty text."""
     name, _, form = argument.rpartition(" ")
-    return (name.strip(), form) if name and form in transcript.FORMS else (argument, "")
+    return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
 
-def _length(listed: Listed) -> str:
+def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _saves(repl: Repl) -> Saves:
-    """Raises: `InvalidRequest` when nothing is saved."""
-    if repl.saves is None:
+def _saves(chat: Chat) -> ConversationStore:
+    """Raises: `InvalidRequest` when conversations are not saved."""
+    if chat.saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
-    return repl.saves
+    return chat.saves

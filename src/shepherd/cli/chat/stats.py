@@ -1,4 +1,10 @@
-"""What the answers of one conversation have cost: counted event by event, shown by `/stats`."""
+"""Tokens and times of the answers: one turn folded from its events, and the sum over a conversation.
+
+    events ─▶ TurnStats ─▶ the line below an answer
+                  └─ add ─▶ ChatStats ─▶ the rows of /stats
+
+Not here: the measures of a request on the server (`core/measured.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,34 +12,161 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.agent.turn import Happening, Returned
-from shepherd.core import CallDelta, CallStarted, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
+from shepherd.agent.turn import CallReturned, TurnEvent
+from shepherd.cli.text import bar, format_count, format_rate
+from shepherd.core import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    Started,
+    StopReason,
+    TextDelta,
+    Usage,
+)
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
-MOST_ANSWERS = 200
-"""Whose speeds are remembered: more than any terminal is wide."""
+MAX_SPEEDS = 200
+"""Answers whose speeds are kept: more than a terminal has columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """Of one answer."""
+class AnswerStats:
+    """One answer of a turn."""
 
-    tokens_per_s: float
-    cached: float
-    """The part of its prompt that came from the cache."""
+    usage: Usage
+    seconds: float
+    """From the first token to the last; 0.0 where that is not known."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return (self.usage.output - 1) / self.seconds if self.usage.output > 1 and self.seconds > 0 else 0.0
 
 
-class Figures:
-    """Sums over a conversation; an answer that is stopped counts one token for each piece of it that came."""
+class TurnStats:
+    """Counts and times of one turn: one answer, or several with calls between them.
+
+    A stopped answer counts one token for each piece that arrived.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._began = clock()
+        self.answers: list[AnswerStats] = []
+        """Those that have ended."""
+        self.reason: StopReason | None = None
+        """Why the last complete answer ended; None before the first."""
+        self.first_s: float | None = None
+        """Seconds until the first piece of the turn."""
+        self.n_calls = self.n_rounds = 0
+        """Calls of the model, and answers that hold calls."""
+        self.n_results = self.n_failed = 0
+        self.n_evictions = self.n_evicted = 0
+        """Evictions, and their tokens."""
+        self._open: Usage | None = None
+        """Of the answer that has started and not ended."""
+        self._answer_began = self._began
+        """When the prompt of this answer was read, as far as is known."""
+        self._answer_first: float | None = None
+        """When the first piece of this answer came."""
+        self._n_pieces = 0
+        self._has_calls = False
+        self._n_evicted_now = 0
+        """Tokens evicted during this answer; the count of its prompt excludes earlier ones."""
+
+    def feed(self, event: TurnEvent) -> None:
+        match event:
+            case Started(usage=usage):
+                self._open = usage
+                self._answer_began, self._answer_first = self._clock(), None
+                self._n_pieces, self._has_calls, self._n_evicted_now = 0, False, 0
+            case Progress():
+                self._answer_began = self._clock()
+            case TextDelta() | ReasoningDelta() | CallStarted() | CallDelta():
+                now = self._clock()
+                self._answer_first = now if self._answer_first is None else self._answer_first
+                self.first_s = now - self._began if self.first_s is None else self.first_s
+                self._n_pieces += 1
+            case CallEnded():
+                self.n_calls += 1
+                self.n_rounds += not self._has_calls
+                self._has_calls = True
+            case CallReturned(result=result):
+                self.n_results += 1
+                self.n_failed += result.is_error
+            case Evicted(tokens=n_tokens):
+                self.n_evictions += 1
+                self.n_evicted += n_tokens
+                self._n_evicted_now += n_tokens if self._answer_first is not None else 0
+            case Finished(reason=reason, usage=usage):
+                self.reason = reason
+                self._settle(usage)
+            case _:
+                pass
+
+    def end(self) -> None:
+        """The turn is over; an answer that is still open was stopped."""
+        if self._open is not None:
+            self._settle(replace(self._open, output=self._n_pieces))
+
+    def _settle(self, usage: Usage) -> None:
+        self._open = None
+        seconds = 0.0
+        if self._answer_first is not None and usage.output > 1:
+            # Calls are held back until they are complete: their first piece comes when most tokens exist.
+            is_late = self._n_pieces < usage.output / 2
+            seconds = self._clock() - (self._answer_began if is_late else self._answer_first)
+        self.answers.append(AnswerStats(usage, seconds))
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over the answers."""
+        return sum((each.usage for each in self.answers), Usage())
+
+    @property
+    def seconds(self) -> float:
+        """The time in which tokens came; prompts and tools do not count."""
+        return sum(each.seconds for each in self.answers)
+
+    def line(self, n_ctx: int, max_rounds: int | None = None) -> str:
+        """Speed, cache, context and calls of the turn; empty when no answer of it finished."""
+        if self.reason is None:
+            return ""
+        usage, last = self.usage, self.answers[-1].usage
+        parts = [f"{usage.output} tokens"]
+        if self.seconds > 0:
+            n_timed = sum(each.usage.output - 1 for each in self.answers if each.seconds > 0)
+            parts.append(f"{format_rate(n_timed / self.seconds)} tokens/s")
+        if self.first_s is not None:
+            parts.append(f"first {self.first_s:.2f} s")
+        # The first prompt alone: this turn itself computed what later prompts find in the cache.
+        n_cached = self.answers[0].usage.cache_read
+        parts.append(f"{usage.prompt - usage.cache_read} new + {n_cached} cached")
+        n_held = last.total - self._n_evicted_now
+        parts.append(f"{bar(n_held, n_ctx, 8)} {n_held}/{n_ctx}")
+        if self.n_calls:
+            of = format_count(self.n_rounds, "round")
+            if max_rounds is not None:
+                of = f"{self.n_rounds} of {format_count(max_rounds, 'round')}"
+            parts.append(f"{format_count(self.n_calls, 'call')} in {of}")
+        if self.reason == "length":
+            parts.append("cut off by the limit")
+        return " · ".join(parts)
+
+
+class ChatStats:
+    """The sum over the turns of a conversation."""
+
+    def __init__(self) -> None:
         self.n_turns = 0
         self.n_answers = 0
-        """Rounds: a turn has one more with each time that results go back to the model."""
+        """Rounds: each time results go back to the model, a turn has one more."""
         self.n_hits = 0
-        """Answers whose prompt was in the cache, the beginning of it at least."""
+        """Answers whose prompt was in the cache, at least its beginning."""
         self.n_calls = 0
         self.n_failed = 0
         self.n_evictions = 0
@@ -41,74 +174,40 @@ class Figures:
         """Tokens."""
         self.usage = Usage()
         self.seconds = 0.0
-        """From the first token of an answer to its last."""
-        self.speeds: list[Speed] = []
-        self._open: Usage | None = None
-        self._n_pieces = 0
-        self._first = 0.0
+        self.speeds: list[float] = []
+        """Tokens per second of the newest answers, where that is known."""
 
-    def begin(self) -> None:
-        """A turn begins."""
+    def add(self, turn: TurnStats) -> None:
+        """Count a turn that is over."""
         self.n_turns += 1
-        self._open = None
-
-    def feed(self, happening: Happening) -> None:
-        match happening:
-            case Started(usage=usage):
-                self.n_answers += 1
-                self._open, self._first, self._n_pieces = usage, 0.0, 0
-            case TextDelta() | ReasoningDelta() | CallStarted() | CallDelta():
-                self._first = self._first or self._clock()
-                self._n_pieces += 1
-            case Finished(usage=usage):
-                self._settle(usage)
-            case Returned(result=result):
-                self.n_calls += 1
-                self.n_failed += result.is_error
-            case Evicted(tokens=n_tokens):
-                self.n_evictions += 1
-                self.n_evicted += n_tokens
-            case _:
-                pass
-
-    def end(self) -> None:
-        """A turn is over, by itself or not."""
-        if self._open is not None:
-            self._settle(replace(self._open, output=self._n_pieces))
-
-    def _settle(self, usage: Usage) -> None:
-        self._open = None
-        self.usage = self.usage + usage
-        self.n_hits += usage.cache_read > 0
-        seconds = self._clock() - self._first if self._first else 0.0
-        self.seconds += seconds
-        rate = (usage.output - 1) / seconds if usage.output > 1 and seconds > 0 else 0.0
-        share = usage.cache_read / usage.prompt if usage.prompt else 0.0
-        self.speeds = [*self.speeds, Speed(rate, share)][-MOST_ANSWERS:]
+        self.n_answers += len(turn.answers)
+        self.n_hits += sum(each.usage.cache_read > 0 for each in turn.answers)
+        self.n_calls += turn.n_results
+        self.n_failed += turn.n_failed
+        self.n_evictions += turn.n_evictions
+        self.n_evicted += turn.n_evicted
+        self.usage = self.usage + turn.usage
+        self.seconds += turn.seconds
+        self.speeds = [*self.speeds, *(each.tokens_per_s for each in turn.answers if each.tokens_per_s)][-MAX_SPEEDS:]
 
     def rows(self, *, width: int = 80, plain: bool = False) -> Iterator[tuple[str, str]]:
         """Names and values, for a person."""
         usage = self.usage
         share = usage.cache_read / usage.prompt if usage.prompt else 0.0
         rate = usage.output / self.seconds if self.seconds > 0 else 0.0
-        yield "Turns", f"{self.n_turns}, {_n(self.n_answers, 'round')}"
+        yield "Turns", f"{self.n_turns}, {format_count(self.n_answers, 'round')}"
         yield "Tokens in", f"{usage.prompt:,}, of them {usage.cache_read:,} from the cache ({share:.0%})"
         yield "Tokens out", f"{usage.output:,}, of them {usage.reasoning:,} of thoughts"
-        yield "Prefix hits", f"{self.n_hits} of {_n(self.n_answers, 'prompt')}"
+        yield "Prefix hits", f"{self.n_hits} of {format_count(self.n_answers, 'prompt')}"
         yield "Calls", f"{self.n_calls}, {self.n_failed} failed"
         yield "Evictions", f"{self.n_evictions}, {self.n_evicted:,} tokens"
-        speeds = [speed.tokens_per_s for speed in self.speeds if speed.tokens_per_s][-max(8, width - 40) :]
-        yield "Tokens/s", f"{rate:.1f}  {sparkline(speeds, plain=plain)}".rstrip()
+        yield "Tokens/s", f"{rate:.1f}  {sparkline(self.speeds[-max(8, width - 40) :], plain=plain)}".rstrip()
 
 
 def sparkline(values: Sequence[float], *, plain: bool = False) -> str:
-    """One column for each value, from nothing to the largest."""
+    """One sign for each value, its height relative to the largest."""
     signs = _PLAIN_BARS if plain else _BARS
     most = max(values, default=0.0)
     if most <= 0:
         return signs[0] * len(values)
     return "".join(signs[round((len(signs) - 1) * max(0.0, value) / most)] for value in values)
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

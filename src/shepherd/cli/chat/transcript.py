@@ -1,8 +1,8 @@
-"""A conversation as a file: Markdown and HTML to read, JSON and JSON lines for programs.
+"""A conversation as a file: Markdown and HTML for people, JSON and JSON Lines for programs.
 
-    FORMS: suffix ─▶ (messages, system, model) ─▶ text
+    FORMATS: suffix ─▶ (messages, system, model) ─▶ text
 
-Not here: the file that a conversation is gone on with (`agent/storage.py`).
+Not here: the file from which a conversation continues (`agent/storage.py`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from typing import Any
 
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-Form = Callable[[Sequence[Message], str | None, str], str]
+Render = Callable[[Sequence[Message], str | None, str], str]
 
 
 def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
-    """Write a new file and return its path; `form`, else the end of `name`, chooses what it looks like.
+    """Write a new file and return its path; `form`, or else the end of `name`, selects the format.
 
-    Raises: `InvalidRequest` for a form that is none, and when it cannot be written; nothing is ever overwritten.
+    Raises: `InvalidRequest` for an unknown format, and when the file exists or cannot be written.
     """
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
-    if suffix not in FORMS:
-        raise InvalidRequest(f"{suffix!r} is no form of a transcript; there are {', '.join(FORMS)}", field="form")
-    text = FORMS[suffix](messages, system, model)
+    if suffix not in FORMATS:
+        raise InvalidRequest(
+            f"{suffix!r} is not a format of a transcript; the formats are {', '.join(FORMATS)}", field="form"
+        )
+    text = FORMATS[suffix](messages, system, model)
     try:
-        # Conversations are private: only their owner may read them.
+        # Conversations are private: only the owner may read the file.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
             file.write(text)
@@ -45,14 +47,14 @@ def save(name: str, messages: Sequence[Message], *, system: str | None, model: s
 
 def to_json(messages: Sequence[Message], system: str | None, model: str) -> str:
     """`{"model", "system", "messages": [{"role", "parts": [{"type", ...}]}]}`."""
-    told = [_told(message) for message in messages]
+    told = [_message_json(message) for message in messages]
     return json.dumps({"model": model, "system": system, "messages": told}, ensure_ascii=False, indent=2) + "\n"
 
 
 def to_json_lines(messages: Sequence[Message], system: str | None, model: str) -> str:
     """One message per line, the system prompt first; the parts as in `to_json`."""
     all_of_them = [*([Message.system(system)] if system else []), *messages]
-    return "".join(json.dumps(_told(message), ensure_ascii=False) + "\n" for message in all_of_them)
+    return "".join(json.dumps(_message_json(message), ensure_ascii=False) + "\n" for message in all_of_them)
 
 
 def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> str:
@@ -64,10 +66,10 @@ def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> 
 
 
 def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
-    """One page that needs nothing else, runs nothing and fetches nothing."""
+    """One page without scripts and without any other file."""
     from markdown_it import MarkdownIt
 
-    # What a model wrote may name pictures elsewhere: who opens the page would tell them so.
+    # A model may name images on other servers, which would learn who opens the page.
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["strikethrough", "table"])
     markdown.disable("image")
     title = html.escape(f"Conversation with {model}")
@@ -81,7 +83,7 @@ def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
     )
 
 
-FORMS: Mapping[str, Form] = {"md": to_markdown, "json": to_json, "jsonl": to_json_lines, "html": to_html}
+FORMATS: Mapping[str, Render] = {"md": to_markdown, "json": to_json, "jsonl": to_json_lines, "html": to_html}
 
 _STYLE = """\
 :root { color-scheme: light dark }
@@ -128,7 +130,7 @@ def _fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def _told(message: Message) -> dict[str, Any]:
+def _message_json(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": [_part(part) for part in message.parts]}
 
 

@@ -1,7 +1,7 @@
-"""`shepherd doctor`: is everything here that Shepherd needs, and what would make it better?
+"""`shepherd doctor`: checks whether Shepherd has all that it needs, and what would make it better.
 
-Each check is a function that tells findings; the table at the end says which run. A check never raises: what it cannot
-find out is a finding too. Nothing is changed, but that the library's self-test keeps its verdict.
+Each check is a function that yields results; the table at the end lists the checks. A check that fails is a result too.
+Only the verdict of the library's self-test is stored; nothing else changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.cli import configure, logs, render
-from shepherd.cli.command.models import size
+from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -30,182 +30,184 @@ _MARKS: Mapping[State, tuple[str, str]] = {"ok": ("✓", "green"), "note": ("•
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line of the report."""
 
     name: str
     state: State
     detail: str
     hint: str = ""
-    """What to do about it; one sentence."""
+    """What the user can do; one sentence."""
 
 
 @dataclass(slots=True)
-class Visit:
-    """What the checks look at, read once."""
+class CheckContext:
+    """What all checks share."""
 
     options: Mapping[str, Any]
     config: Config | None = None
 
 
 def run(options: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print every finding; the exit status: 1 when something is broken."""
+    """Print every result; the exit status is 1 when a check fails."""
     logs.set_up({"log_level": "error", **options})
-    findings = list(examine(Visit(options)))
+    results = list(examine(CheckContext(options)))
     if as_json:
-        render.show_json([asdict(finding) for finding in findings])
+        render.show_json([asdict(result) for result in results])
     else:
-        for finding in findings:
-            _show(finding)
-    return int(any(finding.state == "bad" for finding in findings))
+        for result in results:
+            _show(result)
+    return int(any(result.state == "bad" for result in results))
 
 
-def show_build() -> int:
-    """Print the verdict on the native library only; the exit status."""
+def show_build(options: Mapping[str, Any]) -> int:
+    """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    findings = list(_told(_library, Visit({})))
-    for finding in findings:
-        _show(finding)
-    return int(any(finding.state == "bad" for finding in findings))
+    results = list(_results(_library, CheckContext({})))
+    for result in results:
+        _show(result)
+    return int(any(result.state == "bad" for result in results))
 
 
-def examine(visit: Visit) -> Iterator[Finding]:
-    """All findings, in order, as they are made."""
+def examine(context: CheckContext) -> Iterator[CheckResult]:
+    """The results of all checks, one at a time."""
     for check in CHECKS:
-        yield from _told(check, visit)
+        yield from _results(check, context)
 
 
-def _told(check: Callable[[Visit], Iterator[Finding]], visit: Visit) -> Iterator[Finding]:
+def _results(check: Callable[[CheckContext], Iterator[CheckResult]], context: CheckContext) -> Iterator[CheckResult]:
     try:
-        yield from check(visit)
+        yield from check(context)
     except ShepherdError as error:
-        yield Finding(check.__name__.strip("_"), "bad", error.message)
+        yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _show(finding: Finding) -> None:
-    mark, colour = _MARKS[finding.state]
-    render.show_marked(mark, colour, f"{finding.name}: {finding.detail}")
-    if finding.hint:
-        render.show(f"    {finding.hint}")
+def _show(result: CheckResult) -> None:
+    mark, colour = _MARKS[result.state]
+    render.show_marked(mark, colour, f"{result.name}: {result.detail}")
+    if result.hint:
+        render.show(f"    {result.hint}")
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _versions(visit: Visit) -> Iterator[Finding]:
+def _versions(context: CheckContext) -> Iterator[CheckResult]:
     import shepherd
 
-    yield Finding("shepherd", "ok", f"{shepherd.__version__}, Python {platform.python_version()} ({sys.executable})")
+    yield CheckResult(
+        "shepherd", "ok", f"{shepherd.__version__}, Python {platform.python_version()} ({sys.executable})"
+    )
 
 
-def _library(visit: Visit) -> Iterator[Finding]:
+def _library(context: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import library_path, selftest
 
-    yield Finding("library", "ok", str(library_path()))
+    yield CheckResult("library", "ok", str(library_path()))
     verdict = selftest.verdict(Path(platformdirs.user_cache_dir("shepherd")))
-    yield Finding("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
+    yield CheckResult("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
 
 
-def _processor(visit: Visit) -> Iterator[Finding]:
+def _processor(context: CheckContext) -> Iterator[CheckResult]:
     from shepherd.engine.llamacpp import default_threads, devices, supports_rpc, system_info
 
     features = [
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
-    yield Finding("CPU features", "ok", ", ".join(features) or "none reported")
+    yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
     found = devices()
-    yield Finding(
+    yield CheckResult(
         "GPU",
         "ok" if found else "note",
         ", ".join(found) or "none found; models run on the CPU",
-        "" if found else "A GPU needs a build of the library for it: docs/troubleshooting.md, 'Slow generation'.",
+        "" if found else "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
-    yield Finding("threads", "ok", f"{default_threads()} of {os.cpu_count()} would be used now")
-    yield Finding("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
+    yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs")
+    yield CheckResult("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
 
 
-def _memory(visit: Visit) -> Iterator[Finding]:
+def _memory(context: CheckContext) -> Iterator[CheckResult]:
     import psutil
 
     memory = psutil.virtual_memory()
     low = memory.available < 2**30
-    yield Finding(
+    yield CheckResult(
         "memory",
         "note" if low else "ok",
-        f"{size(memory.available)} of {size(memory.total)} free",
+        f"{format_size(memory.available)} of {format_size(memory.total)} free",
         "Close other programs, or choose a smaller model or context." if low else "",
     )
 
 
-def _configuration(visit: Visit) -> Iterator[Finding]:
-    visit.config = configure.read_config(visit.options)
-    files = [str(source.file) for source in visit.config.sources if source.file is not None]
-    yield Finding("configuration", "ok", ", ".join(files) or "no file; defaults, environment and flags only")
-    for warning in visit.config.warnings:
-        yield Finding("configuration", "note", warning)
+def _configuration(context: CheckContext) -> Iterator[CheckResult]:
+    context.config = configure.read_config(context.options)
+    files = [str(source.file) for source in context.config.sources if source.file is not None]
+    yield CheckResult("configuration", "ok", ", ".join(files) or "no file; only defaults, environment and flags")
+    for warning in context.config.warnings:
+        yield CheckResult("configuration", "note", warning)
 
 
-def _models(visit: Visit) -> Iterator[Finding]:
+def _models(context: CheckContext) -> Iterator[CheckResult]:
     from shepherd.models import catalog
 
     home, here = Path.home(), Path.cwd()
     folders = list(catalog.folders(env=os.environ, home=home, cwd=here))
     for folder in folders:
         if folder.exists and not folder.readable:
-            yield Finding("models", "note", f"{folder.path} cannot be read", "Check its permissions.")
+            yield CheckResult("models", "note", f"{folder.path} cannot be read", "Check its permissions.")
     places = [f"{folder.count} in {folder.path}" for folder in folders if folder.count]
-    yield Finding("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
+    yield CheckResult("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
 
 
-def _chosen_model(visit: Visit) -> Iterator[Finding]:
+def _chosen_model(context: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.models import catalog, gguf, soundness
 
-    if visit.config is None:
+    if context.config is None:
         return
     folder = Path(platformdirs.user_cache_dir("shepherd"))
-    for model in visit.config.models:
+    for model in context.config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
             header = gguf.read_header(path)
             soundness.check(header)
             is_proved = trial.is_proved(header, folder, build=selftest.build_id())
         except ShepherdError as error:
-            yield Finding(f"model {model.name}", "bad", error.message)
+            yield CheckResult(f"model {model.name}", "bad", error.message)
         else:
-            checked = "has loaded before" if is_proved else "will be checked in a child process when it is first loaded"
+            checked = "has been loaded before" if is_proved else "its first load will be checked in a child process"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
-            yield Finding(f"model {model.name}", "ok", about)
+            yield CheckResult(f"model {model.name}", "ok", about)
 
 
-def _port(visit: Visit) -> Iterator[Finding]:
-    if visit.config is None:
+def _port(context: CheckContext) -> Iterator[CheckResult]:
+    if context.config is None:
         return
-    host, port = visit.config.server.host, visit.config.server.port
+    host, port = context.config.server.host, context.config.server.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         if sys.platform != "win32":
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            yield Finding(
-                "port", "note", f"{host}:{port} cannot be used now ({error.strerror})", "Choose another with --port."
+            yield CheckResult(
+                "port", "note", f"{host}:{port} is not free ({error.strerror})", "Choose another port with --port."
             )
         else:
-            yield Finding("port", "ok", f"{host}:{port} is free")
+            yield CheckResult("port", "ok", f"{host}:{port} is free")
 
 
-def _parts(visit: Visit) -> Iterator[Finding]:
+def _parts(context: CheckContext) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    yield Finding(
-        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a bit slower"
+    yield CheckResult(
+        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a little slower"
     )
     hub = shutil.which("hf")
-    yield Finding(
+    yield CheckResult(
         "hf",
         "ok" if hub else "note",
         hub or "not installed; it downloads models from Hugging Face",
@@ -213,7 +215,7 @@ def _parts(visit: Visit) -> Iterator[Finding]:
     )
 
 
-CHECKS: tuple[Callable[[Visit], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[CheckContext], Iterator[CheckResult]], ...] = (
     _versions,
     _library,
     _processor,

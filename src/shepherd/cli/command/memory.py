@@ -1,8 +1,8 @@
-"""`shepherd memory`: what was said, and what is known of the user. Searched, shown, set and cleared.
+"""`shepherd memory`: searches and shows messages, and changes facts and the profile.
 
-Every command opens the memory, does one thing and prints it: for people on a terminal, plainly in a pipe, as one JSON
-document with `--json`. Not here: which commands there are (`memory_options.py`), those that care for the file
-(`memory_care.py`), and what is found (`shepherd.memory`).
+Every command opens the memory, does one thing and prints the result: in colours on a terminal, as plain text in a pipe,
+as one JSON document with `--json`. Not here: the commands that maintain the file (`memory_care.py`), and the search
+itself (`shepherd.memory`).
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ import click
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
-from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, Stored, Trust, when
-from shepherd.memory.transfer import as_json as told
-from shepherd.memory.users import LOCAL, Shelf, shelf_of
+from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
+from shepherd.memory.transfer import as_json as encode
+from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.memory.records import Embedder
 
 SHOWN_CHARS = 600
-"""Of a message among results; `show` has all of it."""
+"""Characters of a message in a list of results; `show` prints all of it."""
 NAME_CHARS = 8
-"""Of a conversation's name: enough to find it again."""
+"""Characters of a conversation's name: enough to find it again."""
 STYLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "system": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What every command is told."""
+class MemoryAccess:
+    """What every command gets: the configuration, the user, the form of the output."""
 
     options: Mapping[str, Any]
-    """The shared ones of the command line."""
+    """The shared options of the command line."""
     config: Config
     user: str | None
     """None = the owner."""
     as_json: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> Ask:
+    def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> MemoryAccess:
         """Raises: `ConfigError`."""
         # A model on the command line is one for `embed`, not for a conversation.
         config = configure.load_config({name: value for name, value in options.items() if name != "model"})
@@ -58,22 +58,22 @@ class Ask:
 
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
-        """The memory that is meant. Raises: `ConfigError`, `MemoryFailure`."""
-        with self.shelf(embedder) as shelf:
-            yield self.memory(shelf)
+        """The memory of the user, open during the block. Raises: `ConfigError`, `MemoryFailure`."""
+        with self.stores(embedder) as stores:
+            yield self.memory(stores)
 
-    def shelf(self, embedder: Embedder | None = None) -> Shelf:
-        """The memories of all."""
-        return shelf_of(self.config.memory, os.environ, embedder)
+    def stores(self, embedder: Embedder | None = None) -> UserStores:
+        """The memories of all users."""
+        return configured_stores(self.config.memory, os.environ, embedder)
 
-    def memory(self, shelf: Shelf) -> MemoryStore:
-        store = shelf.of(LOCAL if self.user is None else self.user)
+    def memory(self, stores: UserStores) -> MemoryStore:
+        store = stores.find_store(LOCAL if self.user is None else self.user)
         if store is None:
-            raise InvalidRequest("--user: the name is blank; leave --user out for your own memory", field="user")
+            raise InvalidRequest("--user needs a name; leave it out for your own memory", field="user")
         return store
 
-    def tell(self, document: Any, people: Callable[[], None]) -> None:
-        """The result: JSON for programs, else what `people` prints."""
+    def show_result(self, document: Any, people: Callable[[], None]) -> None:
+        """Print the result: the JSON document with `--json`, else what `people` prints."""
         if self.as_json:
             render.show_json(document)
         else:
@@ -82,7 +82,7 @@ class Ask:
 
 @contextmanager
 def embedding(model: str | None) -> Iterator[Embedder | None]:
-    """The embedding model of this name or file, loaded; None for none."""
+    """The embedding model of this name or file, loaded during the block; None for None."""
     if model is None:
         yield None
         return
@@ -102,7 +102,7 @@ def embedding(model: str | None) -> Iterator[Embedder | None]:
 
 
 def search(
-    ask: Ask,
+    access: MemoryAccess,
     *,
     words: Sequence[str],
     limit: int,
@@ -113,11 +113,11 @@ def search(
     phrase: str | None,
     prefix: str | None,
 ) -> None:
-    """Find what was said, best first; nothing found is said, and is no error."""
+    """Print the messages that match, best first. No match is no error."""
     from shepherd.memory.search.query import Filters
 
     query = " ".join(words)
-    with embedding(ask.config.memory.embedding_model) as embedder, ask.store(embedder) as store:
+    with embedding(access.config.memory.embedding_model) as embedder, access.store(embedder) as store:
         filters = Filters(
             conversation=conversation_called(store, conversation).uuid if conversation else None,
             roles=tuple(roles),
@@ -128,13 +128,15 @@ def search(
         )
         hits = store.search(query, limit, filters=filters)
         mark = _marker(store, f"{query} {phrase or ''} {prefix or ''}")
-        ask.tell({"query": query, "results": [told.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark))
+        access.show_result(
+            {"query": query, "results": [encode.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark)
+        )
 
 
 def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> None:
     if not hits:
         render.show(
-            f"No archived conversations found matching: {clean(query)}" if query else "Nothing is archived yet."
+            f"No archived conversations found matching: {clean(query)}" if query else "No message is archived yet."
         )
         return
     console = render.result_console()
@@ -156,30 +158,30 @@ def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> 
 
 
 def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
-    """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
+    """A function that highlights the words of the query in a text; without colours it only cleans the text."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
-    from shepherd.memory.search.excerpt import places
+    from shepherd.memory.search.excerpt import term_spans
     from shepherd.memory.search.query import terms_of
-    from shepherd.memory.search.tokenizer import places as locating
+    from shepherd.memory.search.tokenizer import span_tokenizer as locating
 
     terms = terms_of(query)
 
     def mark(text: str) -> Text:
         shown = clean(text)
         marked = Text(shown)
-        for place in store.read(lambda connection: places(shown, terms, locating(connection))):
+        for place in store.read(lambda connection: term_spans(shown, terms, locating(connection))):
             marked.stylize("bold reverse", place.start, place.stop)
         return marked
 
     return mark
 
 
-def show(ask: Ask, *, name: str | None, limit: int) -> None:
-    """The newest conversations; or all of one; or one message with the turn that it is in."""
-    with ask.store() as store:
+def show(access: MemoryAccess, *, name: str | None, limit: int) -> None:
+    """Print the newest conversations, or one conversation, or one message with its turn."""
+    with access.store() as store:
         if name is None:
-            _show_conversations(ask, store, limit)
+            _show_conversations(access, store, limit)
             return
         found = _message(store, name)
         if found is not None:
@@ -188,35 +190,37 @@ def show(ask: Ask, *, name: str | None, limit: int) -> None:
         else:
             its = conversation_called(store, name)
             messages = store.messages(its.uuid, shared=True)
-        document = {"conversation": told.conversation(its), "messages": [told.message(each) for each in messages]}
-        ask.tell(document, lambda: _show_messages(its, messages))
+        document = {"conversation": encode.conversation(its), "messages": [encode.message(each) for each in messages]}
+        access.show_result(document, lambda: _show_messages(its, messages))
 
 
-def _show_conversations(ask: Ask, store: MemoryStore, limit: int) -> None:
+def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) -> None:
     found = store.conversations(limit=limit + 1 if limit else None)
     shown = found[:limit] if limit else found
 
     def people() -> None:
         if not shown:
-            render.show("Nothing is archived yet.")
+            render.show("No message is archived yet.")
             return
-        rows = [(c.uuid[:NAME_CHARS], day(when(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown]
+        rows = [
+            (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
+        ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
-            render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
+            render.show(f"There are older conversations: shepherd memory show -n {4 * limit}, or -n 0 for all.")
 
-    ask.tell({"conversations": [told.conversation(each) for each in shown]}, people)
+    access.show_result({"conversations": [encode.conversation(each) for each in shown]}, people)
 
 
-def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> None:
+def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
     console = render.result_console()
-    about = [day(when(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
+    about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
     for message in messages:
         notes = [f"message {message.id}", day(message.time)]
         notes += ["pinned"] * message.pinned + ["untrusted"] * (message.trust is Trust.UNTRUSTED)
-        notes += ["shortened to make room"] * (message.state is State.PRUNED)
+        notes += ["shortened to save space"] * (message.state is State.PRUNED)
         console.print()
         console.print(Text.assemble((message.role, STYLES[message.role]), (f"  {' · '.join(notes)}", "dim")))
         if message.body:
@@ -225,14 +229,14 @@ def _show_messages(conversation: Conversation, messages: Sequence[Stored]) -> No
             console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
 
 
-def _message(store: MemoryStore, name: str) -> Stored | None:
-    """The message with this number, if that is what `name` is."""
+def _message(store: MemoryStore, name: str) -> StoredMessage | None:
+    """The message with the number `name`; None when `name` is no number of a message."""
     digits = name.removeprefix("#")
     if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
         return None
     found = store.stored([int(digits)])
     if not found and (name.startswith("#") or store.conversation(name) is None):
-        raise InvalidRequest(f"there is no message {digits}, and no conversation whose name begins so", field="name")
+        raise InvalidRequest(f"no message and no conversation is called {digits}", field="name")
     return found[0] if found else None
 
 
@@ -248,10 +252,12 @@ def conversation_called(store: MemoryStore, name: str) -> Conversation:
 # -- facts and profile ------------------------------------------------------------------------------------------------
 
 
-def list_facts(ask: Ask) -> None:
-    with ask.store() as store:
+def list_facts(access: MemoryAccess) -> None:
+    with access.store() as store:
         facts = store.facts(kind="fact")
-        ask.tell({"facts": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is known yet."))
+        access.show_result(
+            {"facts": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is stored yet.")
+        )
 
 
 def _show_facts(facts: Sequence[Fact], none: str) -> None:
@@ -262,43 +268,46 @@ def _show_facts(facts: Sequence[Fact], none: str) -> None:
     render.show_table(("KEY", "VALUE", "SINCE", "STATUS"), rows)
 
 
-def set_fact(ask: Ask, *, key: str, words: Sequence[str]) -> None:
-    with ask.store() as store:
+def set_fact(access: MemoryAccess, *, key: str, words: Sequence[str]) -> None:
+    with access.store() as store:
         fact = store.set_fact(key, " ".join(words))
-        ask.tell(
-            {"success": True, **told.fact(fact)}, lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}")
+        access.show_result(
+            {"success": True, **encode.fact(fact)},
+            lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}"),
         )
 
 
-def get_fact(ask: Ask, *, key: str) -> int:
-    """The value and nothing else; 1 when there is none."""
-    with ask.store() as store:
+def get_fact(access: MemoryAccess, *, key: str) -> int:
+    """Print the value alone; the exit status is 1 without a fact."""
+    with access.store() as store:
         fact = store.get_fact(key)
-        found = {"found": True, **told.fact(fact)} if fact else {"found": False, "key": key, "value": None}
-        if fact is None and not ask.as_json:
+        found = {"found": True, **encode.fact(fact)} if fact else {"found": False, "key": key, "value": None}
+        if fact is None and not access.as_json:
             render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
         else:
-            ask.tell(found, lambda: render.show(clean(fact.value if fact else "")))
+            access.show_result(found, lambda: render.show(clean(fact.value if fact else "")))
         return 0 if fact else 1
 
 
-def clear_fact(ask: Ask, *, key: str) -> int:
-    with ask.store() as store:
+def clear_fact(access: MemoryAccess, *, key: str) -> int:
+    with access.store() as store:
         cleared = store.clear_fact(key)
-        says = "Cleared, with all it was before." if cleared else f"No fact is called {key!r:.80}."
-        ask.tell({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
+        says = "Deleted, with its history." if cleared else f"No fact is called {key!r:.80}."
+        access.show_result({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
         return 0 if cleared else 1
 
 
-def fact_history(ask: Ask, *, key: str) -> None:
-    with ask.store() as store:
+def fact_history(access: MemoryAccess, *, key: str) -> None:
+    with access.store() as store:
         facts = store.history(key)
         none = f"No fact is called {clean(key)!r:.80}."
-        ask.tell({"key": key, "history": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, none))
+        access.show_result(
+            {"key": key, "history": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, none)
+        )
 
 
-def list_profile(ask: Ask) -> None:
-    with ask.store() as store:
+def list_profile(access: MemoryAccess) -> None:
+    with access.store() as store:
         wishes, candidates = store.profile(), store.facts(status="candidate")
 
         def people() -> None:
@@ -308,31 +317,33 @@ def list_profile(ask: Ask) -> None:
             rows = [(str(fact.id), fact.kind, fact.status, one_line(fact.value)) for fact in (*wishes, *candidates)]
             render.show_table(("ID", "KIND", "STATUS", "TEXT"), rows)
             if candidates:
-                render.show("A candidate counts once it is confirmed: shepherd memory profile confirm ID")
+                render.show("A candidate takes effect when you confirm it: shepherd memory profile confirm ID")
 
-        document = {"profile": [told.fact(each) for each in wishes]}
-        ask.tell({**document, "candidates": [told.fact(each) for each in candidates]}, people)
+        document = {"profile": [encode.fact(each) for each in wishes]}
+        access.show_result({**document, "candidates": [encode.fact(each) for each in candidates]}, people)
 
 
-def add_to_profile(ask: Ask, *, words: Sequence[str], kind: FactKind) -> None:
-    with ask.store() as store:
+def add_to_profile(access: MemoryAccess, *, words: Sequence[str], kind: FactKind) -> None:
+    with access.store() as store:
         fact = store.adopt(" ".join(words), kind)
-        ask.tell(
-            {"success": True, **told.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
+        access.show_result(
+            {"success": True, **encode.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
         )
 
 
-def confirm(ask: Ask, *, id: int) -> None:
-    with ask.store() as store:
+def confirm(access: MemoryAccess, *, id: int) -> None:
+    with access.store() as store:
         fact = store.confirm(id)
-        ask.tell({"success": True, **told.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}"))
+        access.show_result(
+            {"success": True, **encode.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}")
+        )
 
 
-def reject(ask: Ask, *, id: int) -> None:
-    with ask.store() as store:
+def reject(access: MemoryAccess, *, id: int) -> None:
+    with access.store() as store:
         store.reject(id)
-        says = "It is gone, and will not be proposed again."
-        ask.tell({"success": True, "id": id}, lambda: render.show(says))
+        says = "Removed. Shepherd will not propose it again."
+        access.show_result({"success": True, "id": id}, lambda: render.show(says))
 
 
 # -- words and times --------------------------------------------------------------------------------------------------
@@ -343,7 +354,7 @@ _HOURS = {"h": 1, "d": 24, "w": 24 * 7, "m": 24 * 30, "y": 24 * 365}
 
 
 def moment(option: str, text: str | None) -> int | None:
-    """A day or a time as people here write it, or an age such as 7d; in milliseconds."""
+    """The Unix milliseconds of a date or a time, or of an age such as 7d. Raises: `UsageError`."""
     if text is None:
         return None
     try:
@@ -354,7 +365,7 @@ def moment(option: str, text: str | None) -> int | None:
         return int(found.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise click.UsageError(
-            f"{option}: {text!r:.80} is no time; write 2026-03-02, 2026-03-02T14:00 or an age such as 7d."
+            f"{option}: {text!r:.80} is not a time; write 2026-03-02, 2026-03-02T14:00 or an age such as 7d."
         ) from None
 
 
@@ -362,12 +373,7 @@ def day(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-def one_line(text: str) -> str:
-    """A text as one line."""
-    return clean(" ".join(text.split()))
-
-
 def _shortened(text: str) -> str:
-    from shepherd.memory.search.excerpt import shortened
+    from shepherd.memory.search.excerpt import shorten
 
-    return shortened(text.strip(), SHOWN_CHARS)
+    return shorten(text.strip(), SHOWN_CHARS)

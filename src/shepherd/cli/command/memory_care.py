@@ -1,6 +1,6 @@
-"""`shepherd memory`: care for the file. What is forgotten, given up, counted, exported, imported, checked and measured.
+"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed, eval.
 
-Not here: looking into it (`memory.py`).
+Not here: search and facts (`memory.py`).
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import render
-from shepherd.cli.command.memory import Ask, conversation_called, day, embedding, moment, one_line
-from shepherd.cli.command.models import size
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
+from shepherd.cli.text import clean, format_size, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
-from shepherd.memory.records import Fact, when
+from shepherd.memory.records import Fact, to_datetime
 from shepherd.memory.transfer import as_json
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.memory.transfer.merge import Imported
+    from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
-"""Messages that are shown before they are forgotten."""
+"""Messages that are shown before the question whether to delete them."""
 ALWAYS = 2**62
-"""A time behind all others."""
+"""A time later than all others."""
 
 
 # -- forgetting and pruning -------------------------------------------------------------------------------------------
 
 
 def forget(
-    ask: Ask,
+    access: MemoryAccess,
     *,
     messages: Sequence[int],
     conversation: str | None,
@@ -48,16 +47,16 @@ def forget(
     everything: bool,
     yes: bool,
 ) -> int:
-    """Say what would go, ask, and forget it: out of the file, and with it all conversations that are kept on disk."""
+    """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
-        raise click.UsageError("--everything is all there is: leave the other choices out.")
+        raise click.UsageError("--everything takes no other filter; leave the others out.")
     if not everything and not any(each not in (None, ()) for each in chosen):
-        if ask.user is None:
-            raise click.UsageError("Say what: --message, --conversation, --matching, --before, --user or --everything.")
+        if access.user is None:
+            raise click.UsageError("Give --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
-    with ask.shelf() as shelf:
-        store = ask.memory(shelf)
+    with access.stores() as stores:
+        store = access.memory(stores)
         wanted: dict[str, Any] = {
             "messages": tuple(messages),
             "conversation": conversation_called(store, conversation).uuid if conversation else None,
@@ -66,24 +65,24 @@ def forget(
         }
         ids, facts = store.find(**wanted), _facts(store, matching, everything)
         if not ids and not facts:
-            ask.tell(_forgotten(0, 0), lambda: render.show("Nothing of the kind is remembered."))
+            access.show_result(_forgotten(0, 0), lambda: render.show("No message or fact matches."))
             return 0
         _sample(store, ids, len(facts))
         if not _agreed(yes):
             return 1
-        if everything and ask.user is not None:
-            shelf.forget_user(ask.user)  # the file says whose it is
+        if everything and access.user is not None:
+            stores.forget_user(access.user)  # deletes the user's own file
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
-            store.forget(**wanted)  # last: it is what leaves no byte behind
-    _drop_kept(ask.config)
-    ask.tell(_forgotten(len(ids), len(facts)), lambda: _say_forgotten(len(ids), len(facts)))
+            store.forget(**wanted)  # last, because it erases the free pages as well
+    _drop_kept(access.config)
+    access.show_result(_forgotten(len(ids), len(facts)), lambda: _say_forgotten(len(ids), len(facts)))
     return 0
 
 
 def _facts(store: MemoryStore, matching: str | None, everything: bool) -> list[Fact]:
-    """The facts that would go, too."""
+    """The facts that would be deleted."""
     phrase = folded(matching) if matching else None
     facts = store.facts(status=None)
     return [fact for fact in facts if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))]
@@ -94,8 +93,8 @@ def _forgotten(n_messages: int, n_facts: int) -> dict[str, Any]:
 
 
 def _say_forgotten(n_messages: int, n_facts: int) -> None:
-    render.show(f"Forgotten: {_amount(n_messages, n_facts)}.")
-    render.show("A server or a chat that is running still has them in its caches, until it ends.")
+    render.show(f"Deleted: {_amount(n_messages, n_facts)}.")
+    render.show("A running server or chat keeps them in its caches until it ends.")
 
 
 def _amount(n_messages: int, n_facts: int) -> str:
@@ -103,8 +102,8 @@ def _amount(n_messages: int, n_facts: int) -> str:
 
 
 def _sample(store: MemoryStore, ids: Sequence[int], n_facts: int) -> None:
-    """What would go, where a person can see it and a program is not disturbed."""
-    click.echo(f"This would be forgotten: {_amount(len(ids), n_facts)}", err=True)
+    """Show on standard error what would be deleted."""
+    click.echo(f"This would be deleted: {_amount(len(ids), n_facts)}", err=True)
     for message in store.stored(ids[:SAMPLE]):
         click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
     if len(ids) > SAMPLE:
@@ -115,28 +114,29 @@ def _agreed(yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        render.show_error("nothing was forgotten: there is nobody to ask; add --yes")
+        render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
         return False
-    return click.confirm("Forget this for good?", err=True)
+    return click.confirm("Delete this for good?", err=True)
 
 
 def _drop_kept(config: Config) -> None:
-    """Conversations that caches keep on disk hold what was said, too."""
+    """Delete the conversations that caches keep on disk: they contain the messages, too."""
     from shepherd.app.app import drop_snapshots, snapshot_folder
 
     drop_snapshots(snapshot_folder(config))
 
 
-def prune(ask: Ask, *, to: str | None) -> None:
-    """Give up the oldest texts until the memory is as small as it should be."""
-    with ask.store() as store:
+def prune(access: MemoryAccess, *, to: str | None) -> None:
+    """Shorten and delete the oldest texts until the memory is within its limit."""
+    with access.store() as store:
         limit = store.max_size_bytes if to is None else _bytes(to)
         before = store.stats().size_bytes
         pruned = store.prune(limit)
         after = store.stats().size_bytes
         document = {"messages": pruned.n_messages, "before_bytes": before, "after_bytes": after, "limit_bytes": limit}
-        says = f"{pruned.n_messages} messages were shortened or given up; {size(before)} before, {size(after)} now."
-        ask.tell(document, lambda: render.show(says))
+        sizes = f"{format_size(before)} before, {format_size(after)} now"
+        says = f"{pruned.n_messages} messages were shortened or deleted; {sizes}."
+        access.show_result(document, lambda: render.show(says))
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -146,7 +146,7 @@ def _bytes(text: str) -> int:
     """A size such as 500MB, 1.5 GiB or 1048576."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise click.UsageError(f"--to: {text!r:.80} is no size; write one such as 500MB or 2GiB.")
+        raise click.UsageError(f"--to: {text!r:.80} is not a size; write 500MB or 2GiB.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))
 
@@ -154,8 +154,8 @@ def _bytes(text: str) -> int:
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def stats(ask: Ask) -> None:
-    with ask.store() as store:
+def stats(access: MemoryAccess) -> None:
+    with access.store() as store:
         found, path = store.stats(), store.path
 
         def people() -> None:
@@ -166,23 +166,23 @@ def stats(ask: Ask) -> None:
                 "Messages": f"{found.messages} ({found.evicted} have left their context, {found.pruned} shortened)",
                 "Facts": str(found.facts),
                 "Vectors": str(found.vectors),
-                "Size": f"{size(found.size_bytes)} of {size(found.limit_bytes)} ({part:.0%})",
+                "Size": f"{format_size(found.size_bytes)} of {format_size(found.limit_bytes)} ({part:.0%})",
             }
             if found.oldest_ms is not None and found.newest_ms is not None:
-                rows["From"], rows["Until"] = day(when(found.oldest_ms)), day(when(found.newest_ms))
-            for name, value in rows.items():
-                render.show(f"{name + ':':<15} {clean(value)}")
+                rows["From"], rows["Until"] = day(to_datetime(found.oldest_ms)), day(to_datetime(found.newest_ms))
+            render.show_fields(rows)
 
-        ask.tell({"path": str(path), **as_json.stats(found)}, people)
+        access.show_result({"path": str(path), **as_json.stats(found)}, people)
 
 
-def export(ask: Ask, *, file: str, conversation: str | None) -> None:
-    """Write the archive as JSON Lines to a new file that its owner alone can read, or to standard output."""
+def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None:
+    """Write the archive as JSON Lines to standard output, or to a new file that only its owner can read."""
     from shepherd.memory.transfer import export as transfer
 
-    with ask.store() as store:
+    with access.store() as store:
         if file == "-":
-            transfer.export(store, render.write, conversation)
+            for line in transfer.lines(store, conversation):
+                render.write(line)
             return
         n_lines = 0
         try:
@@ -192,26 +192,28 @@ def export(ask: Ask, *, file: str, conversation: str | None) -> None:
                     stream.write(line)
                     n_lines += 1
         except FileExistsError:
-            raise InvalidRequest(f"{file} is there already; choose another name or remove it", field="file") from None
+            raise InvalidRequest(f"{file} already exists; choose another name or remove it", field="file") from None
         except OSError as error:
             raise InvalidRequest(f"{file} cannot be written: {error.strerror or error}", field="file") from error
-        ask.tell({"file": file, "lines": n_lines}, lambda: render.show(clean(f"{n_lines} lines written to {file}")))
+        access.show_result(
+            {"file": file, "lines": n_lines}, lambda: render.show(clean(f"{n_lines} lines written to {file}"))
+        )
 
 
-def import_files(ask: Ask, *, files: Sequence[str]) -> int:
-    """Store what files of other programs hold; 1 when one of them holds nothing that can be read."""
-    from shepherd.memory.transfer import export as transfer
+def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
+    """Import the exports of other programs; the exit status is 1 when one of them cannot be read."""
+    from shepherd.memory.transfer import importer
 
     status = 0
-    with ask.store() as store:
+    with access.store() as store:
         documents: list[dict[str, Any]] = []
         for file in files:
             try:
                 with _progress(f"Importing {file}", in_bytes=True) as on_progress:
                     if file == "-":
-                        done = transfer.import_stream(store, sys.stdin.buffer)
+                        done = importer.import_stream(store, sys.stdin.buffer)
                     else:
-                        done = store.import_file(file, on_progress=on_progress)
+                        done = importer.import_file(store, file, on_progress=on_progress)
             except InvalidRequest as error:
                 render.show_error(clean(error.message))
                 documents.append({"file": file, "error": error.message})
@@ -223,26 +225,26 @@ def import_files(ask: Ask, *, files: Sequence[str]) -> int:
                 render.show_warning(clean(f"{file}: {done.n_problems - len(done.problems)} more problems"))
             if done.n_problems and not (done.messages or done.facts or done.known):
                 status = 1
-            told_of = {"problems": [str(problem) for problem in done.problems]}
-            documents.append({"file": file, **asdict(done), **told_of})
-            if not ask.as_json:
+            problems = {"problems": [str(problem) for problem in done.problems]}
+            documents.append({"file": file, **asdict(done), **problems})
+            if not access.as_json:
                 _show_imported(file, done)
-        if ask.as_json:
+        if access.as_json:
             render.show_json({"files": documents})
     return status
 
 
-def _show_imported(file: str, done: Imported) -> None:
-    said = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
+def _show_imported(file: str, done: ImportResult) -> None:
+    parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
     others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
     others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
-    said += [f"{number} {what}" for what, number in others.items() if number]
-    render.show(clean(f"{file}: {', '.join(said)}"))
+    parts += [f"{number} {what}" for what, number in others.items() if number]
+    render.show(clean(f"{file}: {', '.join(parts)}"))
 
 
-def check(ask: Ask, *, repair: bool, deep: bool) -> int:
-    """1 when something is wrong with the file, and stays so."""
-    with ask.store() as store:
+def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
+    """Check the file; the exit status is 1 when a problem remains."""
+    with access.store() as store:
         problems = store.repair() if repair else store.check(deep=deep)
 
         def people() -> None:
@@ -251,27 +253,27 @@ def check(ask: Ask, *, repair: bool, deep: bool) -> int:
             if not problems:
                 render.show_marked("✓", "green", f"{clean(str(store.path))} is sound")
             elif not repair and any(problem.can_repair for problem in problems):
-                render.show("'shepherd memory check --repair' mends what can be mended.")
+                render.show("'shepherd memory check --repair' repairs what can be repaired.")
 
-        ask.tell({"path": str(store.path), "problems": [asdict(problem) for problem in problems]}, people)
+        access.show_result({"path": str(store.path), "problems": [asdict(problem) for problem in problems]}, people)
         return 1 if problems else 0
 
 
-def embed(ask: Ask) -> None:
-    """Make the vectors that are missing, with the model of the command line or of the configuration."""
-    model = ask.options.get("model") or ask.config.memory.embedding_model
+def embed(access: MemoryAccess) -> None:
+    """Make the missing vectors with the model of the command line or of the configuration."""
+    model = access.options.get("model") or access.config.memory.embedding_model
     if not model:
-        raise click.UsageError("Which model? Give an embedding GGUF with --model FILE, or set memory.embedding_model.")
-    with embedding(model) as embedder, ask.store(embedder) as store:
+        raise click.UsageError("Give an embedding GGUF with --model FILE, or set memory.embedding_model.")
+    with embedding(model) as embedder, access.store(embedder) as store:
         assert embedder is not None
         with _progress("Embedding") as on_progress:
             made = store.embed(on_progress=on_progress)
         document = {"vectors": made, "embedder": embedder.name, "dimensions": embedder.dim}
-        ask.tell(document, lambda: render.show(f"{made} new vector(s) of {embedder.dim} dimensions"))
+        access.show_result(document, lambda: render.show(f"{made} new vector(s) of {embedder.dim} dimensions"))
 
 
-def evaluate(ask: Ask, *, file: str, embedder: str | None) -> None:
-    """Print how well the evidence of a data set's questions is found, always as JSON."""
+def evaluate(access: MemoryAccess, *, file: str, embedder: str | None) -> None:
+    """Print as JSON how well the search finds the evidence of a data set's questions."""
     from shepherd.tune import memory_quality
 
     with embedding(embedder) as model:
@@ -280,7 +282,7 @@ def evaluate(ask: Ask, *, file: str, embedder: str | None) -> None:
 
 @contextmanager
 def _progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal that is told what is done and how much there is; None where nobody would see it."""
+    """A function that draws a progress bar from the amount done and the total; None without a terminal."""
     if not render.is_terminal(sys.stderr):
         yield None
         return

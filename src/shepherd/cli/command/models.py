@@ -1,4 +1,4 @@
-"""`shepherd models`: those of the configuration, what can be used on this machine without a download, and what one is.
+"""`shepherd models`: the configured models, the models on this machine, and the facts about one of them.
 
 Reads headers only; no model is loaded.
 """
@@ -6,25 +6,23 @@ Reads headers only; no model is loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shepherd.cli import render
+from shepherd.cli import configure, render
+from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
 
-if TYPE_CHECKING:
-    from shepherd.config import Config
-
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
-"""For which `models info` says what they cost, as far as the model was trained for them."""
+"""Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
-    """One row of the list."""
+class ListedModel:
+    """One model file."""
 
     name: str
     source: str
@@ -35,7 +33,7 @@ class Shelved:
     problem: str = ""
 
 
-def scan() -> Iterator[Shelved]:
+def scan_models() -> Iterator[ListedModel]:
     """Every model that the catalogue finds, with its header."""
     for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
         header, problem = None, ""
@@ -43,38 +41,39 @@ def scan() -> Iterator[Shelved]:
             header = gguf.read_header(found.path)
         except ShepherdError as error:
             problem = error.message
-        yield Shelved(found.name, found.source, found.size_bytes, found.path, header, problem)
+        yield ListedModel(found.name, found.source, found.size_bytes, found.path, header, problem)
 
 
-def show_list(*, as_json: bool) -> None:
+def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print all models."""
-    shelf = list(scan())
+    listed = list(scan_models())
     if as_json:
-        render.show_json([_row(model) for model in shelf])
+        render.show_json([_row(model) for model in listed])
         return
     rows = [
         (
             model.name,
             model.source,
-            size(model.size_bytes),
+            format_size(model.size_bytes),
             model.header.file_type or "?" if model.header else "unreadable",
             str(model.header.n_ctx_train) if model.header else "",
         )
-        for model in shelf
+        for model in listed
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
 
 
-def show_configured(config: Config, *, as_json: bool) -> None:
-    """Print the models of the configuration with what each takes while it is loaded.
+def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the configured models, each with the memory that it needs while it is loaded.
 
-    Raises: `ConfigError` for one that is to be loaded at the start and cannot be.
+    Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
     """
-    from shepherd.app.model_registry import Roster, budget_of
+    from shepherd.app.model_registry import ModelRegistry, budget_of
 
+    config = configure.load_config(options)
     budget = budget_of(config)
-    roster = Roster(config, env=os.environ, budget_bytes=budget)
-    found = [(roster.entries[name], card) for name, card in roster.cards()]
+    roster = ModelRegistry(config, env=os.environ, budget_bytes=budget)
+    found = [(entry, entry.card) for entry in roster.entries.values()]
     if as_json:
         models = [
             {
@@ -83,7 +82,7 @@ def show_configured(config: Config, *, as_json: bool) -> None:
                 "context": card.n_ctx,
                 "memory_bytes": card.memory_bytes,
                 "load": entry.model.load,
-                "caches": {berth.cache.name: berth.n_ctx for berth in entry.berths},
+                "caches": {plan.cache.name: plan.n_ctx for plan in entry.plans},
                 "path": str(entry.header.path) if entry.header else entry.model.path,
                 **({"problem": entry.problem} if entry.problem else {}),
             }
@@ -95,30 +94,31 @@ def show_configured(config: Config, *, as_json: bool) -> None:
         (
             card.id,
             card.kind if entry.header else "not usable",
-            ", ".join(f"{berth.cache.name} {berth.n_ctx}" for berth in entry.berths) or str(card.n_ctx or ""),
-            size(card.memory_bytes) if entry.header else "?",
+            ", ".join(f"{plan.cache.name} {plan.n_ctx}" for plan in entry.plans) or str(card.n_ctx or ""),
+            format_size(card.memory_bytes) if entry.header else "?",
             entry.model.load,
             str(entry.header.path) if entry.header else entry.problem,
         )
         for entry, card in found
     ]
     render.show_table(("NAME", "KIND", "CONTEXT", "MEMORY", "LOAD", "FILE"), rows)
-    render.show(f"Models may take {size(budget)} together. 'shepherd models list' shows what else is on this machine.")
+    render.show(f"All models together may take {format_size(budget)}.")
+    render.show("'shepherd models list' shows the other models on this machine.")
 
 
-def show_one(word: str, *, as_json: bool) -> None:
-    """Print what one model is.
+def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
+    """Print the facts about one model.
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
-    path = catalog.find(word, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
-    dialect, has_tools = _speech(header)
+    dialect, has_tools = _dialect(header)
     memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
     if as_json:
         render.show_json(
             {
-                **_row(Shelved(header.name or path.stem, "", header.size_bytes, path, header)),
+                **_row(ListedModel(header.name or path.stem, "", header.size_bytes, path, header)),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
                 "parameters": header.n_params,
@@ -131,23 +131,22 @@ def show_one(word: str, *, as_json: bool) -> None:
     rows = {
         "Name": header.name or path.stem,
         "File": str(path),
-        "Size": size(header.size_bytes),
+        "Size": format_size(header.size_bytes),
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),
-        "Quantisation": header.file_type,
-        "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "not said",
+        "Quantisation": header.file_type or "unknown",
+        "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "unknown",
         "Chat template": f"yes, {dialect} dialect"
         if dialect
         else "none; it cannot chat unless chat_template names one",
         "Tools": "yes" if has_tools else "no",
     }
-    for name, value in rows.items():
-        render.show(f"{name + ':':<17} {value}")
+    render.show_fields(rows)
     render.show()
     render.show("Memory for weights, context (f16 cache) and buffers:")
     for n_ctx, n_bytes in memory.items():
-        render.show(f"  {n_ctx:>7} tokens  {size(n_bytes):>9}")
+        render.show(f"  {n_ctx:>7} tokens  {format_size(n_bytes):>9}")
 
 
 def _sizes(header: gguf.Header) -> list[int]:
@@ -155,7 +154,7 @@ def _sizes(header: gguf.Header) -> list[int]:
     return sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
 
 
-def _speech(header: gguf.Header) -> tuple[str | None, bool]:
+def _dialect(header: gguf.Header) -> tuple[str | None, bool]:
     """The dialect of a model's chat template and whether it knows tools; None without a template."""
     from shepherd.backends.local.chat_template import FOR_TOOLS
     from shepherd.dialects import detect
@@ -164,7 +163,7 @@ def _speech(header: gguf.Header) -> tuple[str | None, bool]:
     return (None, False) if template is None else (detect(template).name, "tools" in template)
 
 
-def _row(model: Shelved) -> dict[str, Any]:
+def _row(model: ListedModel) -> dict[str, Any]:
     row: dict[str, Any] = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
     if model.source:
         row["source"] = model.source
@@ -173,16 +172,6 @@ def _row(model: Shelved) -> dict[str, Any]:
     if model.problem:
         row["problem"] = model.problem
     return row
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes for people, in powers of 1024."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def _count(number: int) -> str:

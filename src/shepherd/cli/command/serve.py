@@ -1,6 +1,6 @@
-"""`shepherd serve`: listens at once, loads behind it, says when requests can be answered, and stops in order.
+"""`shepherd serve`: listens at once, loads the models meanwhile, prints when it is ready, and shuts down in order.
 
-Not here: the endpoints (`server/app.py`) and what answers them (`app/app.py`).
+Not here: the endpoints (`server/app.py`) and the application behind them (`app/app.py`).
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import logs, render
+from shepherd.cli import configure, logs, render
+from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -23,17 +24,22 @@ if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config, ServerConfig
     from shepherd.server.http.auth import Key
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
 
 _MEMORY = "/v1/memory/"
 DEBUG_FOLDER = "logs"
 """In the working folder, unless `server.debug_dir` says otherwise."""
 
 
-def run(config: Config) -> None:
+def run(options: Mapping[str, Any]) -> None:
+    """Serve until SIGINT or SIGTERM. Raises: as `serve`."""
+    serve(configure.load_config({**options, "server": True}))
+
+
+def serve(config: Config) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Raises: `ShepherdError` when the port cannot be had or the model cannot be loaded.
+    Raises: `ShepherdError` when the port is not free or the model cannot be loaded.
     """
     from shepherd.server.http.listen import loop_factory
 
@@ -43,7 +49,7 @@ def run(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     from shepherd.app.app import App
-    from shepherd.server.app import serve
+    from shepherd.server import app as server_app
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
@@ -57,7 +63,7 @@ async def _serve(config: Config) -> None:
         asgi = _application(config, app, keys, stack)
         bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(
-            serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
+            server_app.serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
         )
         stack.push_async_callback(_end, server)
         starting: list[asyncio.Future[Any]] = [server, bound]
@@ -75,14 +81,14 @@ async def _end(server: asyncio.Task[None]) -> None:
 
 
 def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> FastAPI:
-    """The application with all that looks on; what must be closed goes on the stack."""
+    """The application with its observers; the stack closes what must be closed."""
     from shepherd.server.app import Limits, create_app
-    from shepherd.server.http.limits import Gates
-    from shepherd.server.response_store import KeptResponses
+    from shepherd.server.http.admission import Admission
+    from shepherd.server.response_store import ResponseStore
 
     settings = config.server
     file = Path(settings.responses_file) if settings.responses_file else None
-    kept = KeptResponses(file, limit_bytes=settings.responses_bytes)
+    kept = ResponseStore(file, limit_bytes=settings.responses_bytes)
     stack.callback(kept.close)
     return create_app(
         app,
@@ -90,26 +96,26 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         host=settings.host,
         origins=settings.origins,
         allow_hosts=settings.allow_hosts,
-        gates=Gates(concurrent=settings.concurrent, per_client=settings.per_client),
+        admission=Admission(concurrent=settings.concurrent, per_client=settings.per_client),
         limits=Limits(max_body_bytes=settings.max_body_bytes),
         observe=list(_observers(settings, stack)),
-        kept=kept,
+        responses=kept,
         tools=partial(app.offer, everything=settings.use_tools),
     )
 
 
-def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observe]:
-    """Whoever looks on at each request: debug files, the recorder, traces."""
+def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[ObserverFactory]:
+    """The observers of each request: debug files, the recorder, traces."""
 
     def closed(close: Callable[[], None]) -> None:
         stack.push_async_callback(asyncio.to_thread, close)
 
     if settings.debug:
-        from shepherd.server.observe.debug_files import Folders
+        from shepherd.server.observe.debug_files import DebugFolder
 
         folder = Path(settings.debug_dir or DEBUG_FOLDER)
-        render.show_warning(f"what clients say and get is written to {folder.absolute()}, because of --debug")
-        folders = Folders(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
+        render.show_warning(f"--debug writes every request and answer to {folder.absolute()}")
+        folders = DebugFolder(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
         closed(folders.close)
         yield folders.observe
     if settings.record_dir:
@@ -127,7 +133,7 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
 
 
 def _keys(settings: ServerConfig) -> list[str | Key] | None:
-    """All keys of the configuration; None = none are configured."""
+    """All keys of the configuration; None = no key is configured."""
     from shepherd.server.http.auth import Key
 
     if settings.api_keys is None and settings.keys is None:
@@ -144,32 +150,30 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
-    """Load the models; False when the server was stopped meanwhile. Raises: as `App.load`."""
-    view = render.PipeView()
-    handler = logs.current()
-    handler.screen = view.screen
-    loading = asyncio.create_task(app.load(view.load, lazy=True))
-    try:
-        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
-            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
-            sys.stdout.flush()
-            os._exit(0)
-        await loading
-    finally:
-        view.loaded()
-        handler.screen = None
+    """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
+    view = PipeView()
+    with logs.above(view.screen):
+        loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
+        try:
+            await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+                sys.stdout.flush()
+                os._exit(0)
+            await loading
+        finally:
+            view.hide_loading()
     return not server.done()
 
 
 def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list[str]:
     import shepherd
-    from shepherd.cli.command.models import size
+    from shepherd.cli.text import format_size
 
     cards = app.models()
     width = max((len(card.id) for card in cards), default=0)
     models = [
-        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {size(card.memory_bytes)}"
+        f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {format_size(card.memory_bytes)}"
         + ("" if card.loaded else ", loaded on demand")
         for card in cards
     ]
@@ -184,7 +188,7 @@ def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list
 
 
 def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
-    """Method and path of what is offered: all that `/docs` lists but single items and what the memory has."""
+    """Method and path of each endpoint that `/docs` lists, without single items; the memory as one line."""
     listed = asgi.openapi()["paths"].items()
     found = [(method.upper(), path) for path, methods in listed for method in methods]
     shown = [(method, path) for method, path in found if "{" not in path and not path.startswith(_MEMORY)]
@@ -192,17 +196,17 @@ def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
 
 
 def unknown_endpoints(config: Config) -> Iterator[str]:
-    """A warning for every route whose endpoint nobody can come by."""
-    from shepherd.server.routes import QUERIES, SURFACES
+    """A warning for every route whose endpoint does not exist."""
+    from shepherd.server.routes import GENERATE_ENDPOINTS, QUERY_ENDPOINTS
     from shepherd.wire.names import endpoint_names, full_path
 
-    paths = [row.paths for row in SURFACES] + [row.paths for row in QUERIES]
+    paths = [row.paths for row in GENERATE_ENDPOINTS] + [row.paths for row in QUERY_ENDPOINTS]
     names = {name for aliases in paths for path in aliases for name in endpoint_names(path)}
     for index, rule in enumerate(config.routes):
         globs = (rule.endpoint, full_path(rule.endpoint)) if rule.endpoint else ()
         if globs and not any(fnmatchcase(name, glob) for name in names for glob in globs):
             yield (
-                f"routes[{index}] can never be reached: no request comes by {rule.endpoint!r}; there are "
+                f"routes[{index}] can never be reached: no endpoint is called {rule.endpoint!r}; there are "
                 f"{', '.join(sorted({path for path, *_ in paths}))}"
             )
 

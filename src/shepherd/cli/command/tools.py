@@ -1,6 +1,6 @@
-"""`shepherd tools`: which tools there are, which of them a model is offered and why not the others; and one call.
+"""`shepherd tools`: lists the tools, with the reason why one is off; shows one; runs one call.
 
-Not here: which tools there are (`shepherd.tools.registry`), and what stands before a call (`shepherd.tools.toolbox`).
+Not here: where tools come from (`shepherd.tools.registry`), and the checks before a call (`shepherd.tools.toolbox`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
-from shepherd.cli.terminal.answer import clean
+from shepherd.cli.text import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
@@ -35,18 +35,18 @@ HINTS = {
     selection.DISABLED: "disabled (tools.disabled, --disable-tools)",
     selection.NOT_ENABLED: "not enabled (tools.enabled, --enable-tools)",
 }
-"""What is said of a tool that is off, and what decides it; any other reason stands as it is."""
+"""Reasons with the settings that decide them; other reasons are shown unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One tool, as the commands show it."""
+class ListedTool:
+    """One tool in the list."""
 
     tool: Tool
     source: str
     """`shepherd`, a package, a file, or the MCP servers."""
     why: str
-    """Why it cannot be called; empty = it can."""
+    """Why it is off; empty = it is on."""
 
     @property
     def hint(self) -> str:
@@ -69,11 +69,11 @@ class Row:
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the tools: those that can be called, then the others and why."""
+    """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: ConversationToolbox) -> tuple[list[Row], Sequence[str]]:
-        return rows_of(app, box), app.registry.failures
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
+        return listed_tools(app, box), app.tools.registry.failures
 
     rows, failures = with_tools(config, look)
     if as_json:
@@ -95,12 +95,12 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
             render.show(f"  {row.tool.name:<{width}}  {row.hint}")
     if config.tools.enabled is None and on:
         render.show()
-        render.show("A small context has no room for all descriptions: --enable-tools LIST chooses what is offered.")
+        render.show("A small context has no room for all descriptions: --enable-tools LIST selects the tools to offer.")
 
 
-def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
-    """Print what a tool is. Raises: `InvalidRequest` for an unknown name."""
-    rows = with_tools(configure.load_config(options), look_at_rows)
+def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
+    """Print the facts about one tool. Raises: `InvalidRequest` for an unknown name."""
+    rows = with_tools(configure.load_config(options), list_tools)
     row = chosen(name, rows)
     if as_json:
         render.show_json(row.document)
@@ -108,31 +108,29 @@ def show_one(options: Mapping[str, Any], name: str, *, as_json: bool) -> None:
     tool = row.tool
     lines = {
         "Name": tool.name,
-        "Does": clean(tool.description),
+        "Does": tool.description,
         "Category": tool.category,
         "Effect": "depends on its arguments" if callable(tool.effect) else EFFECTS[tool.effect],
         "From": row.source,
         "Also called": ", ".join(tool.aliases),
         "Off": row.hint,
     }
-    for label, text in lines.items():
-        if text:
-            render.show(f"{label + ':':<12} {text}")
+    render.show_fields({label: text for label, text in lines.items() if text})
     render.show("Arguments:")
     render.show(clean(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict)))
 
 
-def run(options: Mapping[str, Any], name: str, arguments: Sequence[str], *, as_json: bool) -> int:
-    """Carry out one call and print its result; the exit status is 1 when the call fails.
+def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_json: bool) -> int:
+    """Run one call and print its result; the exit status is 1 when the call fails.
 
-    Nobody is asked: who writes the command has said yes. What is disabled, denied or read-only stays so.
+    It does not ask: the command itself is the consent. Disabled and denied tools stay off, and so does --read-only.
 
     Raises: `InvalidRequest` for a tool that does not exist or is off.
     """
     text = arguments_of(arguments)
 
     async def call(app: App, box: ConversationToolbox) -> int:
-        row = chosen(name, rows_of(app, box))
+        row = chosen(name, listed_tools(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
         tell = _progress if render.is_terminal(sys.stderr) else _quiet
@@ -176,12 +174,12 @@ def arguments_of(words: Sequence[str]) -> str:
     odd = [word for word, (name, mark, _) in zip(words, pairs, strict=True) if not (name and mark)]
     if odd:
         raise InvalidRequest(
-            f"{odd[0][:80]!r} is no argument: write one JSON object, or NAME=VALUE for each", field="arguments"
+            f"{odd[0][:80]!r} is not an argument; write one JSON object, or NAME=VALUE for each", field="arguments"
         )
     return json.dumps({name: value for name, _, value in pairs})
 
 
-def chosen(name: str, rows: Sequence[Row]) -> Row:
+def chosen(name: str, rows: Sequence[ListedTool]) -> ListedTool:
     """The tool of this name. Raises: `InvalidRequest` that lists the names."""
     tool = find(name, [row.tool for row in rows])
     if tool is None:
@@ -192,7 +190,7 @@ def chosen(name: str, rows: Sequence[Row]) -> Row:
 def with_tools(
     config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
 ) -> T:
-    """What `work` returns with the tools of the configuration, MCP servers among them; no model is loaded."""
+    """What `work` returns; it gets the configured tools with the MCP servers. No model is loaded."""
     from shepherd.app.app import App
 
     async def body() -> T:
@@ -215,16 +213,16 @@ def with_tools(
         raise SystemExit(signals.INTERRUPTED) from None
 
 
-async def look_at_rows(app: App, box: ConversationToolbox) -> list[Row]:
-    return rows_of(app, box)
+async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
+    return listed_tools(app, box)
 
 
-def rows_of(app: App, box: ConversationToolbox) -> list[Row]:
-    """All tools, the most useful first. One that a small context has no room for can be called all the same."""
-    off = {status.name: status.why_off for status in box.status()}
+def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
+    """All tools, the most useful first. A tool that a small context has no room for is on here."""
+    off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
     return [
-        Row(tool, app.registry.group_of(tool.name), why if (why := off.get(tool.name, "")) != selection.NO_ROOM else "")
-        for tool in app.registry.tools()
+        ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))
+        for tool in app.tools.registry.tools()
     ]
 
 

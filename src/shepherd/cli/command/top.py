@@ -1,10 +1,10 @@
-"""`shepherd top`: what a running server's caches and conversations are doing, once a second.
+"""`shepherd top`: shows the caches and conversations of a running server, once a second.
 
-    Server.poll ─▶ Sample ─┬─ board (a picture for people)
-    the one before it ─────┴─ told (an object for programs)
+    Server.poll ─▶ Sample ─┬─ board (a table for people)
+    the previous Sample ───┴─ sample_json (an object for programs)
 
-Speeds are the differences of two samples' counts. A server that goes away is waited for. Not here: where the figures
-come from (`engine/stats.py`) and how they travel (`server/endpoints/caches.py`).
+A speed is the difference of two samples' counts. While the server is away, the last sample stays. Not here: where the
+counts come from (`engine/stats.py`) and how they are encoded (`server/endpoints/caches.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
 import httpx2
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,34 +26,31 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.models import size
-from shepherd.cli.command.server_address import connect, find_address
+from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
-from shepherd.cli.terminal.answer import bar, clean
-from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
+from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
 
 POLL_S = 1.0
 TIMEOUT_S = 5.0
 PATH = "/v1/caches"
 
 
-def run(options: Mapping[str, Any], *, address: str | None, once: bool, as_json: bool) -> int:
-    """Watch a server until the user leaves, or look once; the exit status.
+def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
+    """Watch a server until the user quits, or take one sample; the exit status.
 
-    Raises: `ShepherdError` when there is no such server, or it does not let us look.
+    Raises: `ShepherdError` when the server cannot be reached, or refuses access.
     """
     config = configure.load_config(options)
-    with _client(config, address, options.get("api_keys") or ()) as client:
+    address = find_running(config, url, options.get("api_keys") or ())
+    with connect(address, TIMEOUT_S) as client:
         server = Server(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
             if as_json:
-                _tell(server, once=once)
+                _print_samples(server, once=once)
             elif once or not on_terminal:
                 render.result_console().print(board(server.poll()))
             else:
@@ -69,16 +65,16 @@ def run(options: Mapping[str, Any], *, address: str | None, once: bool, as_json:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server told at one moment."""
+    """The state of a server at one moment."""
 
     at_s: float
-    """Of a clock that never goes back."""
+    """Of a monotonic clock."""
     body: Mapping[str, Any]
-    """As it was sent."""
+    """The JSON that the server sent."""
     caches: Mapping[str, tuple[str, CacheStats]]
-    """The model's name and the figures, by cache."""
+    """The name of the model and the counts, by cache."""
     server: Mapping[str, int]
-    """What the server counts itself; empty where it is too old to tell."""
+    """Counts of the server itself; empty for an old server."""
 
 
 class Server:
@@ -87,95 +83,57 @@ class Server:
     def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         base = client.base_url
         self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
-        """Without the password that it may hold."""
+        """Without a password."""
         self._client = client
         self._clock = clock
 
     def poll(self) -> Sample:
-        """What it tells now.
+        """The state of the server now.
 
         Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
         """
         try:
             answer = self._client.get(PATH)
-        except httpx2.TimeoutException as error:
-            raise TimedOut(f"{self.address} has not answered for {TIMEOUT_S:g} s", backend=self.address) from error
-        except httpx2.ConnectError as error:
-            raise Unreachable(
-                f"no server answers at {self.address}; start one with 'shepherd serve', or name another with --url",
-                backend=self.address,
-            ) from error
         except httpx2.TransportError as error:
-            reason = clean(str(error)) or type(error).__name__
-            raise Unreachable(f"{self.address} cannot be asked: {reason}", backend=self.address) from error
+            raise transport_error(error, self.address, TIMEOUT_S) from error
         if answer.status_code != 200:
-            raise self._refusal(answer)
+            raise refusal(answer, self.address)
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidRequest) as error:
             raise BadReply(
-                f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
+                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
                 "is it a Shepherd server?",
                 backend=self.address,
             ) from error
-
-    def _refusal(self, answer: httpx2.Response) -> ShepherdError:
-        match answer.status_code:
-            case 401 | 403:
-                return NotAllowed(
-                    f"{self.address} does not let us look; give its key with --api-key KEY", status=answer.status_code
-                )
-            case 404 | 405:
-                return BadReply(
-                    f"{self.address} has no {PATH}: it is no Shepherd server, or an old one", backend=self.address
-                )
-            case 503:
-                return EngineDown(f"{self.address}: {_message(answer) or 'it is not ready'}")
-            case status:
-                return BackendError(f"{self.address} answers {PATH} with status {status}", backend=self.address)
-
-
-def _message(answer: httpx2.Response) -> str:
-    """The sentence in an error body, if there is one."""
-    try:
-        return clean(str(answer.json()["error"]["message"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-
-
-def _client(config: Config, address: str | None, given_keys: tuple[str, ...]) -> httpx2.Client:
-    """A client of the server at `address`, or of the one that `config` would start on this machine."""
-    if address is None and config.server.port == 0:
-        raise click.UsageError("The configured port is 0, any free one: name the server with --url.")
-    return connect(find_address(config, address, given_keys), TIMEOUT_S)
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """Tokens per second of one cache between two samples; None when that cannot be known."""
+class CacheSpeed:
+    """Tokens per second of one cache between two samples; None when unknown."""
 
     prefill: float | None = None
     decode: float | None = None
 
 
-def speed(name: str, now: Sample, before: Sample | None) -> Speed:
-    """How fast the cache called `name` was since `before`. Not known after a restart, which sets all counts back."""
+def speed(name: str, now: Sample, before: Sample | None) -> CacheSpeed:
+    """The speed of the cache called `name` since `before`. Unknown after a restart, which resets all counts."""
     if before is None or name not in before.caches or now.at_s <= before.at_s:
-        return Speed()
+        return CacheSpeed()
     new, old = now.caches[name][1], before.caches[name][1]
     seconds = now.at_s - before.at_s
     prefilled, generated = new.prefilled_tokens - old.prefilled_tokens, new.generated_tokens - old.generated_tokens
     if prefilled < 0 or generated < 0 or new.jobs < old.jobs:
-        return Speed()
-    return Speed(prefilled / seconds, generated / seconds)
+        return CacheSpeed()
+    return CacheSpeed(prefilled / seconds, generated / seconds)
 
 
 def requests_per_s(now: Sample, before: Sample | None) -> float | None:
-    """How many requests ended in a second since `before`; None when that cannot be known."""
+    """Requests that ended per second since `before`; None when unknown."""
     if before is None or now.at_s <= before.at_s or "requests" not in now.server or "requests" not in before.server:
         return None
     ended = now.server["requests"] - before.server["requests"]
@@ -183,18 +141,18 @@ def requests_per_s(now: Sample, before: Sample | None) -> float | None:
 
 
 def hit_ratio(cache: CacheStats) -> float | None:
-    """The part of all prompt tokens that was found in the cache; None before the first."""
+    """The share of all prompt tokens that was in the cache; None before the first."""
     prompt = cache.cached_tokens + cache.prefilled_tokens
     return cache.cached_tokens / prompt if prompt else None
 
 
 def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
-    """Those that are being computed first, then the ones used last."""
+    """Active sequences first, then idle ones, the last used first."""
     return sorted(sequences, key=lambda each: (each.state == "idle", each.idle_s, each.seq))
 
 
-def told(now: Sample, before: Sample | None) -> dict[str, Any]:
-    """A sample for programs: what the server said, with speeds."""
+def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
+    """A sample for programs: the JSON of the server with speeds."""
     caches = {}
     for name, entry in now.body["caches"].items():
         found = speed(name, now, before)
@@ -213,7 +171,7 @@ def told(now: Sample, before: Sample | None) -> dict[str, Any]:
 
 
 def board(now: Sample, before: Sample | None = None) -> Group:
-    """All caches with their conversations, then the server's own figures."""
+    """All caches with their conversations, then the counts of the server."""
     parts: list[Text | Table] = []
     for name, (model, cache) in now.caches.items():
         parts += [Text()] * bool(parts)
@@ -227,15 +185,15 @@ def _summary(now: Sample, before: Sample | None) -> Text:
     n_models = len({model for model, _ in now.caches.values()})
     facts = [
         f"{now.server.get('active', 0)} active",
-        f"{_rate(requests_per_s(now, before))} requests/s",
+        f"{format_rate(requests_per_s(now, before))} requests/s",
         f"{now.server.get('requests', 0)} answered",
         f"{now.server.get('refused', 0)} refused",
-        f"{n_models} model{'' if n_models == 1 else 's'} loaded",
+        f"{format_count(n_models, 'model')} loaded",
     ]
     return Text("Server  " + " · ".join(facts))
 
 
-def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Text]:
+def _heading(name: str, model: str, cache: CacheStats, found: CacheSpeed) -> list[Text]:
     part = cache.used / cache.n_ctx if cache.n_ctx else 0.0
     colour = "red" if part > 0.9 else "yellow" if part > 0.7 else "green"
     title = Text.assemble(
@@ -246,16 +204,16 @@ def _heading(name: str, model: str, cache: CacheStats, found: Speed) -> list[Tex
     )
     hits = hit_ratio(cache)
     work = [
-        f"prefill {_rate(found.prefill)} tokens/s",
-        f"decode {_rate(found.decode)} tokens/s",
+        f"prefill {format_rate(found.prefill)} tokens/s",
+        f"decode {format_rate(found.decode)} tokens/s",
         f"{cache.live} live",
         f"{cache.waiting} waiting",
     ]
     room = [
         f"hits {'-' if hits is None else f'{hits:.1%}'}",
         f"{cache.evictions} evictions ({cache.evicted_tokens} tokens)",
-        f"RAM {size(cache.ram_bytes)}",
-        f"disk {size(cache.disk_bytes)}",
+        f"RAM {format_size(cache.ram_bytes)}",
+        f"disk {format_size(cache.disk_bytes)}",
     ]
     return [title, *(Text("  " + " · ".join(facts)) for facts in (work, room))]
 
@@ -271,57 +229,41 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
         cells = (
             str(each.seq),
             each.state,
-            _short(each.session or "-"),
+            cut(one_line(each.session or "-"), 14),
             str(each.tokens),
             str(each.evicted),
             str(each.cached),
             str(each.new),
             str(each.generated),
-            _rate(each.tokens_per_s or None),
-            _age(each.idle_s) if each.state == "idle" else "",
+            format_rate(each.tokens_per_s or None),
+            format_age(each.idle_s) if each.state == "idle" else "",
         )
         # Names of sessions come from clients: no markup, no control characters.
         table.add_row(*map(Text, cells), style="dim" if each.state == "idle" else "")
     return table
 
 
-def _short(session: str, limit: int = 14) -> str:
-    text = clean(session).replace("\n", " ").replace("\t", " ")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _rate(per_s: float | None) -> str:
-    return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
-
-
-def _age(seconds: float) -> str:
-    for limit, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
-        if seconds < limit:
-            return f"{int(seconds / unit_s)} {unit}"
-    return f"{int(seconds / 86_400)} d"
-
-
 # -- looking again and again ------------------------------------------------------------------------------------------
 
 
 class Watch:
-    """One look after the other: what was seen last stays while the server is away."""
+    """Polls a server again and again; the last sample stays while the server is away."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.before: Sample | None = None
         self.now: Sample | None = None
         self.problem: ShepherdError | None = None
-        """Why there is nothing newer."""
+        """Why the last poll failed."""
 
-    def look(self) -> None:
-        """Ask again.
+    def poll(self) -> None:
+        """Poll once.
 
-        Raises: `ShepherdError` when that fails before it has ever worked, and the server is not just starting.
+        Raises: `ShepherdError` when no poll has worked yet and the server is not just starting.
         """
         try:
             found = self._server.poll()
-            # After a gap nobody knows what was counted from where.
+            # After a gap the difference of the counts means nothing.
             self.before = self.now if self.problem is None else None
             self.now = found
             self.problem = None
@@ -332,7 +274,7 @@ class Watch:
                 raise
 
     def picture(self) -> Group:
-        """The board, and below it what is wrong or what can be done."""
+        """The board, and below it the problem, or the keys."""
         parts = [board(self.now, self.before)] if self.now else []
         if self.problem is None:
             note = Text(f"\n{self._server.address} · q quits", style="dim")
@@ -341,18 +283,18 @@ class Watch:
         return Group(*parts, note)
 
 
-def _tell(server: Server, *, once: bool) -> None:
-    """One JSON object per look, one per line; just one if `once`."""
+def _print_samples(server: Server, *, once: bool) -> None:
+    """One JSON object per sample, one per line; one sample if `once`."""
     watch = Watch(server)
     while True:
-        watch.look()
+        watch.poll()
         if watch.problem is not None and once:
             raise watch.problem
         if watch.problem is not None:
             line: dict[str, Any] = {"error": watch.problem.message}
         else:
             assert watch.now is not None
-            line = told(watch.now, watch.before)
+            line = sample_json(watch.now, watch.before)
         render.write(json.dumps({"time": round(time.time(), 3), **line}) + "\n")
         if once:
             return
@@ -360,9 +302,9 @@ def _tell(server: Server, *, once: bool) -> None:
 
 
 def _watch(server: Server, console: Console) -> None:
-    """A picture that is drawn anew after every look, until somebody presses q."""
+    """Redraw the board after every sample, until the user presses q."""
     watch = Watch(server)
-    watch.look()
+    watch.poll()
     with (
         handling(signal.SIGTERM, _leave),
         _keys() as pressed,
@@ -372,7 +314,7 @@ def _watch(server: Server, console: Console) -> None:
             live.update(watch.picture(), refresh=True)
             if pressed(POLL_S) in {"q", "Q"}:
                 return
-            watch.look()
+            watch.poll()
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -381,7 +323,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key for so many seconds: the key, or nothing. Ctrl-C stays a signal."""
+    """A function that waits some seconds for a key and returns it, or an empty text. Ctrl-C stays a signal."""
     try:
         import termios
         import tty
@@ -397,7 +339,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
     def pressed(patience_s: float) -> str:
         if not select.select([descriptor], [], [], patience_s)[0]:
             return ""
-        # Nothing at all: the terminal has gone.
+        # No byte: the terminal is closed.
         return os.read(descriptor, 1).decode("latin-1") or "q"
 
     tty.setcbreak(descriptor)

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a call: that it runs, and what has come of it, folded where it is long.
+"""How a call looks on a terminal: its progress, and its result, folded where it is long.
 
     [Tool Call: edit_file(path="a.py", old="x", new="y")]      call_line
     ⠹ 3 s · what it said last                                  running, gives way to:
@@ -6,23 +6,24 @@
       @@ -1,3 +1,3 @@                                          and a diff, or the first lines of the content
       … 34 more lines
 
-Pure but for rich, which is heavy: import it late. Not here: when what is shown (`live.py`).
+Pure. Import it late: rich is heavy. Not here: when which part is shown (`live.py`).
 """
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from shepherd.agent.turn import Returned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, one_line, readable, result_line, said
+from shepherd.agent.turn import CallReturned
+from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
+from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURN_S = 0.1
-"""Each of its pictures stays so long."""
+"""Seconds for each sign of the spinner."""
 HEAD_LINES = 6
-"""Of a result's content that are shown."""
+"""Lines of a result that are shown."""
 DIFF_LINES = 40
-"""Of a change."""
+"""Lines of a diff that are shown."""
 _LOOKED_AT = 8 * 1024
 """Characters from which the lines of a result are taken."""
 _INDENT = "  "
@@ -30,12 +31,12 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 
 def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
-    """One line that says that a call is being carried out; `is_named`: its own line is not right above."""
-    return spinning(seconds, one_line(call.call.name) if is_named else "", one_line(call.line))
+    """The line of a running call; `is_named`: with its name, because its own line is not right above."""
+    return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
 
 
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
-    """One line that says that something is going on."""
+    """A spinner with the time, between two texts."""
     parts = [part for part in (before, _duration(seconds), after) if part]
     return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
 
@@ -45,15 +46,15 @@ def _duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
 
 
-def outcome(returned: Returned, width: int) -> list[Text]:
+def outcome(returned: CallReturned, width: int) -> list[Text]:
     """The lines of a result on a terminal of `width` columns."""
     is_error = returned.result.is_error
     head = result_line(returned, min(LINE_WIDTH, width))
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
         return lines + diff(returned.diff)
-    content = said(returned.result).strip("\r\n")
-    if "\n" not in content or (len(content) < _LOOKED_AT and one_line(content) in head):
+    content = result_text(returned.result).strip("\r\n")
+    if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
     shown = readable(content[:_LOOKED_AT]).split("\n")
     style = "red" if is_error else "dim"
@@ -72,16 +73,16 @@ def diff_style(line: str) -> str:
 
 
 def folded(lines: list[Text], most: int, n_more: int = 0) -> list[Text]:
-    """The first lines, and how many there are besides; `n_more` are not even among `lines`. The same list where nothing
-    is left out."""
+    """The first lines and the number of the others; `n_more` lines are missing from `lines`. The same list where no
+    line is left out."""
     n_hidden = len(lines) - most + n_more
-    if n_hidden <= 1 and not n_more:  # the line that says so is no shorter
+    if n_hidden <= 1 and not n_more:  # a line for the number would save nothing
         return lines
     return [*lines[:most], row(f"{_INDENT}… {n_hidden:,} more lines", "dim italic")]
 
 
 def row(line: str, style: str = "", *, wraps: bool = False) -> Text:
-    """One line that never takes two rows, unless it may."""
+    """A line of one row; with `wraps` of several rows."""
     if wraps:
         return Text(line, style, overflow="fold")
     return Text(line, style, no_wrap=True, overflow="ellipsis")

@@ -1,46 +1,61 @@
-"""The line editor of the terminal chat: prompt_toolkit with our keys, history and completion.
+"""The line editor of the chat: prompt_toolkit with keys, history and completion. Import it late: it is heavy.
 
-Enter sends, unless the text is plainly not finished: a backslash at its end, or a ``` fence that is still open.
+Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-if TYPE_CHECKING:
-    from shepherd.cli.chat.completion import Offer
+from shepherd.cli.terminal.reader import PROMPT, Suggest
 
 PLACEHOLDER = "Type a message; /help shows the commands"
 _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
 
 
-def make_session(prompt: str) -> PromptSession[str]:
-    """A session that asks with `prompt`."""
-    return PromptSession(
-        [("ansigreen", prompt)],  # coloured, because prompt_toolkit draws no space that has no style
-        history=_history(),
-        multiline=True,
-        key_bindings=_keys(),
-        complete_while_typing=True,
-        complete_in_thread=True,  # folders and saved conversations are read for it
-        prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
-        reserve_space_for_menu=4,
-    )
+class TerminalReader:
+    """A line editor with history and completion."""
+
+    is_person = True
+    has_editor = True
+
+    def __init__(self) -> None:
+        self._session: PromptSession[str] = PromptSession(
+            [("ansigreen", PROMPT)],  # coloured, because prompt_toolkit draws no space that has no style
+            history=_history(),
+            multiline=True,
+            key_bindings=_keys(),
+            complete_while_typing=True,
+            complete_in_thread=True,  # completion reads folders and saved conversations
+            prompt_continuation=lambda width, line_number, is_soft_wrap: " " * width,
+            reserve_space_for_menu=4,
+        )
+        self._placeholder: HTML | str = HTML(f"<style fg='ansibrightblack'>{PLACEHOLDER}</style>")
+
+    async def read(self, suggest: Suggest) -> str | None:
+        try:
+            text = await self._session.prompt_async(
+                placeholder=self._placeholder, completer=_Completer(suggest), handle_sigint=False
+            )
+        except EOFError:
+            return None
+        self._placeholder = ""
+        return text
 
 
 def is_unfinished(text: str) -> bool:
-    """Whether Enter should go on to a new line."""
+    """Whether Enter starts a new line."""
     return text.endswith("\\") or len(_FENCE.findall(text)) % 2 == 1
 
 
@@ -61,9 +76,9 @@ def _keys() -> KeyBindings:
 
     @keys.add("tab")
     def _complete(event: KeyPressEvent) -> None:
-        """What there is alone to choose from is taken, so that Enter sends it; else as far as all agree, then in turn.
+        """Take the only completion, so that Enter sends it; or the common beginning of all; then each in turn.
 
-        At once, and not when the menu is ready: who types fast would have sent half a word.
+        It does not wait for the menu: a fast typist would send half a word.
         """
         buffer = event.current_buffer
         state = buffer.complete_state
@@ -95,22 +110,17 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def make_completer(offers: Callable[[str], Iterable[Offer]]) -> Completer:
-    """Completes with what `offers` has for the text before the cursor."""
-    return _Completer(offers)
-
-
 class _Completer(Completer):
-    def __init__(self, offers: Callable[[str], Iterable[Offer]]) -> None:
-        self._offers = offers
+    def __init__(self, suggest: Suggest) -> None:
+        self._suggest = suggest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        for offer in self._offers(document.text_before_cursor):
-            yield Completion(offer.text, -offer.n_replaced, display_meta=offer.note)
+        for found in self._suggest(document.text_before_cursor):
+            yield Completion(found.text, -found.n_replaced, display_meta=found.note)
 
 
 def _history() -> History:
-    """What was typed before, in a file that only its owner can read; in memory where there can be no file."""
+    """The typed lines, in a file that only its owner can read; in memory where no file can be written."""
     import platformdirs
 
     file = Path(platformdirs.user_data_dir("shepherd")) / "history"

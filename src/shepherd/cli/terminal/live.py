@@ -13,10 +13,11 @@ from typing import Literal
 
 from rich.text import Text
 
-from shepherd.agent.turn import Happening, Returned, Working
+from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import call_view, markdown
-from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, bar, call_line, clean, one_line
+from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line
 from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar, clean, output_line
 from shepherd.core import (
     CallDelta,
     CallEnded,
@@ -75,7 +76,7 @@ class MarkdownAnswer:
         self._is_stale = False
         self._next_frame = 0.0
 
-    def feed(self, event: Happening) -> None:
+    def feed(self, event: TurnEvent) -> None:
         match event:
             case TextDelta(text=text):
                 self._open("text")
@@ -87,7 +88,7 @@ class MarkdownAnswer:
                     self._flows["reasoning"].feed(clean(text))
             case CallStarted(name=name):
                 self._open("call")
-                self._written = one_line(name), 0
+                self._written = output_line(name), 0
             case CallDelta():
                 self._written = self._written[0], self._written[1] + 1
             case CallEnded(call=call):
@@ -96,20 +97,20 @@ class MarkdownAnswer:
             case Finished():
                 self._settle()
                 self._running_since = self._clock() if self._calls.calls else None
-            case Working():
+            case CallProgress():
                 self._calls.work(event)
-            case Returned():
+            case CallReturned():
                 self._settle()
                 self._calls.end(event)
                 self._add_results()
             case Evicted():
                 self._evictions.add(event)
                 if not self._kind:
-                    self._tell_evictions()
+                    self._show_evictions()
             case Progress():
                 self._progress = event if not self._kind else None
             case Started():
-                self._tell_calls()
+                self._show_calls()
                 self._calls = OpenCalls()
                 self._running_since = None
             case _:
@@ -127,7 +128,7 @@ class MarkdownAnswer:
     def close(self) -> None:
         self._is_open = False
         self._settle()
-        self._tell_calls()
+        self._show_calls()
         self._running_since = None
         self._calls = OpenCalls()
         self._progress = None
@@ -139,7 +140,7 @@ class MarkdownAnswer:
         if kind != self._kind:
             self._settle()
             if kind != "call":
-                self._tell_calls()
+                self._show_calls()
             self._kind = kind
         self._progress = None
 
@@ -148,7 +149,7 @@ class MarkdownAnswer:
         if (flow := self._flows.get(self._kind)) is not None:
             self._add_pieces(flow.end())
         self._kind = ""
-        self._tell_evictions()
+        self._show_evictions()
 
     def _add_pieces(self, pieces: Sequence[markdown.Piece]) -> None:
         for piece in pieces:
@@ -156,19 +157,19 @@ class MarkdownAnswer:
 
     def _add_results(self) -> None:
         for call, returned in self._calls.take():
-            lines = [] if call.is_told else self._call(call)
+            lines = [] if call.is_shown else self._call(call)
             for line in call_view.outcome(returned, self._screen.console.width):
                 lines += self._lines(line)
             self._add("call", lines)
         if not self._calls.calls:
             self._running_since = None
 
-    def _tell_calls(self) -> None:
+    def _show_calls(self) -> None:
         """Calls that something else comes before the results of have their own lines above it."""
-        for call in self._calls.untold():
+        for call in self._calls.take_unshown():
             self._add("call", self._call(call))
 
-    def _tell_evictions(self) -> None:
+    def _show_evictions(self) -> None:
         if line := self._evictions.take():
             self._add("notice", self._lines(Text(line, "dim")))
 
@@ -226,13 +227,13 @@ class MarkdownAnswer:
         return lines
 
     def _live_call(self, call: OpenCall) -> list[str]:
-        lines = [] if call.is_told else self._call(call)
+        lines = [] if call.is_shown else self._call(call)
         if call.returned is not None:
             for line in call_view.outcome(call.returned, self._screen.console.width):
                 lines += self._lines(line)
         elif self._running_since is not None:
             seconds = self._clock() - self._running_since
-            lines += self._lines(call_view.running(call, seconds, is_named=call.is_told))
+            lines += self._lines(call_view.running(call, seconds, is_named=call.is_shown))
         return lines
 
     def _call(self, call: OpenCall) -> list[str]:

@@ -1,9 +1,9 @@
 """Where the lines of a conversation come from.
 
-    TerminalReader   a line editor (prompt_toolkit, imported late: it is heavy)
+    TerminalReader   a line editor: `editor.py`, imported late, because prompt_toolkit is heavy
     PipeReader       a pipe, a file, or a terminal that is too simple for the editor
 
-Both leave the event loop alone while they wait: MCP servers have their turn. Not here: what is done with a line
+Both wait without blocking the event loop, which serves the MCP servers meanwhile. Not here: what a line does
 (`cli/chat/repl.py`).
 """
 
@@ -16,20 +16,29 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
-
-if TYPE_CHECKING:
-    from shepherd.cli.chat.completion import Offer
 
 PROMPT = "> "
 _CHUNK = 65_536
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
-Offers = Callable[[str], Iterable["Offer"]]
-"""Text before the cursor -> ways to go on; called from a thread."""
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One completion of the typed text."""
+
+    text: str
+    n_replaced: int
+    """Characters before the cursor that it replaces."""
+    note: str = ""
+
+
+Suggest = Callable[[str], Iterable[Suggestion]]
+"""Text before the cursor -> its completions; called from a thread."""
 
 
 class Reader(Protocol):
@@ -40,7 +49,7 @@ class Reader(Protocol):
     has_editor: bool
     """Whether lines are edited here, and not by the terminal or not at all."""
 
-    async def read(self, offers: Offers) -> str | None:
+    async def read(self, suggest: Suggest) -> str | None:
         """The next message or command; None at the end of input.
 
         Raises: `KeyboardInterrupt` when the user broke off at an empty prompt.
@@ -58,7 +67,7 @@ class PipeReader:
         self._descriptor = sys.stdin.fileno()
         self._lines = Lines(sys.stdin.encoding or "utf-8")
 
-    async def read(self, offers: Offers) -> str | None:
+    async def read(self, suggest: Suggest) -> str | None:
         render.write(PROMPT)
         while (line := self._lines.take()) is None and not self._lines.at_end:
             self._lines.feed(await self._more())
@@ -121,30 +130,3 @@ class Lines:
             return None
         self._text = rest
         return line
-
-
-class TerminalReader:
-    """A line editor with history and completion."""
-
-    is_person = True
-    has_editor = True
-
-    def __init__(self) -> None:
-        from shepherd.cli.terminal import editor
-
-        self._session = editor.make_session(PROMPT)
-        self._placeholder: str | None = editor.PLACEHOLDER
-        self._completer = editor.make_completer
-
-    async def read(self, offers: Offers) -> str | None:
-        from prompt_toolkit.formatted_text import HTML
-
-        placeholder = HTML(f"<style fg='ansibrightblack'>{self._placeholder}</style>") if self._placeholder else ""
-        try:
-            text = await self._session.prompt_async(
-                placeholder=placeholder, completer=self._completer(offers), handle_sigint=False
-            )
-        except EOFError:
-            return None
-        self._placeholder = None
-        return text

@@ -24,7 +24,7 @@ _UP, _ERASE_LINE, _ERASE_BELOW = "\x1b[{}A", "\x1b[2K", "\x1b[J"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Front(Protocol):
+class Draw(Protocol):
     """As `Screen.update`."""
 
     def __call__(self, finished: Sequence[str], live: Sequence[str] = ()) -> None: ...
@@ -58,7 +58,7 @@ class Screen:
             self.update(text.splitlines(), self._live if self._behind is None else self._behind[1])
 
     @contextmanager
-    def front(self) -> Iterator[Front]:
+    def front(self) -> Iterator[Draw]:
         """Within the block, only what is given to the function it yields is shown. Not to be nested.
 
         The live lines give way, and what is written meanwhile comes when the block is left, behind an empty line.

@@ -8,7 +8,7 @@
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>roll<｜tool▁sep｜>{"sides": 6}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
 The distills were not trained on calls: they leave markers out and spell them with ASCII bars, underscores or blanks.
-What stands between the markers of a tool's output was made up by the model: it is dropped, and a server stops there.
+The model makes up what stands between the markers of a tool's output: it is dropped, and a server stops there.
 Source: the models' chat templates and cards.
 """
 
@@ -22,8 +22,9 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, strays
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
-from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, markers_of
+from shepherd.dialects.parse.bodies.text_body import TextBody
+from shepherd.dialects.parse.call import Calls, Fault
+from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 
@@ -68,31 +69,9 @@ def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     return (*(block(tool.name + sep) for tool in tools for sep in PLAIN_SEP), *strays(tools))
 
 
-class OutputBody:
-    """What a model has made up for the output of a tool: dropped, up to its end or to a call."""
-
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._closers = block.closers
-        self._markers = markers_of(*openers, *block.closers)
-        self._written = [block.opener]
-
-    def feed(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._markers.find(text, at)
-        if not marker and not final:
-            stop -= self._markers.begun(text, at)
-        self.ended = final or bool(marker)
-        self.closed = marker in self._closers
-        stop += len(marker) if self.closed else 0
-        self._written.append(text[at:stop])
-        return stop
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        made_up = Fault("the output of a tool was made up; call the tool", idle=True)
-        return [("".join(self._written), (made_up,))] if self.ended else []
+def made_up(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+    """What a model writes for the output of a tool is dropped, up to its end or to a call."""
+    return (Fault("the output of a tool was made up; call the tool", idle=True),)
 
 
 OUTPUTS = {"<｜tool▁outputs▁begin｜>": "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>": "<｜tool▁output▁end｜>"}
@@ -100,7 +79,8 @@ OUTPUTS = {"<｜tool▁outputs▁begin｜>": "<｜tool▁outputs▁end｜>", "<�
 
 def markup(spelling: Spelling) -> Markup:
     heads = (*OPENERS[1:], *("function" + sep for sep in SEP))
-    outputs = (Block(opener, (end,), OutputBody, within="never", starts=NOTHING) for opener, end in OUTPUTS.items())
+    output = partial(TextBody, read=made_up)
+    outputs = (Block(opener, (end,), output, within="never", starts=NOTHING) for opener, end in OUTPUTS.items())
     blocks = (block(SECTION[0], spelling), *map(block, heads), *outputs)
     return Markup(thoughts=(Thought("<think>", ("</think>",)),), blocks=blocks, declared=unmarked)
 
@@ -120,5 +100,3 @@ DIALECTS = (
         stops=tuple(OUTPUTS),
     ),
 )
-
-_output: MakeBody = OutputBody

@@ -18,11 +18,12 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, TextBody, read_named, read_program
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, read_named, read_program
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.call import Fault, Found, json_string, read_arguments, read_calls
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markup
+from shepherd.dialects.parse.bodies.text_body import TextBody
+from shepherd.dialects.parse.call import Calls, Fault, Found, json_string, read_arguments, read_calls
+from shepherd.dialects.parse.markup import Block, MakeBody, Markup
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, json_value
 
@@ -34,86 +35,81 @@ BLANKS = re.compile(r"\s{0,64}")
 FUNCTION = re.compile(r"""\s{0,8}["']?([\w.:/-]{1,128})["']?\s{0,8}>\s{0,64}(?=\S)""")
 FUNCTION_BEGUN = re.compile(r"""\s{0,8}["']?([\w.:/-]{0,128})["']?\s{0,8}(?:>\s{0,64})?""")
 PROGRAMS = ("python", "code_interpreter")
-"""Tools that are sent a program."""
+"""Tools whose message is a program, not JSON."""
 ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
-def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of a recipient on a line of its own."""
+def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of a recipient on a line of its own."""
     name = RECIPIENT.match(text, at)
     if name is None:
         if at == len(text):
-            return Head(at) if final else None
-        return Head(at, declined=opener)
+            return Header(at) if final else None
+        return Header(at, declined=opener)
     line = LINE_END.match(text, name.end())
     if line is None:
         if not LINE_END_BEGUN.fullmatch(text, name.end()):
-            return Head(at, declined=opener)
+            return Header(at, declined=opener)
         return cut(text, at, opener, tools) if final else None
     is_declared = find_tool(tools, name[1]) is not None
     if name[1] == "all" and not is_declared:
-        return Head(line.end())
+        return Header(line.end())
     if name[1] in PROGRAMS:
-        return Head(line.end(), inside=programs)
+        return Header(line.end(), inside=PROGRAM)
     blanks = BLANKS.match(text, line.end())
     end = blanks.end() if blanks else line.end()
     if end == len(text) and not final and not is_declared:
         return None
     if is_declared or text.startswith("{", end):
-        return Head(end if text.startswith("{", end) else line.end(), inside=arguments(name[1], tools))
-    return Head(at, declined=opener)
+        return Header(end if text.startswith("{", end) else line.end(), inside=arguments(name[1]))
+    return Header(at, declined=opener)
 
 
-def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of a declared tool's name on a line of its own, with nothing before it."""
+def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of a declared tool's name on a line of its own, with nothing before it."""
     if at == len(text) and not final:
         return None
     is_call = text.startswith("{", at)
-    return Head(at, inside=arguments(opener.strip(), tools)) if is_call else Head(at, declined=opener)
+    return Header(at, inside=arguments(opener.strip())) if is_call else Header(at, declined=opener)
 
 
 def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Blocks for calls whose `>>>` is forgotten, as it is behind text that has none itself."""
+    """Blocks for calls without their `>>>`, which models leave out behind text that has none either."""
     body = partial(HeaderBody, read=bare)
     return tuple(Block(f"{tool.name}\n", (), body, "line", "never", starts=r"(?!)") for tool in tools)
 
 
-def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Head:
+def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
     """The head of a recipient in which the output ends."""
     name = text[at:].strip()
     if "all".startswith(name):
-        return Head(len(text))
+        return Header(len(text))
     is_tool = any(tool.name.startswith(name) for tool in tools)
-    return Head(len(text), inside=arguments(name, tools)) if is_tool else Head(at, declined=opener)
+    return Header(len(text), inside=arguments(name)) if is_tool else Header(at, declined=opener)
 
 
-def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of a tag that names a tool."""
+def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of a tag that names a tool."""
     tag = FUNCTION.match(text, at)
     if tag is None:
         begun = FUNCTION_BEGUN.fullmatch(text, at)
         if begun and final:
-            return Head(len(text), inside=arguments(begun[1], tools))
-        return None if begun else Head(at, declined=opener)
+            return Header(len(text), inside=arguments(begun[1]))
+        return None if begun else Header(at, declined=opener)
     if text[tag.end()] == "<" and tag.end() + 1 == len(text) and not final:
         return None
     if text[tag.end()] == "<" and not text.startswith("</", tag.end()):
-        return Head(at, inside=TaggedBody)
+        return Header(at, inside=TaggedBody)
     is_call = text[tag.end()] in '{["`<' or find_tool(tools, tag[1])
-    return Head(tag.end(), inside=arguments(tag[1], tools)) if is_call else Head(at, declined=opener)
+    return Header(tag.end(), inside=arguments(tag[1])) if is_call else Header(at, declined=opener)
 
 
-def arguments(name: str, tools: Sequence[ToolSpec]) -> MakeBody:
-    """What reads the arguments of a call."""
-    return partial(JsonBody, read=lambda text, whole: (read_named(name, tools, text, whole),))
+def arguments(name: str) -> MakeBody:
+    """Reads the arguments of a call."""
+    return partial(JsonBody, read=partial(read_named, name))
 
 
-def programs(block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-    """What reads a program."""
-    return TextBody(block, openers, tools, read=partial(read_python, tools))
-
-
-def read_python(tools: Sequence[ToolSpec], text: str, whole: bool) -> tuple[Found | Fault, ...]:
+def read_python(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     """The call of Python that runs a program, which models may put into JSON; or the call that the JSON is instead."""
     program = text.strip()
     if program.startswith(("{", '"')):
@@ -128,17 +124,16 @@ def read_python(tools: Sequence[ToolSpec], text: str, whole: bool) -> tuple[Foun
     return (found or Found("python", json_object([("code", json_text(program))])),)
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}\n", Json(tool.parameters))
+def named(tool: ToolSpec, mark: str) -> tuple[Part, ...]:
+    return (tool.name + mark, Json(tool.parameters))
 
 
-def call_in_tag(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}>", Json(tool.parameters))
+PROGRAM = partial(TextBody, read=read_python)
 
 
 def addressed(name: str, opener: str, mark: str) -> TagDialect:
     """The dialect of the models that write `opener` before every recipient."""
-    body, spelling = partial(HeaderBody, read=recipient), Spelling(call, between=opener)
+    body, spelling = partial(HeaderBody, read=recipient), Spelling(partial(named, mark="\n"), between=opener)
     return TagDialect(
         name=name,
         markup=Markup(
@@ -153,19 +148,13 @@ def addressed(name: str, opener: str, mark: str) -> TagDialect:
 
 FUNCTIONARY = addressed("functionary", ">>>", ">>>all")
 FUNCTIONARY_25 = addressed("functionary-2.5", "<|reserved_special_token_249|>", "<|reserved_special_token_249|>")
+FUNCTION_TAG, IN_TAG = partial(HeaderBody, read=function), Spelling(partial(named, mark=">"))
 FUNCTIONARY_31 = TagDialect(
     name="functionary-3.1",
     markup=Markup(
         blocks=(
-            Block(
-                "<function=",
-                ("</function>",),
-                partial(HeaderBody, read=function),
-                "anywhere",
-                "anywhere",
-                spelling=Spelling(call_in_tag),
-            ),
-            Block("<|python_tag|>", ENDS, programs, "anywhere", "anywhere"),
+            Block("<function=", ("</function>",), FUNCTION_TAG, "anywhere", "anywhere", spelling=IN_TAG),
+            Block("<|python_tag|>", ENDS, PROGRAM, "anywhere", "anywhere"),
         ),
         skips=ENDS,
     ),

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, TextBody, before, prefixes, unsaid
+from shepherd.dialects.grammar.spelling import Spelling, json_call
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, before, prefixes
 from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.markup import Block, Markup
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -31,28 +32,24 @@ ROLE = re.compile(rf"\s{{0,64}}(?:({'|'.join(sorted(ROLES, key=len, reverse=True
 ROLE_BEGUN = re.compile(rf"\s{{0,64}}(?:(?:{'|'.join(ROLES)})\s{{0,8}}(?:{prefixes(ROLE_END)})?|{prefixes(*ROLES)})?")
 
 
-def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of the end of a message and the head of the next one, if any."""
+def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of the end of a message and the head of the next one, if any."""
     role = ROLE.match(text, at)
     if role is None:
         rest = text[at : at + 100]
         is_open = ROLE_BEGUN.fullmatch(rest) is not None
-        return (Head(len(text)) if final else None) if is_open else Head(at)
+        return (Header(len(text)) if final else None) if is_open else Header(at)
     match role[1]:
         case "function call":
-            return Head(role.end(), inside=JsonBody)
+            return Header(role.end(), inside=JsonBody)
         case "assistant":
-            return Head(role.end())
+            return Header(role.end())
         case _:
-            return Head(role.end(), inside=partial(TextBody, read=unsaid))
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}")
+            return Header(role.end(), inside=partial(TextBody, read=dropped))
 
 
 def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
-    """The dialect of the models that open a call so; what the others write is understood, too."""
+    """The dialect of the models that open a call so; the forms of the others are read, too."""
     after = partial(HeaderBody, read=after_message)
     return TagDialect(
         name=name,
@@ -63,7 +60,7 @@ def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagD
                 Block(f"function call{ROLE_END}", (), JsonBody, "line", "line"),
             ),
             skips=(f"assistant{ROLE_END}",),
-            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(call)),),
+            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(json_call())),),
         ),
         marks=(ROLE_END, END, mark),
         foreign=foreign,

@@ -1,22 +1,22 @@
-"""Harmony: every message has a header that says what it is. Spoken by gpt-oss.
+"""Harmony: every message has a header with its kind. Spoken by gpt-oss.
 
     <|start|>assistant<|channel|>analysis<|message|>It is about the weather.<|end|>
     <|start|>assistant<|channel|>commentary<|message|>I will look.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": "Oslo"}<|call|>
     <|start|>assistant<|channel|>final<|message|>It rains.<|return|>
 
-The prompt ends with `<|start|>assistant`. The recipient stands before or behind the channel, or in the channel's place;
-a call is what has one, on whatever channel. A message on the commentary channel without a recipient is for the user.
-Names of the model's own tools (`python`, `browser.search`, `container.exec`) have no `functions.` before them, and what
-they are sent need not be JSON; nor has the model always learnt to write it before others. Without a header the output
-is text. Source: the template of gpt-oss-120b and the Harmony cookbook; the slips are those that users have reported of
-llama.cpp, vLLM and openai-harmony.
+The prompt ends with `<|start|>assistant`. The recipient stands before or behind the channel, or in its place; a message
+with a recipient is a call, on any channel. A message on the commentary channel without a recipient is for the user. The
+model's own tools (`python`, `browser.search`, `container.exec`) have no `functions.` before their names and may be sent
+other text than JSON; the model sometimes leaves out `functions.` before other tools, too. Output without a header is
+text. Source: the template of gpt-oss-120b and the Harmony cookbook; the slips come from users' reports of llama.cpp,
+vLLM and openai-harmony.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,18 +24,17 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
-    Fields,
-    Head,
+    Header,
     HeaderBody,
-    Headers,
-    TextBody,
+    HeaderFields,
+    HeaderFormat,
     prefixes,
     read_named,
     read_program,
-    unsaid,
 )
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
+from shepherd.dialects.parse.call import Calls, Fault, Found
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool
@@ -51,10 +50,10 @@ HEADLESS = {
     **{f"assistant{channel}": ("<|channel|>", channel) for channel in CHANNELS},
     **{f"{channel}<|message|>": ("<|channel|>", f"{channel}<|message|>") for channel in CHANNELS},
 }
-"""What is left of headers whose markers are forgotten, and what should stand there. Where all of them are lost, that is
-`analysisWe need...assistantfinalIt rains.`"""
+"""Headers without some of their markers, and the marker and the words that should stand there. Without all markers an
+output is `analysisWe need...assistantfinalIt rains.`"""
 JSON_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[^\S \t\n\r]|[\u200b\u2060\ufeff]', re.DOTALL)
-"""Strings as they are, and outside of them blanks that JSON does not know; gpt-oss likes narrow ones."""
+"""Strings as they are, and outside of them blanks that JSON does not know; gpt-oss writes narrow ones."""
 RECIPIENT = re.compile(r"[\w.:-]{1,90}(?: (?:json|code))? ?")
 RECIPIENT_BEGUN = re.compile(rf"[\w.:-]{{0,90}}(?: (?:{prefixes('json', 'code')})?)? ?")
 ROLE = re.compile(
@@ -70,38 +69,38 @@ ROLE = re.compile(
 )
 
 
-def about(fields: Fields, at: int, tools: Sequence[ToolSpec]) -> Head:
-    """What a header with these words heads."""
+def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
+    """A header with these words."""
     if fields.role:
-        return Head(at, inside=partial(TextBody, read=unsaid))
+        return Header(at, inside=partial(TextBody, read=dropped))
     to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")
     if to:
-        return Head(at, inside=call_of(to, tools))
-    return Head(at, then=ANALYSIS if fields.channel == "analysis" else None)
+        return Header(at, inside=call_of(to, tools))
+    return Header(at, then=ANALYSIS if fields.channel == "analysis" else None)
 
 
 def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
-    """What reads a message to this recipient."""
+    """Makes the body that reads a message to this recipient."""
     name = tool_name(to, tools)
     if not name:
         return JsonBody
     own = not to.startswith("function")
     body = TextBody if name == "python" and own else JsonBody
-    return partial(body, read=partial(read_call, name, tools, own))
+    return partial(body, read=partial(read_call, name, own))
 
 
 def tool_name(to: str, tools: Sequence[ToolSpec]) -> str:
-    """The tool that a recipient is; empty when it does not say."""
+    """The name of the tool in a recipient; empty when there is none."""
     bare = re.sub(r"^(?:functions?(?:[.:/]|$))+|[.,:;?]+$", "", to)
     stuck = (bare.removesuffix(word) for word in STUCK)
     return next((name for name in (to, bare, *stuck) if find_tool(tools, name)), bare)
 
 
-def read_call(name: str, tools: Sequence[ToolSpec], own: bool, text: str, whole: bool) -> tuple[Found | Fault, ...]:
-    """The call that the text of a message spells; `own` if the tool may be one that the model knows without us."""
-    call = read_named(name, tools, text, whole)
+def read_call(name: str, own: bool, text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+    """The call that the text of a message spells; `own` if the tool may be one that the model was trained on."""
+    (call,) = read_named(name, text, tools, whole)
     if isinstance(call, Fault) and (plain := JSON_OR_SPACE.sub(lambda found: found[1] or " ", text)) != text:
-        call = read_named(name, tools, plain, whole)
+        (call,) = read_named(name, plain, tools, whole)
     if isinstance(call, Found) or not own:
         return (call,)
     program = read_program(find_tool(tools, name), text) if whole else None
@@ -110,35 +109,41 @@ def read_call(name: str, tools: Sequence[ToolSpec], own: bool, text: str, whole:
 
 def headless(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, mark: str, words: str
-) -> Head | None:
-    """A `ReadHead` of a header that lacks what stands before `words`: read as if `mark` did."""
+) -> Header | None:
+    """A `ReadHeader` of a header that lacks what stands before `words`: read as if `mark` did."""
     rest = text[at : at + LONGEST]
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
-        return about(Fields(channel=words if words in CHANNELS else ""), at, tools)
+        return about(HeaderFields(channel=words if words in CHANNELS else ""), at, tools)
     return replace(head, stop=head.stop + at - len(words)) if head else None
 
 
-def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of a header whose beginning up to the recipient is forgotten."""
+def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of a header that lacks its beginning up to the recipient."""
     name = RECIPIENT.match(text, at)
     end = name.end() if name else at
     if name and HEADERS.markers.standing(text, end) in (HEADERS.message, *HEADERS.marks):
         return headless(opener, text, at, final, tools, mark=HEADERS.start, words=opener)
     begun = HEADERS.markers.begun(text, end)
     is_open = RECIPIENT_BEGUN.fullmatch(text, at, len(text) - begun) is not None
-    return None if is_open and not final else Head(at, declined=opener)
+    return None if is_open and not final else Header(at, declined=opener)
 
 
-def spelled(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name} <|constrain|>json<|message|>", Json(tool.parameters))
+def spelled(tool: ToolSpec, channel: str = "") -> tuple[Part, ...]:
+    return (f"{tool.name}{channel} <|constrain|>json<|message|>", Json(tool.parameters))
 
 
-def spelled_first(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}<|channel|>commentary <|constrain|>json<|message|>", Json(tool.parameters))
+def incomplete(opener: str, mark: str, words: str) -> Block:
+    """A header that lacks its beginning."""
+    return Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
 
 
-HEADERS = Headers(
+def recipient(opener: str, spell: Callable[[ToolSpec], tuple[Part, ...]]) -> Block:
+    """A call as it is written out."""
+    return Block(opener, ENDS[1:], HEADER, "anywhere", "anywhere", spelling=Spelling(spell))
+
+
+HEADERS = HeaderFormat(
     start="<|start|>",
     message="<|message|>",
     ends=ENDS,
@@ -160,34 +165,11 @@ HARMONY = TagDialect(
             ),
             Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
             Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
-            *(
-                Block(
-                    opener,
-                    ENDS,
-                    partial(HeaderBody, read=partial(headless, mark=mark, words=words)),
-                    "start",
-                    "anywhere",
-                )
-                for opener, (mark, words) in HEADLESS.items()
-            ),
+            *(incomplete(opener, *missing) for opener, missing in HEADLESS.items()),
         ),
         spelled=(
-            Block(
-                "<|channel|>commentary to=functions.",
-                ENDS[1:],
-                HEADER,
-                "anywhere",
-                "anywhere",
-                spelling=Spelling(spelled),
-            ),
-            Block(
-                "<|start|>assistant to=functions.",
-                ENDS[1:],
-                HEADER,
-                "anywhere",
-                "anywhere",
-                spelling=Spelling(spelled_first),
-            ),
+            recipient("<|channel|>commentary to=functions.", spelled),
+            recipient("<|start|>assistant to=functions.", partial(spelled, channel="<|channel|>commentary")),
         ),
         answer=("<|channel|>final<|message|>", ""),
     ),

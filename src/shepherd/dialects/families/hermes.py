@@ -5,23 +5,15 @@ Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and
 
 from __future__ import annotations
 
-from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.chosen import AnyBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.families.generic import TAGGED, strays
+from shepherd.dialects.parse.markup import Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return ("\n", f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}\n")
-
 
 HERMES = TagDialect(
     name="hermes",
     markup=Markup(
         thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(call)),),
+        blocks=TAGGED[:1],
         declared=strays,
     ),
     marks=("<tool_call>",),

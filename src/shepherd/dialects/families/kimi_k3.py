@@ -17,7 +17,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, resolved, value
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
@@ -28,16 +28,16 @@ TYPES = {"string": "string", "integer": "number", "number": "number", "boolean":
 TYPES |= {"object": "object", "array": "array"}
 
 
-def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of a tag whose section is text."""
+def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of a tag whose section is text."""
     found = read_tag(opener, text, at)
     if isinstance(found, tuple):
-        return Head(found[1])
+        return Header(found[1])
     if not found:
-        return Head(at, declined=opener)
+        return Header(at, declined=opener)
     if not final:
         return None
-    return Head(at if text[at : at + 1].isalnum() else len(text))  # text without the end of the tag before it
+    return Header(at if text[at : at + 1].isalnum() else len(text))  # text without the end of the tag before it
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:
@@ -55,7 +55,7 @@ def type_of(tool: ToolSpec, name: str) -> Part:
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if choices and all(isinstance(choice, str) for choice in choices):
         known = "string"
-    # Not a string where the schema leaves it open: that would be written without quotes.
+    # Never a string where the schema leaves it open: a string stands without quotes.
     return known or Pattern("number|boolean|null|object|array")
 
 

@@ -1,4 +1,4 @@
-"""Families that write their calls as one JSON list, or one object a line, between two tags or behind one.
+"""Families that write calls as one JSON list, or one object a line, between two tags or behind one.
 
     <tool_calls>[{"name": "roll", "arguments": {"sides": 6}}]</tool_calls>     Apriel, Hunyuan A13B
     <tool_calls>                                                               MiniMax-M1
@@ -20,7 +20,7 @@
     [{"tool_name": "roll", "parameters": {"sides": 6}}]
     ```
 
-Apriel thinks aloud: its thought begins with "Here are my reasoning steps:", which is a part of it, and ends at
+Apriel's thought begins with "Here are my reasoning steps:", which is a part of it, and ends at
 `[BEGIN FINAL RESPONSE]`. Source: the models' chat templates.
 """
 
@@ -28,24 +28,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling, members
-from shepherd.dialects.parse.bodies.answer import answer_tags
-from shepherd.dialects.parse.bodies.chosen import AnyBody
+from shepherd.dialects.grammar.spelling import Json, Part, Spelling, json_call, members
+from shepherd.dialects.parse.bodies.auto import AnyBody
+from shepherd.dialects.parse.bodies.header import answer_tags
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.call import Fault, Found, Keys, read_calls
+from shepherd.dialects.parse.call import Calls, Keys, is_found, read_calls
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
-THINK = Thought("<think>", ("</think>",))
-IDS = Keys(id=("id",))
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), "}")
+THINK = (Thought("<think>", ("</think>",)),)
+BODY = partial(JsonBody, keys=Keys(id=("id",)))
+ACTIONS = partial(JsonBody, keys=Keys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id",)))
+CALL = json_call()
+LISTED = Spelling(CALL, before="[", between=", ", after="]")
+LINES = Spelling(json_call(end="}\n"), before="\n", between="")
+TOOL_CALLS = Block("<tool_calls>", ("</tool_calls>",), BODY, spelling=LISTED)
+TOOL_CALL = Block("<tool_call>", ("</tool_call>",), BODY)
 
 
 def keyed(tool: ToolSpec) -> tuple[Part, ...]:
@@ -54,10 +57,6 @@ def keyed(tool: ToolSpec) -> tuple[Part, ...]:
 
 def action(tool: ToolSpec) -> tuple[Part, ...]:
     return (f'    {{\n        "tool_name": "{tool.name}",\n        "parameters": ', Json(tool.parameters), "\n    }")
-
-
-def parametrised(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"name": "{tool.name}", "parameters": ', Json(tool.parameters), "}")
 
 
 def python(tool: ToolSpec) -> tuple[Part, ...]:
@@ -69,71 +68,10 @@ def python(tool: ToolSpec) -> tuple[Part, ...]:
     return (f"{tool.name}(", *members(tool, argument, between=", "), ")")
 
 
-def line(tool: ToolSpec) -> tuple[Part, ...]:
-    return (*call(tool), "\n")
-
-
-LISTED = Spelling(call, before="[", between=", ", after="]")
-BODY = partial(JsonBody, keys=IDS)
-TOOL_CALLS = Block("<tool_calls>", ("</tool_calls>",), BODY, spelling=LISTED)
-
-
-def with_strays(
-    declared: Callable[[Sequence[ToolSpec]], tuple[Block, ...]],
-) -> Callable[[Sequence[ToolSpec]], tuple[Block, ...]]:
-    """Both: what this declares, and what any family writes now and then."""
-    return lambda tools: (*declared(tools), *strays(tools))
-
-
-APRIEL = TagDialect(
-    name="apriel",
-    markup=Markup(
-        thoughts=(
-            Thought("Here are my reasoning steps:", ("[BEGIN FINAL RESPONSE]",), spoken=True),
-            Thought("<thinking>", ("</thinking>",)),
-        ),
-        # Its own template speaks of <tool_call> once.
-        blocks=(TOOL_CALLS, Block("<tool_call>", ("</tool_call>",), BODY)),
-        skips=("[END FINAL RESPONSE]",),
-        declared=strays,
-    ),
-    marks=("<tool_calls>[", "[BEGIN FINAL RESPONSE]"),
-)
-
-HUNYUAN = TagDialect(
-    name="hunyuan-a13b",
-    markup=Markup(
-        thoughts=(THINK,),
-        blocks=(TOOL_CALLS,),
-        # With tools its answers begin like the speaker's line of a play.
-        declared=lambda tools: (
-            *answer_tags("<answer>", "</answer>")(tools),
-            *answer_tags("助手：", "")(tools),
-            *strays(tools),
-        ),
-    ),
-    marks=("<tool_calls>[",),
-    foreign=("[BEGIN FINAL RESPONSE]",),
-)
-
-MINIMAX_M1 = TagDialect(
-    name="minimax-m1",
-    markup=Markup(
-        thoughts=(THINK,),
-        blocks=(
-            Block("<tool_calls>", ("</tool_calls>",), BODY, spelling=Spelling(line, before="\n", between="", after="")),
-        ),
-        declared=strays,
-    ),
-    marks=("<tool_calls>",),
-    foreign=("<tool_calls>[", "[BEGIN FINAL RESPONSE]"),
-)
-
-
-def read_doubled(text: str, whole: bool) -> tuple[Found | Fault, ...]:
+def read_doubled(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     """The calls in a list whose objects may have their braces doubled, as Nemotron's own template shows them."""
     calls = read_calls(text, whole=whole)
-    if any(isinstance(call, Fault) for call in calls) and DOUBLED.search(text):
+    if not is_found(calls) and "{{" in text:
         return read_calls(single_braces(text), whole=whole)
     return calls
 
@@ -153,131 +91,122 @@ def single_braces(text: str) -> str:
     return "".join(kept)
 
 
-DOUBLED = re.compile(r"\{\{")
 BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[^{}"]+|.', re.DOTALL)
 
-NEMOTRON = TagDialect(
-    name="nemotron-v2",
-    markup=Markup(
-        thoughts=(THINK,),
-        blocks=(Block("<TOOLCALL>", ("</TOOLCALL>",), partial(JsonBody, read=read_doubled), spelling=LISTED),),
-        declared=strays,
-    ),
-    marks=("<TOOLCALL>",),
-)
 
-APERTUS = TagDialect(
-    name="apertus",
-    markup=Markup(
-        thoughts=(Thought("<|inner_prefix|>", ("<|inner_suffix|>",)),),
-        blocks=(
-            Block(
-                "<|tools_prefix|>",
-                ("<|tools_suffix|>",),
-                BODY,
-                within="anywhere",
-                spelling=Spelling(keyed, before="[", between=", ", after="]"),
-            ),
-        ),
-        declared=strays,
-    ),
-    marks=("<|tools_prefix|>",),
-)
+def dialect(
+    name: str,
+    marks: tuple[str, ...],
+    *blocks: Block,
+    foreign: tuple[str, ...] = (),
+    thoughts: tuple[Thought, ...] = (),
+    skips: tuple[str, ...] = (),
+    declared: Sequence[Callable[[Sequence[ToolSpec]], tuple[Block, ...]]] = (),
+) -> TagDialect:
+    """One row of this file; `declared` are blocks for the tools of a request besides those of any family."""
 
-GRANITE = TagDialect(
-    name="granite-3",
-    markup=Markup(
-        thoughts=(THINK,),
-        blocks=(
-            Block("<|tool_call|>", (), BODY, within="anywhere", spelling=LISTED),
-            Block("<tool_call>", ("</tool_call>",), BODY),
-        ),
-        declared=with_strays(answer_tags("<response>", "</response>")),
-    ),
-    marks=("<|tool_call|>",),
-    foreign=("<|/tool|>", "<|/tool_call|>"),
-)
+    def all_declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+        return tuple(block for make in (*declared, strays) for block in make(tools))
 
-PHI = TagDialect(
-    name="phi-4",
-    markup=Markup(
-        blocks=(
-            Block("<|tool_call|>", ("<|/tool_call|>",), BODY, within="anywhere", spelling=Spelling(call)),
-            Block("functools[", (), BODY),
-        ),
-        declared=strays,
-    ),
-    marks=("<|/tool|>",),
-)
+    markup = Markup(thoughts=thoughts, blocks=blocks, skips=skips, declared=all_declared)
+    return TagDialect(name, markup, marks=marks, foreign=foreign)
 
-FIREFUNCTION = TagDialect(
-    name="firefunction",
-    markup=Markup(
-        blocks=(Block("functools[", (), BODY, spelling=Spelling(call, between=", ", after="]")),),
-        declared=strays,
-    ),
-    marks=("functools[",),
-)
 
-ACTIONS = partial(JsonBody, keys=Keys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id",)))
-COMMAND_R = TagDialect(
-    name="command-r",
-    markup=Markup(
-        # No opener may be the beginning of another. The end of the fence is no closer: it looks like its beginning.
-        blocks=(
-            Block(
-                "Action:\n```json",
-                (),
-                ACTIONS,
-                spelling=Spelling(action, before="\n[\n", between=",\n", after="\n]```"),
-            ),
-            *(Block(f"Action:{blank}```json", (), ACTIONS) for blank in (" ", "")),
-            *(Block(f"Action:{blank}[", (), ACTIONS) for blank in ("\n", " ")),
-        ),
-        declared=strays,
-    ),
-    marks=("Action:\\n```json",),
+APRIEL_ANSWER = "[BEGIN FINAL RESPONSE]"
+APRIEL_THOUGHT = Thought("Here are my reasoning steps:", (APRIEL_ANSWER,), spoken=True)
+COMMAND_R = dialect(
+    "command-r",
+    ("Action:\\n```json",),
+    # No opener may be the beginning of another. The end of the fence is no closer: it looks like its beginning.
+    Block("Action:\n```json", (), ACTIONS, spelling=Spelling(action, before="\n[\n", between=",\n", after="\n]```")),
+    *(Block(f"Action:{blank}", (), ACTIONS) for blank in (" ```json", "```json", "\n[", " [")),
     foreign=("<|START_ACTION|>",),
 )
-
-PLUGIN = partial(Block, closers=("<|action_end|>",), body=BODY, within="anywhere")
-INTERNLM = TagDialect(
-    name="internlm",
-    markup=Markup(
-        blocks=(
-            PLUGIN("<|action_start|><|plugin|>", spelling=Spelling(parametrised, before="\n")),
-            PLUGIN("<|action_start|> <|plugin|>"),
-        ),
-        declared=strays,
-    ),
-    marks=("<|action_start|>",),
-)
-
-GRANITE_20B = TagDialect(
-    name="granite-20b",
-    markup=Markup(blocks=(Block("<function_call>", (), BODY, spelling=Spelling(call, before=" ")),), declared=strays),
-    marks=("<function_call> ",),
-)
-
-OLMO = TagDialect(
-    name="olmo-3",
-    markup=Markup(
-        blocks=(
-            Block(
-                "<function_calls>",
-                ("</function_calls>",),
-                AnyBody,
-                starts=r"[\w\[{<]",
-                spelling=Spelling(python, before="\n", between="\n", after="\n"),
-            ),
-        ),
-        declared=strays,
-    ),
-    marks=("<function_calls>",),
-    foreign=("<invoke", "</invoke"),
-)
-
 DIALECTS = (
-    *(APERTUS, APRIEL, COMMAND_R, FIREFUNCTION, GRANITE, GRANITE_20B, HUNYUAN, INTERNLM, MINIMAX_M1, NEMOTRON, OLMO),
-    PHI,
+    dialect(
+        "apertus",
+        ("<|tools_prefix|>",),
+        Block("<|tools_prefix|>", ("<|tools_suffix|>",), BODY, within="anywhere", spelling=replace(LISTED, call=keyed)),
+        thoughts=(Thought("<|inner_prefix|>", ("<|inner_suffix|>",)),),
+    ),
+    dialect(
+        "apriel",
+        ("<tool_calls>[", APRIEL_ANSWER),
+        TOOL_CALLS,
+        TOOL_CALL,  # its own template names it once
+        thoughts=(APRIEL_THOUGHT, Thought("<thinking>", ("</thinking>",))),
+        skips=("[END FINAL RESPONSE]",),
+    ),
+    COMMAND_R,
+    dialect(
+        "firefunction",
+        ("functools[",),
+        Block("functools[", (), BODY, spelling=Spelling(CALL, between=", ", after="]")),
+    ),
+    dialect(
+        "granite-3",
+        ("<|tool_call|>",),
+        Block("<|tool_call|>", (), BODY, within="anywhere", spelling=LISTED),
+        TOOL_CALL,
+        foreign=("<|/tool|>", "<|/tool_call|>"),
+        thoughts=THINK,
+        declared=(answer_tags("<response>", "</response>"),),
+    ),
+    dialect(
+        "granite-20b",
+        ("<function_call> ",),
+        Block("<function_call>", (), BODY, spelling=Spelling(CALL, before=" ")),
+    ),
+    dialect(
+        "hunyuan-a13b",
+        ("<tool_calls>[",),
+        TOOL_CALLS,
+        foreign=(APRIEL_ANSWER,),
+        thoughts=THINK,
+        # With tools its answers begin like the speaker's line of a play.
+        declared=(answer_tags("<answer>", "</answer>"), answer_tags("助手：")),
+    ),
+    dialect(
+        "internlm",
+        ("<|action_start|>",),
+        Block(
+            "<|action_start|><|plugin|>",
+            ("<|action_end|>",),
+            BODY,
+            within="anywhere",
+            spelling=Spelling(json_call(arguments="parameters"), before="\n"),
+        ),
+        Block("<|action_start|> <|plugin|>", ("<|action_end|>",), BODY, within="anywhere"),
+    ),
+    dialect(
+        "minimax-m1",
+        ("<tool_calls>",),
+        replace(TOOL_CALLS, spelling=LINES),
+        foreign=("<tool_calls>[", APRIEL_ANSWER),
+        thoughts=THINK,
+    ),
+    dialect(
+        "nemotron-v2",
+        ("<TOOLCALL>",),
+        Block("<TOOLCALL>", ("</TOOLCALL>",), partial(JsonBody, read=read_doubled), spelling=LISTED),
+        thoughts=THINK,
+    ),
+    dialect(
+        "olmo-3",
+        ("<function_calls>",),
+        Block(
+            "<function_calls>",
+            ("</function_calls>",),
+            AnyBody,
+            starts=r"[\w\[{<]",
+            spelling=Spelling(python, before="\n", between="\n", after="\n"),
+        ),
+        foreign=("<invoke", "</invoke"),
+    ),
+    dialect(
+        "phi-4",
+        ("<|/tool|>",),
+        Block("<|tool_call|>", ("<|/tool_call|>",), BODY, within="anywhere", spelling=Spelling(CALL)),
+        Block("functools[", (), BODY),
+    ),
 )

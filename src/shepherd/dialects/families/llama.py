@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families import generic
 from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.chosen import ChosenBody
-from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
+from shepherd.dialects.parse.bodies.auto import AutoBody
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
-from shepherd.dialects.parse.call import Fault, Found, Keys
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, markers_of
+from shepherd.dialects.parse.bodies.text_body import TextBody
+from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
+from shepherd.dialects.parse.markup import Block, MakeBody, Markup
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import json_object, json_text
 
@@ -44,66 +47,28 @@ def code_call(code: str, tools: Sequence[ToolSpec]) -> Found:
     return Found(tool.name if tool else INTERPRETERS[0], json_object([(key, json_text(text))]))
 
 
-def read_code(text: str, tools: Sequence[ToolSpec], whole: bool) -> tuple[Found | Fault, ...]:
+def read_code(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     """Calls of built-in tools, of declared ones in Python's form, or of the interpreter."""
     first = CALL.match(text)
     if first and (first[1].endswith(".call") or any(tool.name == first[1] for tool in tools)):
         calls = read_python_calls(text, whole=whole)
-        return tuple(
-            Found(call.name.removesuffix(".call"), call.arguments)
-            if isinstance(call, Found)
-            else Fault(call.error, call.name.removesuffix(".call"))
-            for call in calls
-        )
+        return tuple(replace(call, name=call.name.removesuffix(".call")) for call in calls)
     if not text.strip():
         return (Fault("the call is empty; write a call or code"),)
     return (code_call(text, tools),)
 
 
-class CodeBody:
-    """Code, or calls in Python's form, up to the end of the message."""
-
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._tools = tools
-        self._markers = markers_of(*openers, *block.closers)
-        self._closers = block.closers
-        self._written = [block.opener]
-        self._code: list[str] = []
-        self._whole = True
-
-    def feed(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._markers.find(text, at)
-        if not marker and not final:
-            stop -= self._markers.begun(text, at)
-        self._code.append(text[at:stop])
-        self.ended = final or bool(marker)
-        self.closed = marker in self._closers
-        self._whole = not final or bool(marker)
-        after = stop + len(marker) if self.closed else stop
-        self._written.append(text[at:after])
-        return after
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        if not self.ended:
-            return []
-        return [("".join(self._written), read_code("".join(self._code), self._tools, self._whole))]
-
-
 def json_or_code(text: str, at: int, final: bool) -> MakeBody | None:
-    """What reads that which stands behind `<|python_tag|>`."""
+    """A `Detect` for what stands behind `<|python_tag|>`."""
     first = after_blanks(text, at)
     second = after_blanks(text, first + 1)
     if second >= len(text) and not final and text[first : first + 1] in {"", "["}:
         return None
     bracket = text[second : second + 1] if text[first : first + 1] == "[" else text[first : first + 1]
-    return partial(JsonBody, keys=KEYS) if bracket == "{" else CodeBody
+    return partial(JsonBody, keys=KEYS) if bracket == "{" else partial(TextBody, read=read_code)
 
 
-PYTHON_TAG = partial(ChosenBody, choose=json_or_code)
+PYTHON_TAG = partial(AutoBody, detect=json_or_code)
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:
@@ -130,5 +95,3 @@ LLAMA = TagDialect(
 )
 
 DIALECTS = (LLAMA,)
-
-_code: MakeBody = CodeBody

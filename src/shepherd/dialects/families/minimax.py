@@ -20,9 +20,8 @@ From the models' own templates.
 
 from __future__ import annotations
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
+from shepherd.dialects.grammar.spelling import Spelling, tagged_call
 from shepherd.dialects.parse.bodies.nested import NestedBody, spelled
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
@@ -31,22 +30,10 @@ from shepherd.dialects.parse.tags import TagDialect
 M3_MARK = "]<]minimax[>["
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        return (f'<parameter name="{name}">', *value(tool, name, "</parameter>\n"))
-
-    return (f'<invoke name="{tool.name}">\n', *members(tool, spell), "</invoke>\n")
-
-
+CALL = tagged_call('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n")
 CLOSERS = ("</minimax:tool_call>", "</tool_calls>", "</function_calls>")
 TAGGED = (
-    Block(
-        "<minimax:tool_call>",
-        CLOSERS,
-        TaggedBody,
-        starts=r"[<{\[]",
-        spelling=Spelling(call, before="\n", between=""),
-    ),
+    Block("<minimax:tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]", spelling=Spelling(CALL, "\n", "")),
     Block("<invoke name=", CLOSERS, TaggedBody, starts="[\"'\\w]", tight=True),
 )
 

@@ -17,21 +17,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
+from shepherd.dialects.grammar.spelling import Spelling, tagged_call
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        return (f"<parameter={name}>\n", *value(tool, name, "\n</parameter>\n"))
-
-    return (f"\n<function={tool.name}>\n", *members(tool, spell), "</function>\n")
-
-
+CALL = tagged_call("\n<function={}>\n", "<parameter={}>\n", "\n</parameter>\n", "</function>\n")
 body = partial(TaggedBody, padded=True)
 
 QWEN_XML = TagDialect(
@@ -39,7 +31,7 @@ QWEN_XML = TagDialect(
     markup=Markup(
         thoughts=(Thought("<think>", ("</think>",)),),
         blocks=(
-            Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]", spelling=Spelling(call)),
+            Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]", spelling=Spelling(CALL)),
             # Step 3.5 calls in the middle of a line of thought.
             Block("<tool_call>\n<function=", ("</tool_call>",), body, within="anywhere", starts=r"\w", tight=True),
             Block("<tool_call><function", ("</tool_call>",), body, within="anywhere", starts=r"[= ]", tight=True),

@@ -13,21 +13,13 @@ model's own template.
 
 from __future__ import annotations
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
+from shepherd.dialects.grammar.spelling import Spelling, tagged_call
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        return (f"<parameter={name}>", *value(tool, name, "</parameter>\n"))
-
-    return (f"\n<function={tool.name}>\n", *members(tool, spell), "</function>\n")
-
-
+CALL = tagged_call("\n<function={}>\n", "<parameter={}>", "</parameter>\n", "</function>\n")
 CLOSERS = ("</seed:tool_call>", "</tool_call>")
 
 SEED = TagDialect(
@@ -35,7 +27,7 @@ SEED = TagDialect(
     markup=Markup(
         thoughts=(Thought("<seed:think>", ("</seed:think>",)),),
         blocks=(
-            Block("<seed:tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]", spelling=Spelling(call)),
+            Block("<seed:tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]", spelling=Spelling(CALL)),
             Block("<tool_call>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
             Block("<function=", CLOSERS, TaggedBody, starts=r"\w", tight=True),
         ),

@@ -1,4 +1,4 @@
-"""Solar: a control token says what a message is, and calls carry ids. Spoken by Solar Open.
+"""Solar: a control token marks the kind of a message, and calls carry ids. Spoken by Solar Open.
 
     <|begin|>assistant<|think|>It is about the weather.<|end|>
     <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>look<|tool_call:args|>{"at": "Oslo"}
@@ -17,9 +17,9 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
-from shepherd.dialects.parse.bodies.header import Head, HeaderBody, prefixes, read_named
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.call import Calls, Found
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -37,23 +37,23 @@ HEAD_BEGUN = re.compile(
 )
 
 
-def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-    """A `ReadHead` of what stands before the arguments of a call."""
+def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` of the head of a call, before its arguments."""
     head = HEAD.match(text, at)
     if head is None:
         is_open = HEAD_BEGUN.fullmatch(text[at : at + 512]) is not None
         if is_open and final and (not text[at:].strip() or not text[at].isspace()):
-            return Head(len(text), inside=JsonBody if text[at:].strip() else None)
-        return None if is_open and not final else Head(at, declined=opener)
+            return Header(len(text), inside=JsonBody if text[at:].strip() else None)
+        return None if is_open and not final else Header(at, declined=opener)
     if not head[2]:
-        return Head(head.end(), inside=JsonBody)
+        return Header(head.end(), inside=JsonBody)
     call_id = head[1] or ""
 
-    def read(spelled: str, whole: bool) -> tuple[Found | Fault, ...]:
-        call = read_named(head[2], tools, spelled, whole)
+    def read(spelled: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+        (call,) = read_named(head[2], spelled, tools, whole)
         return (replace(call, id=call_id) if isinstance(call, Found) else call,)
 
-    return Head(head.end(), inside=partial(JsonBody, read=read))
+    return Header(head.end(), inside=partial(JsonBody, read=read))
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

@@ -1,6 +1,6 @@
-"""How a family spells a call, as data: what a sampler must keep to so that no call is ever wrong (`grammar`).
+"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`call_grammar`).
 
-The mirror image of `bodies`, which read what models write with all their slips; this writes it once, and right.
+The counterpart of `bodies`: they read calls with all the slips of models, a spelling writes them correctly.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.values import kinds
+from shepherd.dialects.parse.values import kinds, referred
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Maybe:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class OneOf:
     """Exactly one of these."""
 
     options: tuple[tuple[Part, ...], ...]
@@ -49,8 +49,12 @@ class Pattern:
     regex: str
 
 
-Part = str | Json | Until | Maybe | Pick | Pattern
+Part = str | Json | Until | Maybe | OneOf | Pattern
 """A piece of a call; a `str` is written as it is."""
+
+
+Spell = Callable[[ToolSpec], tuple[Part, ...]]
+"""Spells the call of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,29 @@ class Spelling:
     The block's opener and its first closer are not part of it.
     """
 
-    call: Callable[[ToolSpec], tuple[Part, ...]]
+    call: Spell
     before: str = ""
     between: str | None = None
     """What stands between two calls of one block; `None` when every call has a block of its own."""
     after: str = ""
+
+
+def json_call(name: str = "name", arguments: str = "arguments", end: str = "}") -> Spell:
+    """The spelling of a call as a JSON object with these two members."""
+    return lambda tool: (f'{{"{name}": "{tool.name}", "{arguments}": ', Json(tool.parameters), end)
+
+
+def tagged_call(opener: str, parameter: str, end: str, closer: str) -> Spell:
+    """The spelling of a call as tags: `opener (parameter value end)* closer`; `{}` stands for the name of the tool in
+    the opener, for that of the parameter in its tag."""
+
+    def call(tool: ToolSpec) -> tuple[Part, ...]:
+        def spell(name: str) -> tuple[Part, ...]:
+            return (parameter.format(name), *value(tool, name, end))
+
+        return (opener.format(tool.name), *members(tool, spell), closer)
+
+    return call
 
 
 def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
@@ -73,15 +95,25 @@ def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
     What may be a string is written as it is, anything else as JSON.
     """
     schema = resolved(tool, tool.parameters.get("properties", {}).get(name, {}))
-    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if choices:
-        spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in choices)
-        return (Pick(tuple((choice,) for choice in dict.fromkeys(spelt))), marker)
+    if chosen := choices(schema):
+        return (chosen, marker)
     allowed = kinds(tool, name)
     if not allowed or "string" in allowed:
         return (Until(marker),)
+    return (whole_json(tool, schema), marker)
+
+
+def choices(schema: Mapping[str, Any]) -> OneOf | None:
+    """One of the values that a schema lists, strings as they are and all else as JSON; `None` if it lists none."""
+    listed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in listed)
+    return OneOf(tuple((choice,) for choice in dict.fromkeys(spelt))) if listed else None
+
+
+def whole_json(tool: ToolSpec, schema: Mapping[str, Any]) -> Json:
+    """A JSON value of a part of the tool's parameters, with the definitions that the part may refer to."""
     definitions = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
-    return (Json({**schema, **definitions}), marker)
+    return Json({**schema, **definitions})
 
 
 def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
@@ -90,10 +122,7 @@ def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
         reference = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(reference, str) or not reference.startswith("#/"):
             break
-        found: Any = tool.parameters
-        for key in reference[2:].split("/"):
-            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-        schema = found
+        schema = referred(reference, tool.parameters)
     return schema if isinstance(schema, Mapping) else {}
 
 
@@ -115,4 +144,4 @@ def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: s
         rest = [part for name in required[1:] for part in ((between, *spell(name)) if between else spell(name))]
         return (*first, *rest, *behind(optional))
     starts = tuple((*spell(name), *behind(optional[at + 1 :])) for at, name in enumerate(optional))
-    return (Maybe((Pick(starts),)),) if starts else ()
+    return (Maybe((OneOf(starts),)),) if starts else ()

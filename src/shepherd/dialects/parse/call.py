@@ -1,8 +1,8 @@
 """The calls that a block's inside spells: strict JSON first, then the repairs that real models need.
 
-Repair happens here only, that is inside a block that its opening tag has declared to be a call (S4, S19). Arguments are
-sliced out of the model's own text, never written anew: big integers, escapes and key order survive (S6). What cannot be
-read is a `Fault` with a sentence for the model, never `{}` and never text (S9).
+Repair happens here only: inside a block whose opening tag marks a call (S4, S19). Arguments are slices of the model's
+own text, so that big integers, escapes and key order survive (S6). What cannot be read is a `Fault` with a sentence for
+the model, never `{}` and never text (S9).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in the module, forgotten in typeshed
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from shepherd.core import ToolSpec
 
@@ -37,12 +37,18 @@ class Fault:
     error: str
     name: str = ""
     idle: bool = False
-    """Nobody needs to answer it: reported only if nothing else has been said, so that no message is empty."""
+    """It needs no answer: it is reported only where the message would be empty otherwise."""
+
+
+Calls = tuple[Found | Fault, ...]
+"""What a text spells, in order."""
+Read = Callable[[str, Sequence[ToolSpec], bool], Calls]
+"""Reads the calls in a text, given the declared tools and whether the text is complete. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What the members of a call object are named; the first one that is there counts."""
+    """The names of the members of a call object; the first one that is there counts."""
 
     name: tuple[str, ...] = ("name", "function")
     arguments: tuple[str, ...] = ("arguments", "parameters")
@@ -57,48 +63,67 @@ NO_CALLS = Fault("the list of calls is empty; write a call into it, or answer in
 
 
 class Unreadable(ValueError):
-    """This text is no call, for the reason given. Never leaves this file."""
+    """This text is no call, for the reason given. The readers of calls catch it."""
 
 
-def read_calls(
-    text: str, *, keys: Keys = HERMES_KEYS, tools: Sequence[ToolSpec] = (), whole: bool = True
-) -> tuple[Found | Fault, ...]:
+UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
+"""What reading JSON and Python literals raises."""
+
+
+def read_calls(text: str, *, keys: Keys = HERMES_KEYS, tools: Sequence[ToolSpec] = (), whole: bool = True) -> Calls:
     """The calls in `text`: one for an object, one for each member of an array. Never empty; never raises.
 
     `whole` is false when the output ended inside of the text.
     """
     text = text.strip()
-    reason = ""
-    for candidate in candidates(text, whole):
-        try:
-            return tuple([read_call(item, keys, tools) for item in objects(candidate())]) or (NO_CALLS,)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-            reason = reason or str(error)
-    name = glimpsed_name(text, keys)
+
+    def read(candidate: str) -> Calls:
+        return tuple([read_call(item, keys, tools) for item in objects(candidate)]) or (NO_CALLS,)
+
+    found = first_readable(text, whole, read)
+    if not isinstance(found, str):
+        return found
     if not text:
         return (Fault(f"the call is empty; {HOW}"),)
-    if not whole:
-        return (Fault(f"the output ended inside of the call; {HOW}", name),)
-    return (Fault(f"the call is not valid JSON ({reason}); {HOW}", name),)
+    reason = f"the call is not valid JSON ({found})" if whole else "the output ended inside of the call"
+    return (Fault(f"{reason}; {HOW}", glimpsed_name(text, keys)),)
 
 
-def read_arguments(name: str, text: str, *, call_id: str = "", whole: bool = True) -> tuple[Found | Fault, ...]:
+def read_arguments(name: str, text: str, *, call_id: str = "", whole: bool = True) -> Calls:
     """The call of a tool whose name stands outside of the JSON; `text` is the arguments object alone. Never raises."""
     text = text.strip()
     if not text and whole:
         return (Fault(f"the call of {name!r} has no arguments; write them as one JSON object", name),)
+    found = first_readable(text, whole, lambda candidate: (arguments_of(name, candidate, call_id),))
+    if not isinstance(found, str):
+        return found
+    reason = f"the arguments are not valid JSON ({found})" if whole else "the output ended inside of the call"
+    return (Fault(f"{reason}; write them as one JSON object", name),)
+
+
+def n_found(calls: Calls) -> int:
+    """How many of the calls could be read."""
+    return sum(isinstance(call, Found) for call in calls)
+
+
+def is_found(calls: Calls) -> bool:
+    """Whether all of the calls could be read."""
+    return n_found(calls) == len(calls)
+
+
+def first_readable(text: str, whole: bool, read: Callable[[str], Calls]) -> Calls | str:
+    """What `read` makes of the first candidate that it can read; else why it cannot read the text as it stands."""
     reason = ""
     for candidate in candidates(text, whole):
         try:
-            return (arguments_of(name, candidate(), call_id),)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+            return read(candidate())
+        except UNREADABLE as error:
             reason = reason or str(error)
-    ended = "the output ended inside of the call" if not whole else f"the arguments are not valid JSON ({reason})"
-    return (Fault(f"{ended}; write them as one JSON object", name),)
+    return reason
 
 
-def candidates(text: str, whole: bool) -> Iterator[Any]:
-    """Makers of the texts to try, the likeliest first."""
+def candidates(text: str, whole: bool) -> Iterator[Callable[[], str]]:
+    """Functions that make the texts to try, the likeliest first. They may raise any of `UNREADABLE`."""
     yield lambda: text
     if text.startswith("{{") and text.endswith("}}"):
         text = text[1:-1]
@@ -215,7 +240,7 @@ class Constants(ast.NodeTransformer):
 
 
 def glimpsed_name(text: str, keys: Keys) -> str:
-    """The tool's name, as far as a broken call lets it be seen at its head."""
+    """The tool's name at the head of a broken call; empty when it is not there."""
     named = "|".join(map(re.escape, keys.name))
     head = re.match(rf"""[\s\[{{]*(?:{MEMBER}\s*,\s*)*?["'](?:{named})["']\s*:\s*["']([^"'\\]+)["']""", text)
     return head[1] if head else ""

@@ -1,7 +1,7 @@
 """What a family writes around its thoughts and calls, as data, and how markers are found in a stream.
 
-Not here: what to do on meeting one (`scanner`), where a call's inside ends (`bodies`), how a call is spelt for a
-sampler that must not go astray (`spelling`).
+Not here: what the scanner does at a marker (`scanner`), where the inside of a call ends (`bodies`), how a call is
+written for constrained output (`spelling`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Literal, Protocol
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import Spelling
-from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.call import Calls
 
 Where = Literal["line", "start", "anywhere", "never"]
-"""Where an opener counts, and is no text that speaks of it: at the start of a line, and in the middle of one if the
-block's inside follows; only where nothing visible stands before it, in the answer or since the last block; everywhere;
-nowhere."""
+"""Where an opener opens a block; elsewhere it is text that speaks of the opener.
+
+`line`: at the start of a line, and in the middle of one if the block's inside follows. `start`: only where nothing
+visible stands before it, in the answer or since the last block. `anywhere`, `never`: everywhere, nowhere."""
 
 
 class Markers:
-    """A set of markers, ready to be looked for in a stream. Immutable."""
+    """A set of markers to look for in a stream. Immutable."""
 
     def __init__(self, markers: Iterable[str]) -> None:
         ordered = sorted(set(markers) - {""}, key=len, reverse=True)
@@ -35,9 +36,17 @@ class Markers:
         """Finds the next character that a marker begins with."""
 
     def find(self, text: str, at: int) -> tuple[int, str]:
-        """Where the next marker from `at` on stands, and which it is; `(len(text), "")` when there is none."""
+        """The place and the text of the next marker from `at` on; `(len(text), "")` when there is none."""
         match = self._pattern.search(text, at)
         return (match.start(), match[0]) if match else (len(text), "")
+
+    def find_settled(self, text: str, at: int, final: bool) -> tuple[int, str]:
+        """As `find`, but without a marker the place is before what more text could make one of; with `final` no more
+        text comes."""
+        match = self._pattern.search(text, at)
+        if match:
+            return match.start(), match[0]
+        return len(text) - (0 if final else self.begun(text, at)), ""
 
     def standing(self, text: str, at: int) -> str:
         """The marker that stands exactly at `at`; empty when none does."""
@@ -45,7 +54,7 @@ class Markers:
         return match[0] if match else ""
 
     def begun(self, text: str, at: int) -> int:
-        """How many characters at the end of `text`, from `at` on at most, could become a marker with more text."""
+        """How many characters at the end of `text[at:]` could become a marker with more text."""
         match = self.can_begin_in(text, max(at, len(text) - self._longest))
         while match:
             if text[match.start() :] in self._prefixes:
@@ -54,13 +63,17 @@ class Markers:
         return 0
 
     def is_begun(self, text: str, at: int) -> bool:
-        """Whether all that stands from `at` on, one character at least, could become a marker with more text."""
+        """Whether `text[at:]` is not empty and could become a marker with more text."""
         return self.begun(text, at) == len(text) - at > 0
 
+    def is_open(self, text: str, at: int) -> bool:
+        """Whether a marker could still come to stand at `at`: `text[at:]` is empty or the beginning of one."""
+        return self.begun(text, at) == len(text) - at
 
-@lru_cache(maxsize=512)  # openers may name the tools of a request: there is no end of them
+
+@lru_cache(maxsize=512)  # openers may name the tools of a request, so their number has no limit
 def markers_of(*markers: str) -> Markers:
-    """The set of these markers, made once."""
+    """The set of these markers; it is made once."""
     return Markers(markers)
 
 
@@ -71,65 +84,65 @@ class Thought:
     opener: str
     """Empty when only a header opens it (`Body.then`)."""
     closers: tuple[str, ...]
-    """Most usual first."""
+    """The most common one first."""
     spoken: bool = False
-    """Its opener is the beginning of the thought, and reported with it."""
+    """Its opener is the beginning of the thought's text and is reported with it."""
 
 
 class Body(Protocol):
-    """The inside of one block as it streams in, from behind its opener to behind its closer. One per block."""
+    """Reads the inside of one block as it streams in, from behind its opener to behind its closer. One per block."""
 
     ended: bool
     """Nothing more belongs to this block."""
     closed: bool
     """It ended with its closer, not because something else came."""
     declined: str
-    """What turned out to be text after all, its opener included; reported as such when the block has ended. Decided as
-    early as can be: until then it is held back."""
+    """The text that the block turned out to be, its opener included; empty when it is a block. The scanner reports it
+    when the block has ended and holds it back until then, so a body decides as early as it can."""
     then: Thought | None
-    """What the block has opened: the text behind it is this thought. `None`: visible text."""
+    """The thought that the block has opened; `None`: visible text follows."""
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        """How far into `text` the block has been taken in from `at` on; short of the end while more is needed.
+        """Reads `text` from `at` on; returns the place up to which it has read, short of the end while it needs more.
 
-        `final` when there will be no more; the body must then end.
+        `final`: no more text comes; the body must end.
         """
         ...
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+    def take_calls(self) -> list[tuple[str, Calls]]:
         """What was completed since the last time: the characters as written, and the calls they hold."""
         ...
 
 
 class MakeBody(Protocol):
-    """How a block's inside is read: a constructor."""
+    """Makes the body of a block: a class, or a function."""
 
     def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-        """`openers` are the tags that open something in this dialect: a block that lacks its closer ends there."""
+        """`openers` are the markers that open something in this dialect: a block without a closer ends at one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The markup around calls, or a header that says what follows."""
+    """The markup around calls, or a header that tells what follows."""
 
     opener: str
     closers: tuple[str, ...]
     body: MakeBody
     where: Where = "line"
-    """In text."""
+    """Where the opener counts in text."""
     within: Where = "line"
-    """In a thought that has not been closed; models forget to."""
+    """Where the opener counts in an open thought: models forget to close thoughts."""
     starts: str = r"[{\[]"
-    """A regular expression of one character: what a block's inside begins with, blanks aside."""
+    """A regular expression for the first character of the inside, blanks aside."""
     tight: bool = False
-    """No blanks may stand between the opener and the inside, for the opener to count in the middle of a line."""
+    """In the middle of a line the opener counts only if the inside follows without blanks."""
     unseen: bool = False
-    """Dropped without a trace, such as a footnote: the blanks around it stay the text's, and a thought goes on."""
+    """The block leaves no trace, such as a footnote: the blanks around it belong to the text, and a thought goes on."""
     mute: bool = False
-    """At the start of the answer its opener is markup even where the block turns out to be text."""
+    """At the start of the answer the opener is markup even where the block turns out to be text."""
     spelling: Spelling | None = None
-    """How to write a call in this block; `None` where the family has a better one."""
+    """How to write a call in this block; `None` where another block is the one to write."""
 
 
 def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
@@ -139,24 +152,23 @@ def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Everything that a family writes and that is not text."""
+    """Everything that a family writes besides text."""
 
     thoughts: tuple[Thought, ...] = ()
-    """Most usual first."""
+    """The most common one first."""
     headed: tuple[Thought, ...] = ()
-    """Thoughts that a header opens (`Body.then`), written out with all that stands before what follows; for constrained
-    output, which must know how a thought ends."""
+    """Thoughts that a header opens (`Body.then`), with their whole opener and closer; for constrained output."""
     blocks: tuple[Block, ...] = ()
-    """Most usual first; no two with the same opener."""
+    """The most common one first; no two have the same opener."""
     spelled: tuple[Block, ...] = ()
-    """Calls as they are written out, where `blocks` are headers, for constrained output; the first one for calls that
-    are forced, those with `where="never"` for nothing else. Without any, the blocks that have a spelling."""
+    """Blocks as constrained output writes them, where `blocks` are headers. The first one serves forced calls; one with
+    `where="never"` serves nothing else. If there are none, the `blocks` that have a spelling serve."""
     skips: tuple[str, ...] = ()
-    """Markers that say nothing, dropped wherever they stand in text: the tags around a visible answer, turn ends."""
+    """Markers without content, dropped wherever they stand in text: the tags around a visible answer, turn ends."""
     answer: tuple[str, str] = ("", "")
-    """What stands before and behind a visible answer, behind thoughts; for constrained output."""
+    """What stands before and behind a visible answer that follows thoughts; for constrained output."""
     declared: Callable[[Sequence[ToolSpec]], tuple[Block, ...]] = field(default=no_blocks)
-    """Further blocks that exist only for the tools of a request: those that no tag declares to be calls."""
+    """Makes the blocks that exist only for the tools of a request: calls that no tag marks as calls."""
 
     @property
     def openers(self) -> tuple[str, ...]:

@@ -1,23 +1,24 @@
-"""Which tokens may come next: grammars over a model's output, compiled and applied by llguidance.
+"""Which tokens a grammar allows next: llguidance compiles grammars over a model's output and applies them.
 
     request side (any thread)                         engine thread
     check(lark) ── compiles ──▶ kept by text ──▶ mask(lark) ── allow(logits), draw, accept(token) ──▶ ...
 
-A `Constrainer` belongs to one vocabulary. Control tokens are no text for it: free text can never contain one, except
-for those whose text a dialect spells out in its grammars. All of a vocabulary's end tokens come where a grammar may
-end, and nowhere else. Where the grammar leaves one text only, its tokens are those that the tokenizer would make.
+A `Constrainer` belongs to one vocabulary. Control tokens are not text: free text never contains one, except those
+whose text a dialect writes in its grammars. End tokens are allowed exactly where a grammar may end. Where a grammar
+allows only one text, only the tokens that the tokenizer makes of it are allowed.
 
-llguidance and NumPy are imported at first use: half of all servers never constrain anything.
+llguidance and NumPy are imported at first use: half of all servers never constrain an answer.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shepherd.core import EngineError, InvalidRequest
@@ -28,26 +29,28 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 KEPT = 32
-"""Compiled grammars that are kept: the tools of an agent's conversation are the same ones in every turn."""
+"""Number of compiled grammars kept: an agent sends the same tools in every turn."""
 MAX_FUEL = 1_000_000
-"""Of the lexer, to begin with: about 20 ms. llguidance's own default, as the others that are not given."""
+"""Work to build a lexer, about 20 ms: llguidance's own default, as for the limits that are not set here."""
 MAX_STATES = 50_000
-"""Of one grammar's lexer, 1 to 2 kB each."""
+"""States of one grammar's lexer, 1 to 2 kB each."""
 TRIAL_STEPS = 3
-"""Tokens that `check` tries out: some grammars are only found to be too large when they are used."""
-MAX_PROBES = 300
-"""Variants of a schema that are tried to find out which part of it is wrong."""
+"""Number of tokens that `check` tries: some grammars turn out to be too large only in use."""
+MAX_PROBES = 20
+"""Variants of a schema that are compiled to find out which part of it is wrong."""
 MAX_PROBED_VALUES = 50_000
-"""Of all these variants, or of all the tools of one request: a second or two of compiling."""
+"""Values in all these variants, for all the tools of one request together: a second or two of compiling."""
+PROBE_COST = 8
+"""Values that compiling a variant counts for besides its own."""
 
 T = TypeVar("T")
 
 
 class Constrainer:
-    """Masks for one vocabulary. Safe from any thread; the masks belong to the engine thread that asked for them."""
+    """Makes masks for one vocabulary. Safe from any thread; a mask belongs to the engine thread that requested it."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], spelled: Collection[str] = ()) -> None:
-        """Nothing is built yet. `spelled` are the texts of control tokens that grammars write as ordinary text."""
+        """Builds nothing yet. `spelled`: texts of control tokens that grammars write as ordinary text."""
         self._vocabulary = vocabulary
         self._end_tokens = end_tokens
         self._spelled = frozenset(spelled)
@@ -55,19 +58,19 @@ class Constrainer:
         self._lookup = threading.Lock()
         self._built: LLTokenizer | None = None
         self._checked: OrderedDict[str, LLMatcher] = OrderedDict()
-        """The compiled grammars in their first state, not to be changed."""
+        """Compiled grammars in their first state; always copied before use."""
 
     def prepare(self) -> None:
-        """Build what the first check would: 0.1 s for 32,000 tokens, 0.6 s for 150,000, half of it with the GIL held.
+        """Build the tokenizer before the first check: 0.1 s for 32,000 tokens, 0.6 s for 150,000, half with the GIL.
 
         Raises: `EngineError` for a vocabulary without an end token.
         """
         self._tokenizer()
 
     def check(self, lark: str, *, field: str | None = None) -> None:
-        """Make sure that a grammar can be used. Compiles it, in milliseconds for most and under a second for any.
+        """Compile a grammar and try it: milliseconds for most grammars, less than a second for any.
 
-        Raises: `InvalidRequest` that says what is wrong, with `field`; `EngineError` as `prepare`.
+        Raises: `InvalidRequest`, with `field`, for a grammar that cannot be used; `EngineError` as `prepare`.
         """
         with self._lookup:
             if lark in self._checked:
@@ -75,12 +78,12 @@ class Constrainer:
         try:
             lark.encode()
             text.check(lark)
-        except text.Unfit as error:
+        except text.UnsupportedGrammar as error:
             _refuse(field, f" {error.message}")
         except UnicodeEncodeError:
             _refuse(field, " holds half a surrogate pair, which is not a character")
         matcher = compiled(self._tokenizer(), lark)
-        if fault := told(matcher.get_error()) or self._trial(matcher.deep_copy()):
+        if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
         with self._lookup:
             self._checked[lark] = matcher
@@ -88,32 +91,32 @@ class Constrainer:
                 self._checked.popitem(last=False)
 
     def accepts(self, lark: str, written: str) -> bool:
-        """Whether `written` is a possible beginning of what a checked grammar describes."""
+        """Whether a text of a checked grammar can begin with `written`."""
         matcher, tokens = self._matcher(lark), self._encoder(written.encode("utf-8", "replace"))
         return bool(matcher.validate_tokens(tokens) == len(tokens))
 
     def mask(self, lark: str, written: str = "") -> Mask:
-        """A mask for one answer, behind `written`; quick for a grammar that has been checked lately.
+        """A mask for one answer that continues `written`; quick for a grammar that was checked recently.
 
-        Raises: `EngineError` when the grammar cannot be used, or `written` is no beginning of it.
+        Raises: `EngineError` if the grammar cannot be used, or does not allow `written`.
         """
         matcher = self._matcher(lark)
-        fault = told(matcher.get_error())
+        fault = explain_error(matcher.get_error())
         if not fault and written:
             matcher.consume_tokens(self._encoder(written.encode("utf-8", "replace")))
-            fault = told(matcher.get_error())
+            fault = explain_error(matcher.get_error())
         if fault:
             self._forget(lark)
             raise EngineError(f"the grammar cannot be used: {fault}")
         return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
 
     def _forget(self, lark: str) -> None:
-        """Compile it anew next time: all copies of a matcher share one state machine, of no use once it is full."""
+        """Compile the grammar again next time: all copies of a matcher share one lexer, which is useless once full."""
         with self._lookup:
             self._checked.pop(lark, None)
 
     def _trial(self, matcher: LLMatcher) -> str:
-        """What is wrong with a grammar that compiles; nothing if it can be satisfied, as far as a few tokens tell."""
+        """Try some tokens of a grammar that compiles; returns the fault, empty if there is none so far."""
         mask = GrammarMask(matcher, self._encoder)
         try:
             for _ in range(TRIAL_STEPS):
@@ -124,7 +127,7 @@ class Constrainer:
                     break
                 mask.accept(token)
         except EngineError as error:
-            return told(matcher.get_error()) or error.message
+            return explain_error(matcher.get_error()) or error.message
         return ""
 
     def _matcher(self, lark: str) -> LLMatcher:
@@ -148,15 +151,15 @@ class Constrainer:
             return self._built
 
 
-class Stuck(EngineError):
-    """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
+class GrammarFailed(EngineError):
+    """A checked grammar that still fails in the middle of an answer: too complex, or unsatisfiable from there."""
 
     status = 400
     code = "invalid_request"
 
 
 class GrammarMask:
-    """The tokens that a grammar allows, one answer long; satisfies `Mask`."""
+    """The tokens that a grammar allows, for one answer; satisfies `Mask`."""
 
     def __init__(self, matcher: LLMatcher, encoder: Encoder, failed: Callable[[], None] = lambda: None) -> None:
         """`failed` is called before an error of the matcher is raised."""
@@ -176,9 +179,9 @@ class GrammarMask:
         self._never = np.float32(-np.inf)
 
     def allows(self, token: int) -> bool:
-        if token in self._end_tokens:  # llguidance denies them where nothing else may come
+        if token in self._end_tokens:  # llguidance does not allow them where the grammar must end
             return bool(self._matcher.is_accepting())
-        if token in self._control:  # a negated expression of a client's would match them
+        if token in self._control:  # a client's negated expression would match them
             return False
         allowed = self._matcher.validate_tokens([token]) == 1
         if self._matcher.is_error():
@@ -206,12 +209,12 @@ class GrammarMask:
             self._fail()
 
     def some(self) -> int | None:
-        """A token that may come next, an end token only if nothing else may. Raises: `EngineError` as `allow`."""
+        """A token that is allowed next, an end token only if no other is. Raises: `EngineError` as `allow`."""
         found = self._np.flatnonzero(self._allowed()).tolist()
         return min(found, key=lambda token: (token in self._end_tokens, token), default=None)
 
     def _allowed(self) -> Any:
-        """[tokens of the vocabulary], 1 for those that may come next."""
+        """[n_vocab], 1 for each token that is allowed next."""
         self._fill(self._matcher, self._words)
         if self._matcher.is_error():
             self._fail()
@@ -221,17 +224,17 @@ class GrammarMask:
 
     def _fail(self) -> NoReturn:
         self._failed()
-        fault = told(self._matcher.get_error())
+        fault = explain_error(self._matcher.get_error())
         if fault == TOO_COMPLEX:
-            raise Stuck(
+            raise GrammarFailed(
                 "the answer could not be held to its form any further: the grammar is too complex;"
                 " use smaller repetitions, and fewer of them inside of each other"
             )
-        raise (Stuck if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
+        raise (GrammarFailed if fault == NO_TEXT else EngineError)(f"the grammar cannot go on: {fault}")
 
 
 class Encoder:
-    """A vocabulary as llguidance wants to see it: the bytes of all tokens, and text to tokens."""
+    """A vocabulary in the interface that llguidance needs: the bytes of all tokens, and text to tokens."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: Collection[int], spelled: Collection[str]) -> None:
         self.tokens = [vocabulary.piece(token) for token in range(vocabulary.n_vocab)]
@@ -249,9 +252,9 @@ class Encoder:
         self._of_byte = {piece[0]: token for token, piece in reversed([*enumerate(self.tokens)]) if len(piece) == 1}
 
     def __call__(self, raw: bytes) -> list[int]:
-        """The tokens of a text, which spell exactly that. What cannot be said otherwise is said byte by byte.
+        """The tokens of exactly this text, byte by byte where there are no others.
 
-        Must not raise: llguidance calls it, and panics.
+        Must not raise: llguidance would panic.
         """
         try:
             parts = self._parts.split(raw.decode())
@@ -262,7 +265,7 @@ class Encoder:
     def _encode(self, part: str) -> list[int]:
         if part in self._written:
             return [self._written[part]]
-        # Many tokenizers put a space before what they take for the beginning of a text: they must not think so.
+        # Many tokenizers put a space before the beginning of a text; the second try gives the text another beginning.
         for lead in ("", "\x02"):
             before, tokens = self._tokenize(lead) if lead else [], self._tokenize(lead + part)
             rest = tokens[len(before) :]
@@ -281,7 +284,7 @@ class Encoder:
 
 
 def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
-    """llguidance's view of a vocabulary; NumPy is loaded, too, so that no engine thread has to."""
+    """llguidance's tokenizer of a vocabulary. Imports NumPy too, so that no engine thread has to."""
     import llguidance.numpy  # noqa: PLC0415 - see the header
     from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415
 
@@ -290,16 +293,16 @@ def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
 
 
 def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
-    """A grammar that has been measured, in its first state or in error."""
+    """Compile a grammar that `lark.check` accepts; the matcher is in its first state, or in an error state."""
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
 
     limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
-    grammar = LLMatcher.grammar_from_lark(text.eased(lark))
+    grammar = LLMatcher.grammar_from_lark(text.with_safe_bounds(lark))
     return _guarded(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=limits))
 
 
 def _guarded(call: Callable[[], T]) -> T:
-    """The result of foreign code. Raises: `EngineError` for a panic of Rust, which is no `Exception`."""
+    """The result of a call of llguidance. Raises: `EngineError` for a panic of Rust, which is not an `Exception`."""
     try:
         return call()
     except BaseException as error:
@@ -332,8 +335,8 @@ _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
 _EXCERPT = re.compile(r"^\s*(?:\d+ \|.*|\^+)?$")
 
 
-def told(error: str) -> str:
-    """An error of llguidance in our words, with the line where it gives one; empty for none."""
+def explain_error(error: str) -> str:
+    """An error of llguidance in our words, with the line if it has one; empty for no error."""
     error = error.partition("\n<")[0]
     place = _PLACE.match(error)
     error = error[place.end() :] if place else error
@@ -343,14 +346,14 @@ def told(error: str) -> str:
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "")
     if reason:
         lines = [f"the pattern cannot be read: {reason}"]
-    said = re.sub(r' \(at ".*\)$', "", lines[0]) if lines else ""
+    fault = re.sub(r' \(at ".*\)$', "", lines[0]) if lines else ""
     for pattern, words in _WORDS:
-        if found := re.match(pattern, said):
-            said = found.expand(words)
+        if found := re.match(pattern, fault):
+            fault = found.expand(words)
             break
-    if place and not is_schema and said:
-        return f"line {place[1]}, column {place[2]}: {said}"
-    return said[:1].lower() + said[1:] if not said.startswith(("JSON", "RFC")) else said
+    if place and not is_schema and fault:
+        return f"line {place[1]}, column {place[2]}: {fault}"
+    return fault[:1].lower() + fault[1:] if not fault.startswith(("JSON", "RFC")) else fault
 
 
 def _refuse(field: str | None, what: str) -> NoReturn:
@@ -363,113 +366,154 @@ _DEFINITIONS = ("$defs", "definitions")
 _SCHEMAS = ("properties", "patternProperties", "anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords whose members are schemas, as are those of `_DEFINITIONS`."""
 _SCHEMA = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_COMBINED = ("anyOf", "oneOf", "allOf")
 
 
 def check_schema(schema: Any, field: str) -> None:
-    """Make sure that answers can be held to a JSON schema.
+    """Check that answers can be constrained to a JSON schema.
 
-    Raises: `InvalidRequest` with the path of the part that is wrong or not supported, from `field` on.
+    Raises: `InvalidRequest` with the path, from `field` on, of the part that is wrong or not supported.
     """
     if not isinstance(schema, (Mapping, bool)):
         raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
     try:
         text.check_document(schema)
         fault = fault_of(schema)
-    except text.Unfit as error:
+    except text.UnsupportedGrammar as error:
         path, what = error.path, f" {error.message}"
     except (RecursionError, ValueError, TypeError) as error:
         raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
     else:
         if not fault:
             return
-        path, what = blamed(schema, fault), f": {fault}"
+        path, what = locate_fault(schema, fault), f": {fault}"
     where = field + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     raise InvalidRequest(f"{where}{what}", field=where)
 
 
 def fault_of(schema: Any) -> str:
-    """What is wrong with a schema, in words that do not depend on where; empty if nothing is."""
+    """The fault of a schema, in words that do not depend on its place; empty if there is none."""
     matcher = compiled(_bytes_only(), "start: %json " + json.dumps(schema, allow_nan=False))
     if not matcher.is_error():
-        _guarded(matcher.compute_bitmask)  # circles are found only now
-    return told(matcher.get_error())
+        _guarded(matcher.compute_bitmask)  # circular references are found only now
+    return explain_error(matcher.get_error())
 
 
-class Probes:
-    """How much may still be compiled to find out what is wrong."""
+class ProbeBudget:
+    """How much may still be compiled to find what is wrong with the schemas of one request."""
 
-    def __init__(self, n: int = MAX_PROBES, n_values: int = MAX_PROBED_VALUES) -> None:
-        self._n = n
+    def __init__(self, n_values: int = MAX_PROBED_VALUES) -> None:
         self._n_values = n_values
 
     def take(self, schema: Any) -> bool:
-        """Whether this schema may still be compiled; it counts as if it was."""
-        self._n -= 1
-        self._n_values -= text.n_values(schema)
-        return self._n >= 0 and self._n_values >= 0
+        """Whether this schema may still be compiled; it is deducted either way."""
+        self._n_values -= PROBE_COST + text.n_values(schema)
+        return self._n_values >= 0
 
 
-def blamed(schema: Any, fault: str, probes: Probes | None = None) -> text.Path:
-    """The path of the smallest part of `schema` that has the fault, as far as `probes` reach.
+def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> text.Path:
+    """The path of the smallest part of `schema` that has the fault, after at most `MAX_PROBES` compilations.
 
-    llguidance does not tell, so parts are replaced by what cannot have it, half of them at a time.
+    llguidance does not name it. So subschemas are ordered, outer ones before inner ones and definitions last, and
+    bisection finds the first one with which the fault appears; then its keywords are bisected alike. If the limit or
+    the budget is reached, the path ends earlier.
     """
-    probes = probes or Probes()
+    budget = budget or ProbeBudget()
+    n_left = MAX_PROBES
 
-    def has_fault(variant: Any) -> bool:
-        return not probes.take(variant) or fault_of(variant) == fault
+    def has_fault(variant: Any) -> bool | None:
+        nonlocal n_left
+        n_left -= 1
+        return fault_of(variant) == fault if n_left >= 0 and budget.take(variant) else None
 
-    path: text.Path = ()
-    while True:
-        node = at(schema, path)
-        groups = [[(*path, *step) for step in steps] for steps in _steps(node)]
-        parts = next((group for group in groups if group and not has_fault(without(schema, group))), [])
-        if not parts:
-            break
-        while len(parts) > 1:
-            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
-            for kept, gone in (halves, halves[::-1]):
-                if has_fault(variant := without(schema, gone)):
-                    schema, parts = variant, kept
-                    break
-            else:  # it takes several of them
-                keywords = {part[len(path)] for part in parts}
-                return (*path, *keywords) if len(keywords) == 1 else path
-        path = parts[0]
-    if isinstance(node, Mapping):
-        for key in sorted(node, key=lambda key: key == "type"):
-            if not has_fault(replaced(schema, path, {other: node[other] for other in node if other != key})):
-                return (*path, key)
-    return path
+    paths = _subschemas(schema)
+    low, high = 0, len(paths)  # the first `low` subschemas alone do not have the fault, the first `high` have it
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := has_fault(_reduced(schema, set(paths[:middle])))) is None:
+            return _common(paths[low:high])
+        low, high = (low, middle) if found else (middle, high)
+    path = paths[high - 1]
+    schema = _reduced(schema, set(paths[:high]))
+    outer = [other for other in paths[:high] if path[: len(other)] == other]
+    for one, next_one in itertools.pairwise(outer):
+        if next_one[len(one)] in _COMBINED:
+            alone = schema
+            for name, _ in text.members(at(schema, next_one[:-1])):
+                if name != next_one[-1]:
+                    alone = replaced(alone, (*next_one[:-1], name), next_one[-2] == "allOf")
+            if has_fault(alone) is False:
+                return next_one[:-1]  # it takes several members
+    node = at(schema, path)
+    if not isinstance(node, Mapping) or not node:
+        return path
+    keys = [*node][::-1]  # of two that exclude each other, the first one is named
+    keys.sort(key=lambda key: bool(key != "type"))
+    low, high = 0, len(keys)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := has_fault(replaced(schema, path, {key: node[key] for key in keys[:middle]}))) is None:
+            return path
+        low, high = (low, middle) if found else (middle, high)
+    return (*path, keys[high - 1])
 
 
-def without(schema: Any, parts: Iterable[text.Path]) -> Any:
-    """A schema with parts of it replaced by what allows something else, or anything."""
-    for n, part in enumerate(parts):
-        # Of alternatives, one that allowed everything would hide the others.
-        is_alternative = len(part) > 1 and part[-2] in ("anyOf", "oneOf")
-        schema = replaced(schema, part, {"const": n} if is_alternative else True)
-    return schema
+def _subschemas(schema: Any) -> list[text.Path]:
+    """The paths of a schema and of all schemas in it: outer ones before inner ones, those in definitions last."""
+    found: list[text.Path] = []
+    defined: list[text.Path] = []
+    waiting: list[tuple[text.Path, Any, bool]] = [((), schema, False)]
+    while waiting:
+        path, node, is_defined = waiting.pop()
+        (defined if is_defined else found).append(path)
+        if isinstance(node, Mapping):
+            inner = [
+                ((*path, key, name), value, is_defined or key in _DEFINITIONS)
+                for key in (*_DEFINITIONS, *_SCHEMAS)
+                for name, value in text.members(node.get(key))
+            ]
+            inner += [((*path, key), node[key], is_defined) for key in _SCHEMA if key in node]
+            waiting += reversed(inner)
+    return found + defined
 
 
-def _steps(node: Any) -> tuple[Sequence[text.Path], Sequence[text.Path]]:
-    """The ways from a schema to those directly inside of it: its definitions, and all others."""
+def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), placeholder: Any = True) -> Any:
+    """A copy of a schema in which placeholders stand for the subschemas that are not in `kept`."""
+    if path not in kept:
+        return placeholder
     if not isinstance(node, Mapping):
-        return [], []
-    defined = [(key, name) for key in _DEFINITIONS if key in node for name, _ in text.members(node[key])]
-    many = [(key, name) for key in _SCHEMAS if key in node for name, _ in text.members(node[key])]
-    return defined, [*many, *((key,) for key in _SCHEMA if key in node)]
+        return node
+    copy = dict(node)
+    for key in _SCHEMA:
+        if key in node:
+            copy[key] = _reduced(node[key], kept, (*path, key))
+    for key in (*_DEFINITIONS, *_SCHEMAS):
+        is_choice = key in ("anyOf", "oneOf")  # an alternative that allowed everything would hide the others
+        reduced = {
+            name: _reduced(value, kept, (*path, key, name), (name == 0 and {"const": 0}) if is_choice else True)
+            for name, value in text.members(node.get(key))
+        }
+        if reduced:
+            copy[key] = reduced if isinstance(node[key], Mapping) else [*reduced.values()]
+    return copy
+
+
+def _common(paths: Sequence[text.Path]) -> text.Path:
+    """The longest path that all of `paths` begin with."""
+    first, last = min(paths, key=repr), max(paths, key=repr)
+    n = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[:n]
 
 
 def at(document: Any, path: Sequence[Any]) -> Any:
-    """What stands at `path`."""
+    """The value at `path`."""
     for step in path:
         document = document[step]
     return document
 
 
 def replaced(document: Any, path: text.Path, value: Any) -> Any:
-    """A copy with something else at `path`; the rest is shared."""
+    """A copy with another value at `path`; the rest is shared."""
     if not path:
         return value
     copy: Any = dict(document) if isinstance(document, Mapping) else list(document)
@@ -479,7 +523,7 @@ def replaced(document: Any, path: text.Path, value: Any) -> Any:
 
 @functools.cache
 def _bytes_only() -> LLTokenizer:
-    """The smallest vocabulary there can be: what is wrong with a schema does not depend on tokens."""
+    """A tokenizer of single bytes: the faults of a schema do not depend on the vocabulary."""
 
     class Bytes:
         eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)

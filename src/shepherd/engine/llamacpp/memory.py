@@ -1,27 +1,27 @@
-"""How much memory the cards of this machine have: where models go that are not computed by the CPU."""
+"""The memory of this machine's GPUs."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
 
-from shepherd.engine.llamacpp.library import C, started
+from shepherd.engine.llamacpp.library import C, start_library
 
 _GPU = 1
-"""ggml's number for a device with memory of its own. Those that share the machine's have another one."""
+"""ggml's number for a device with its own memory; devices that share the machine's memory have another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cards:
-    """The memory of all cards together, in bytes."""
+class GpuMemory:
+    """The memory of all GPUs together, in bytes."""
 
     free: int
     total: int
 
 
-def card_memory(kind: int = _GPU) -> Cards | None:
-    """The memory of the devices of one kind; None when there is none, or this build cannot tell."""
-    started()
+def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
+    """The memory of all devices of one kind; None if there is none, or if this build does not report it."""
+    start_library()
     lib = C._lib
     try:
         get, n_devices = lib.ggml_backend_dev_get, lib.ggml_backend_dev_count
@@ -39,4 +39,4 @@ def card_memory(kind: int = _GPU) -> Cards | None:
         if kind_of(device) == kind:
             memory_of(device, ctypes.byref(free), ctypes.byref(total))
             sums = [sums[0] + free.value, sums[1] + total.value]
-    return Cards(*sums) if sums[1] else None
+    return GpuMemory(*sums) if sums[1] else None

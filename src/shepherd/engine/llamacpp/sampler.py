@@ -1,8 +1,8 @@
-"""Drawing tokens: the plan of `sampling.py` built as llama.cpp's sampler chain.
+"""Draws tokens: builds the plan of `sampling.py` as llama.cpp's sampler chain.
 
-Under a grammar a token is drawn as ever and then looked at. Only where it may not come are all those that may found
-out, and one of them drawn. These alone are given to the chain: llama.cpp's own way, to leave the others in with a logit
-of minus infinity, makes `typical` keep arbitrary tokens (it multiplies their probability, 0, by its logarithm).
+Under a grammar a token is drawn first and then checked. Only if it is not allowed, all allowed tokens are found and one
+of them is drawn. The chain gets only these: llama.cpp's own way, to keep the others with a logit of minus infinity,
+makes `typical` keep arbitrary tokens (it multiplies their probability, 0, by its logarithm).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import sampling as chain
 from shepherd.engine.base import Mask
-from shepherd.engine.llamacpp.library import QUICK, C
+from shepherd.engine.llamacpp.library import FAST, C
 from shepherd.engine.llamacpp.weights import Weights
 
 LARGE_VOCABULARY = 32_768
-"""Tokens above which drawing one takes so long that other threads should run meanwhile."""
+"""Vocabulary size above which a draw takes so long that other threads should run meanwhile."""
 
 
 class LlamaSampler:
@@ -37,7 +37,7 @@ class LlamaSampler:
         *,
         mask: Mask | None = None,
     ) -> None:
-        """`outputs` is the runtime's own list: per chunk of the last decode, which of its tokens has logits, or -1."""
+        """`outputs` is the runtime's list: per chunk of the last decode, the index of the token with logits, or -1."""
         self._context = context
         self._outputs = outputs
         self._kept: list[Any] = []  # C arrays that the chain's constructors read
@@ -51,27 +51,27 @@ class LlamaSampler:
                 self._add(weights, stage)
             self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
             large = weights.n_vocab > LARGE_VOCABULARY
-            self._draw = C.llama_sampler_sample if large else QUICK.sample
+            self._draw = C.llama_sampler_sample if large else FAST.sample
             self._which = self._chain if large else self._address
             if mask is not None:
-                apply = functools.partial(C.llama_sampler_apply if large else QUICK.apply, self._which)
+                apply = functools.partial(C.llama_sampler_apply if large else FAST.apply, self._which)
                 unwanted = weights.end_tokens if sampling.ignore_eos else frozenset[int]()
                 self._masked = MaskedDraw(mask, apply, weights.n_vocab, unwanted)
         except BaseException:
             self.close()
             raise
         for token in history[len(history) - chain.history_length(sampling, len(history)) :]:
-            QUICK.accept(self._address, token)
+            FAST.accept(self._address, token)
 
     def sample(self, chunk: int) -> int:
-        """Raises: `EngineError` when the grammar cannot go on."""
+        """Raises: `EngineError` if the grammar allows no token."""
         token: int
         output = self._outputs[chunk]
         if output < 0:  # the library would abort the process
             raise EngineError(f"chunk {chunk} of the last decode has no logits")
         if self._masked is not None:
-            token = self._masked.draw(QUICK.logits(self._context, output))
-            QUICK.accept(self._address, token)
+            token = self._masked.draw(FAST.logits(self._context, output))
+            FAST.accept(self._address, token)
             return token
         token = self._draw(self._which, self._context, output)
         return token
@@ -116,7 +116,7 @@ class MaskedDraw:
     """Draws one token of those that a mask allows, with a chain that has not accepted it yet."""
 
     def __init__(self, mask: Mask, apply: Callable[[Any], Any], n_vocab: int, unwanted: Collection[int]) -> None:
-        """`apply` runs the chain over candidates. `unwanted` tokens come only where nothing else may."""
+        """`apply` runs the chain over candidates. `unwanted` tokens are drawn only if no other is allowed."""
         import numpy as np  # noqa: PLC0415 - only under a grammar
 
         self._np = np
@@ -129,9 +129,9 @@ class MaskedDraw:
         self._data = ctypes.cast(self._candidates.ctypes.data, ctypes.POINTER(C.llama_token_data))
 
     def draw(self, address: int) -> int:
-        """A token, drawn from the logits at `address`, of which those that may not come are overwritten.
+        """Draw a token from the logits at `address`; logits of tokens that are not allowed may be overwritten.
 
-        Raises: `EngineError` when none may come.
+        Raises: `EngineError` if no token is allowed.
         """
         np, mask = self._np, self._mask
         row = np.frombuffer((ctypes.c_float * len(self._ids)).from_address(address), np.float32)

@@ -1,5 +1,9 @@
-"""What was said, stored for good: messages, facts and notes, and everything that removes them.
+"""Storage of messages, facts and notes, and everything that deletes them.
 
-Open first: `history.py` (what of a client's history is new); then `index.py` (the full-text indexes), `retention.py`
-(what is given up at the size limit) and `forget.py` (what is erased). Not here: finding (`memory/search`) and recall.
+Open first: `history.py` (which messages of a client's history are new); then `index.py` (the full-text indexes),
+`facts.py`, `retention.py` (what is pruned at the size limit), `upkeep.py` (when) and `forget.py` (deletion without a
+trace). Not here: search (`memory/search`) and recall (`memory/recall`).
+
+Words: a *chain* is a digest of a message and all before it; to *prune* is to delete text for room; to *forget* is to
+delete it so that it cannot come back.
 """

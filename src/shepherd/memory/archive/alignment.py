@@ -1,8 +1,8 @@
-"""Which elements of one sequence stand, in the same order, in another. Pure.
+"""The common subsequences of two sequences. Pure.
 
-What occurs once in both is an anchor; of these the longest run that rises in both is kept, and each is extended over
-equal neighbours. Linear but for a sort: a client that compacts a history of thousands of messages costs milliseconds,
-whatever they repeat.
+An element that occurs once in both is an anchor. The longest run of anchors that rises in both is kept, and each is
+extended over equal neighbours. Linear but for a sort: for a compacted history of thousands of messages it takes
+milliseconds, whatever they repeat.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 
-def aligned(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int, int]]:
-    """Blocks (start in `new`, start in `old`, length), rising in both and apart from each other."""
+def align(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int, int]]:
+    """Blocks (start in `new`, start in `old`, length), rising in both, without overlap."""
     anchors = _rising(_unique(new, old))
     blocks: list[tuple[int, int, int]] = []
     for i, j in anchors:
         done_i, done_j = (blocks[-1][0] + blocks[-1][2], blocks[-1][1] + blocks[-1][2]) if blocks else (0, 0)
-        if i < done_i:  # in the block of the anchor before it
+        if i < done_i:  # inside the block of the anchor before
             continue
         start, stop = 0, 1
         while i + start > done_i and j + start > done_j and new[i + start - 1] == old[j + start - 1]:
@@ -30,7 +30,7 @@ def aligned(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int,
 
 
 def _unique(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Where stands what occurs exactly once in both, in the order of `new`."""
+    """The positions of elements that occur exactly once in both, in the order of `new`."""
     once = {item for item, count in Counter(old).items() if count == 1}
     places = {item: j for j, item in enumerate(old) if item in once}
     counts = Counter(new)
@@ -39,9 +39,9 @@ def _unique(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int,
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The longest subsequence whose second members rise."""
-    ends: list[int] = []  # the lowest end of a run of each length,
-    at: list[int] = []  # where in `pairs` that is,
-    before: list[int] = []  # and for each pair where the one before it in its run is
+    ends: list[int] = []  # the lowest end of a run of each length
+    at: list[int] = []  # its index in `pairs`
+    before: list[int] = []  # for each pair the index of the one before it in its run
     for n, (_, j) in enumerate(pairs):
         length = bisect_left(ends, j)
         before.append(at[length - 1] if length else -1)

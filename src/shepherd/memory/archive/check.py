@@ -1,7 +1,7 @@
-"""Is the file sound? What is wrong with it, and what of that can be mended.
+"""Checks a memory file, and repairs what can be repaired.
 
-What can be made anew is: lanes from messages, indexes from tables, and rows that belong to nothing are deleted. What
-was said cannot: if SQLite finds the tables themselves damaged, restore a copy, or export what can still be read.
+FTS5 tables can be rebuilt from the messages and indexes from the tables; rows without a parent are deleted. Messages
+cannot be rebuilt: if SQLite finds the tables themselves damaged, restore a copy, or export what can still be read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shepherd.memory.archive import forget, index
 from shepherd.memory.schema import APPLICATION_ID, VERSION
 
 MOST = 20
-"""Findings of one kind that are told one by one."""
+"""Problems of one kind that are reported one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem of a file."""
 
     kind: str
     """`file`, `damage`, `index`, `orphan`, `gap` or `fact`."""
@@ -31,7 +31,7 @@ class Problem:
     can_repair: bool = False
 
 
-_BELONGS = (
+_REFERENCES = (
     ("message", "conversation", "conversation", False),
     ("vector", "message", "message", True),
     ("vector", "embedder", "embedder", True),
@@ -40,9 +40,9 @@ _BELONGS = (
     ("message", "before1", "message", True),
     ("message", "before2", "message", True),
 )
-"""Table, its column that names a row of another table, that table; whether `repair` can do without."""
+"""A table, its column with the id of a row of another table, that table; whether `repair` can remove the reference."""
 
-_CLEAR = (
+_REMOVE_ORPHANS = (
     "DELETE FROM vector WHERE message NOT IN (SELECT id FROM message) OR embedder NOT IN (SELECT id FROM embedder)",
     "DELETE FROM alias WHERE message NOT IN (SELECT id FROM message)",
     "UPDATE fact SET source = NULL WHERE source NOT IN (SELECT id FROM message)",
@@ -50,23 +50,23 @@ _CLEAR = (
 
 
 def check(connection: apsw.Connection, *, deep: bool = False) -> list[Problem]:
-    """What is wrong, worst first; empty = nothing. `deep`: also whether every index agrees with its table.
+    """The problems of a file, worst first. `deep`: also compares every index with its table.
 
-    On a connection that may write, since the lanes check themselves by a statement that looks like writing. Reads the
-    whole file: about a second for 100 MB, somewhat more when deep.
+    The connection must be a writing one, since FTS5 checks itself by an INSERT. Reads the whole file: about a second
+    for 100 MB, somewhat more when deep.
     """
     found: list[Problem] = []
-    for look in (_damage, _lanes, _orphans, _gaps, _facts, _file):
+    for find in (_damage, _fts_tables, _orphans, _gaps, _facts, _file):
         try:
-            found += look(connection, deep)
+            found += find(connection, deep)
         except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
             found.append(Problem("damage", f"the file cannot be read through: {error}"))
     return found
 
 
 def repair(connection: apsw.Connection) -> list[Problem]:
-    """Mend what can be mended; what is wrong after that. In a transaction."""
-    for sql in _CLEAR:
+    """Repair what can be repaired; the remaining problems. In a transaction."""
+    for sql in _REMOVE_ORPHANS:
         connection.execute(sql)
     missing = connection.execute(
         "SELECT before1 FROM message WHERE before1 NOT IN (SELECT id FROM message) "
@@ -74,8 +74,8 @@ def repair(connection: apsw.Connection) -> list[Problem]:
     )
     forget.requote(connection, [id for (id,) in missing], are_indexed=False)
     connection.execute("REINDEX")
-    for lane in dict.fromkeys(index.LANES.values()):
-        connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('secure-delete', 1)")
+    for table in index.FTS_TABLES:
+        connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('secure-delete', 1)")
     forget.reindex(connection)
     for path in _files(connection):
         os.chmod(path, 0o600)
@@ -83,52 +83,52 @@ def repair(connection: apsw.Connection) -> list[Problem]:
 
 
 def _damage(connection: apsw.Connection, deep: bool) -> Iterator[Problem]:
-    """What SQLite says of its own structure."""
+    """Damage that SQLite finds in its own structure."""
     pragma = "integrity_check" if deep else "quick_check"
-    for (says,) in connection.execute(f"PRAGMA {pragma}({MOST})"):
-        if says != "ok":
-            yield Problem("damage", f"SQLite finds: {says}", can_repair="index" in says)
+    for (finding,) in connection.execute(f"PRAGMA {pragma}({MOST})"):
+        if finding != "ok":
+            yield Problem("damage", f"SQLite finds: {finding}", can_repair="index" in finding)
     identity = (connection.pragma("application_id"), connection.pragma("user_version"))
     if identity != (APPLICATION_ID, VERSION):
-        yield Problem("damage", f"the file says that it is {identity[0]:#x}, version {identity[1]}")
+        yield Problem("damage", f"the header of the file has id {identity[0]:#x}, version {identity[1]}")
 
 
-def _lanes(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Whether the lanes are sound, and whether each holds the messages that it should, no others."""
-    for lane in dict.fromkeys(index.LANES.values()):
+def _fts_tables(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
+    """Whether each FTS5 table is sound, and has exactly the messages of its roles."""
+    for table in index.FTS_TABLES:
         try:
-            # Its own structure only (0): it cannot be compared with a view that shows it the other lane's, too.
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+            # Its own structure only (0): the view that it reads has the messages of both tables.
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
         except apsw.CorruptError:
-            yield Problem("index", f"the full-text index {lane} is damaged", can_repair=True)
-        wanted = ", ".join(f"'{role}'" for role, its in index.LANES.items() if its == lane)
+            yield Problem("index", f"the full-text index {table} is damaged", can_repair=True)
+        wanted = ", ".join(f"'{role}'" for role, its in index.TABLE_OF_ROLE.items() if its == table)
         ((n_missing, n_foreign),) = connection.execute(
             f"WITH wanted AS (SELECT id FROM message WHERE role IN ({wanted})) SELECT "
-            f"(SELECT count(*) FROM wanted WHERE id NOT IN (SELECT id FROM {lane}_docsize)), "
-            f"(SELECT count(*) FROM {lane}_docsize WHERE id NOT IN (SELECT id FROM wanted))"
+            f"(SELECT count(*) FROM wanted WHERE id NOT IN (SELECT id FROM {table}_docsize)), "
+            f"(SELECT count(*) FROM {table}_docsize WHERE id NOT IN (SELECT id FROM wanted))"
         )
         if n_missing:
-            yield Problem("index", f"{n_missing} messages are not in {lane}: they cannot be found", can_repair=True)
+            yield Problem("index", f"{n_missing} messages are not in {table}: they cannot be found", can_repair=True)
         if n_foreign:
-            yield Problem("index", f"{n_foreign} entries of {lane} belong to no message of it", can_repair=True)
-        secure = list(connection.execute(f"SELECT v FROM {lane}_config WHERE k = 'secure-delete'"))
+            yield Problem("index", f"{n_foreign} entries of {table} belong to no message of it", can_repair=True)
+        secure = list(connection.execute(f"SELECT v FROM {table}_config WHERE k = 'secure-delete'"))
         if secure != [(1,)]:
-            yield Problem("index", f"{lane} keeps words that were deleted", can_repair=True)
+            yield Problem("index", f"{table} keeps words that were deleted", can_repair=True)
 
 
 def _orphans(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Rows that belong to nothing."""
-    for table, column, other, can_repair in _BELONGS:
+    """Rows that refer to a missing row."""
+    for table, column, other, can_repair in _REFERENCES:
         ((n,),) = connection.execute(
             f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {other})"
         )
         if n:
-            text = f"{n} rows of {table} name a {column} that is not there"
+            text = f"{n} rows of {table} refer to a {column} that is missing"
             yield Problem("orphan", text, can_repair)
 
 
 def _gaps(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Messages that are missing within a conversation, as long as nothing was ever forgotten or given up."""
+    """Missing messages within a conversation. A file from which messages were deleted is not checked."""
     ((n_gone,),) = connection.execute("SELECT coalesce(max(value), 0) FROM about WHERE name = 'gone'")
     if n_gone:
         return
@@ -151,7 +151,7 @@ def _facts(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Whether others may read it."""
+    """Whether other users of the machine may read the file."""
     for path in _files(connection):
         mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & 0o077:
@@ -159,7 +159,7 @@ def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _files(connection: apsw.Connection) -> list[str]:
-    """The file and those beside it."""
+    """The file, its log and its shared memory."""
     return [
         path
         for end in ("", "-wal", "-shm")

@@ -1,18 +1,17 @@
-"""Facts: what is remembered under a name, and what it was before; instructions and preferences, once confirmed.
+"""Facts: values with a key, and their earlier values; instructions and preferences, once confirmed.
 
     set_fact("tea", "green")   tea = green                       current
     set_fact("tea", "black")   tea = green  past ─▶ tea = black  current
     propose("Call me Ann")     a candidate ─▶ confirm ─▶ current, in the profile
-                                           └▶ reject  ─▶ cleared: it is not proposed again, and its words are gone
+                                           └▶ reject  ─▶ cleared: never proposed again, and its words are deleted
 
-Facts are small and count for more than what was said: they are never pruned.
+Facts are small and matter more than messages: they are never pruned.
 
-Not here: how candidates are found in what a user says (`profile.py`), and how the profile is shown to a model.
+Not here: how candidates are found in a user's text, and how a model sees the profile (`recall/profile.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 
@@ -20,11 +19,11 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.history import now_ms
-from shepherd.memory.records import Fact, FactKind, FactStatus, Trust, clean
+from shepherd.memory.records import Fact, FactKind, FactStatus, Trust, clean, digest
 
 KEY_CHARS = 200
 VALUE_CHARS = 10_000
-"""A fact is put into prompts: what is longer belongs into a message."""
+"""Facts are put into prompts, so they must be short."""
 
 _FACT = "id, key, value, kind, status, created_ms, ended_ms, source"
 
@@ -32,40 +31,40 @@ _FACT = "id, key, value, kind, status, created_ms, ended_ms, source"
 def set_fact(
     connection: apsw.Connection, key: str, value: str, *, kind: FactKind = "fact", source: int | None = None
 ) -> Fact:
-    """The fact, which is current from now on; what was current under its key is past. The same value changes nothing.
+    """The new current fact; the earlier value of its key becomes past. The same value changes nothing.
 
-    Keys are the same when they are spelled the same, blanks at the ends aside: `room_1_2` is not `room_12`.
+    Keys are compared exactly, but for outer blanks: `room_1_2` is not `room_12`.
 
-    Raises: `InvalidRequest` for a key or a value that is too long, an empty key, and a source that cannot be trusted.
+    Raises: `InvalidRequest` for a key or a value that is too long, an empty key, and an untrusted source.
     """
-    name, told = clean(key).strip(), clean(value)
-    _limit("key", name, KEY_CHARS, least=1)
-    _limit("value", told, VALUE_CHARS)
-    _vouched(connection, source)
+    name, text = clean(key).strip(), clean(value)
+    _check_length("key", name, KEY_CHARS, least=1)
+    _check_length("value", text, VALUE_CHARS)
+    _check_source(connection, source)
     held = _first(connection, "kind = ? AND key = ? AND status = 'current'", kind, name)
-    if held and held.value == told:
+    if held and held.value == text:
         return held
     if held:
         _end(connection, held.id, "past")
-    return _add(connection, name, told, kind, "current", source)
+    return _add(connection, name, text, kind, "current", source)
 
 
 def get_fact(connection: apsw.Connection, key: str) -> Fact | None:
-    """What is current under this key; else under the newest one that is this but for case, blanks, `_` and `-`."""
+    """The current fact with this key; else the newest whose key differs only in case, blanks, `_` and `-`."""
     name = clean(key).strip()
     exact = _first(connection, "key = ? AND status = 'current' ORDER BY kind = 'fact' DESC, id DESC", name)
     return exact or next((fact for fact in reversed(facts(connection)) if folded(fact.key) == folded(name)), None)
 
 
 def clear_fact(connection: apsw.Connection, key: str) -> bool:
-    """Delete what `get_fact` finds, with all that it was before; whether there was anything."""
+    """Delete the fact that `get_fact` finds, and its earlier values; whether there was one."""
     name = _stored_key(connection, key)
     connection.execute("DELETE FROM fact WHERE key = ?", (name,))
     return connection.changes() > 0
 
 
 def history(connection: apsw.Connection, key: str) -> list[Fact]:
-    """What this key stands for and stood for, newest first."""
+    """The current and earlier values of this key, newest first."""
     wanted = "key = ? AND status IN ('current', 'past') ORDER BY id DESC"
     return _where(connection, wanted, _stored_key(connection, key))
 
@@ -73,44 +72,44 @@ def history(connection: apsw.Connection, key: str) -> list[Fact]:
 def facts(
     connection: apsw.Connection, *, kind: FactKind | None = None, status: FactStatus | None = "current"
 ) -> list[Fact]:
-    """All facts, oldest first; None = of every kind, in every status."""
+    """All facts, oldest first; None = every kind, every status."""
     return _where(connection, "kind = coalesce(?, kind) AND status = coalesce(?, status) ORDER BY id", kind, status)
 
 
 def profile(connection: apsw.Connection) -> list[Fact]:
-    """The instructions and preferences that hold, oldest first."""
+    """The current instructions and preferences, oldest first."""
     return _where(connection, "kind IN ('instruction', 'preference') AND status = 'current' ORDER BY id")
 
 
 def propose(
     connection: apsw.Connection, value: str, kind: FactKind = "instruction", source: int | None = None
 ) -> Fact | None:
-    """A candidate for the profile; None when the same is known, be it held, proposed or rejected.
+    """A new candidate for the profile; None when the same text is current, proposed or rejected.
 
-    Raises: `InvalidRequest` for an empty or too long value, and a source that cannot be trusted.
+    Raises: `InvalidRequest` for an empty or too long value, and an untrusted source.
     """
-    told = clean(value).strip()
-    _limit("value", told, VALUE_CHARS, least=1)
-    _vouched(connection, source)
-    if _first(connection, "key = ?", key_of(told)):
+    text = clean(value).strip()
+    _check_length("value", text, VALUE_CHARS, least=1)
+    _check_source(connection, source)
+    if _first(connection, "key = ?", key_of(text)):
         return None
-    return _add(connection, key_of(told), told, kind, "candidate", source)
+    return _add(connection, key_of(text), text, kind, "candidate", source)
 
 
 def adopt(connection: apsw.Connection, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact:
-    """What the user puts into the profile: current at once, whatever became of it before. Raises as `propose`."""
+    """A new entry of the profile that needs no confirmation, even after a rejection. Raises as `propose`."""
     if fact := propose(connection, value, kind, source):
         return confirm(connection, fact.id)
     known = _first(connection, "key = ? ORDER BY status = 'current' DESC, id DESC", key_of(clean(value)))
     assert known is not None
-    if known.status == "cleared":  # its words went with it
+    if known.status == "cleared":  # its words were deleted
         connection.execute("DELETE FROM fact WHERE id = ?", (known.id,))
         return _add(connection, known.key, clean(value).strip(), kind, "current", source)
     return confirm(connection, known.id)
 
 
 def confirm(connection: apsw.Connection, id: int) -> Fact:
-    """The candidate, which is current from now on. Raises: `InvalidRequest` when there is no such candidate."""
+    """Make a candidate current. Raises: `InvalidRequest` when there is no such candidate."""
     fact = _get(connection, id)
     if fact.status == "current":
         return fact
@@ -124,9 +123,9 @@ def confirm(connection: apsw.Connection, id: int) -> Fact:
 
 
 def reject(connection: apsw.Connection, id: int) -> None:
-    """Take a candidate, or something of the profile, away: its words are deleted, and it is not proposed again.
+    """Remove a candidate or an entry of the profile: its words are deleted, and it is not proposed again.
 
-    Raises: `InvalidRequest` when there is no such fact, or when it has a name of its own (see `clear_fact`).
+    Raises: `InvalidRequest` when there is no such fact, or when it has a key (see `clear_fact`).
     """
     fact = _get(connection, id)
     if fact.key != key_of(fact.value) and fact.status != "cleared":
@@ -136,18 +135,18 @@ def reject(connection: apsw.Connection, id: int) -> None:
 
 
 def key_of(value: str) -> str:
-    """The key of an instruction or a preference, which has no name: a hash of its words, however they are written."""
+    """The key of an instruction or a preference: a hash of its words without case and punctuation."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", value).casefold()) or [value.strip()]
-    return hashlib.blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
+    return digest(" ".join(words).encode()).hex()
 
 
 def folded(key: str) -> str:
-    """A key without what people and models spell differently from one time to the next."""
+    """A key without the differences in spelling that users and models make."""
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", key).casefold())
 
 
 def _stored_key(connection: apsw.Connection, key: str) -> str:
-    """The key as it is stored, if it is."""
+    """The key as it is stored; the key itself when it is not."""
     name = clean(key).strip()
     if _first(connection, "key = ?", name):
         return name
@@ -155,17 +154,15 @@ def _stored_key(connection: apsw.Connection, key: str) -> str:
     return found.key if found else name
 
 
-def _limit(field: str, text: str, most: int, *, least: int = 0) -> None:
+def _check_length(field: str, text: str, most: int, *, least: int = 0) -> None:
     if len(text) < least:
         raise InvalidRequest(f"{field}: must not be empty", field=field)
     if len(text) > most:
-        raise InvalidRequest(
-            f"{field}: has {len(text)} characters, at most {most} are kept; say it shorter", field=field
-        )
+        raise InvalidRequest(f"{field}: has {len(text)} characters, at most {most} are kept; shorten it", field=field)
 
 
-def _vouched(connection: apsw.Connection, source: int | None) -> None:
-    """Only what the user or the model says can become a fact: a web page must not write into the memory."""
+def _check_source(connection: apsw.Connection, source: int | None) -> None:
+    """Raises: `InvalidRequest` for an untrusted source: a web page must not write facts."""
     if source is None:
         return
     rows = list(connection.execute("SELECT trust FROM message WHERE id = ?", (source,)))
@@ -174,7 +171,7 @@ def _vouched(connection: apsw.Connection, source: int | None) -> None:
     if rows[0][0] == Trust.UNTRUSTED:
         raise InvalidRequest(
             f"source: message {source} came from a tool, a file or the web, and cannot become a fact; "
-            "let the user say it",
+            "let the user state it",
             field="source",
         )
 

@@ -1,15 +1,15 @@
-"""Forgetting: what is to go, and everything that says it, down to the last byte of the file.
+"""Forgetting: messages and everything that repeats them are deleted, down to the last byte of the file.
 
     find ─▶ ids, to be shown ─▶ remove, in one transaction ─▶ scrub, outside of any
 
-A message is also in its lane, in the contexts of messages that quote it, in facts, in a title, in a vector. What is
-left of it is a tombstone: hashes, so that a client which sends its history again does not bring it back.
+The text of a message is also in its FTS5 table, in the contexts of later messages, in facts, in a title, in a vector.
+What remains are hashes, so that a client which sends its history again does not bring the message back.
 
-Deleting is not enough. SQLite overwrites what it deletes (`secure_delete`), and so do the lanes; but a cell that was
-once moved to another page has left a copy in the gap of the old one, which is never overwritten, and the log keeps old
-pages. `scrub` writes the file anew without its gaps and empties the log.
+DELETE is not enough. SQLite overwrites deleted cells (`secure_delete`), and so does FTS5. But a cell that was moved to
+another page has left a copy in a gap of the old page, which is never overwritten, and the log keeps old pages. `scrub`
+rewrites the file without gaps and empties the log.
 
-Not here: caches and snapshots of models, which hold the text as well: who forgets must clear them.
+Not here: caches and snapshots of models, which hold the text as well; the caller clears them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from shepherd.memory.archive import index
 from shepherd.memory.archive.history import now_ms
 
 BULK = 100
-"""Up to so many messages are taken out of the lanes one by one."""
+"""Up to so many messages are removed from the FTS5 tables one by one."""
 REST = 100
-"""Of more, too, when at least so many times as many stay; else the lanes are made anew. To take one out costs about a
-hundred times what it costs to put one in: every page with one of its words is written again."""
+"""More are, too, if at least so many times as many stay; else the FTS5 tables are rebuilt. To remove a message costs
+about a hundred times as much as to insert one: every page with one of its words is rewritten."""
 SAYING_CHARS = 4
-"""A message that says less is in every second fact."""
+"""Shorter messages are part of too many facts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What is gone."""
+    """The result of `remove`."""
 
     n_messages: int = 0
     n_facts: int = 0
     shas: tuple[bytes, ...] = ()
-    """Of the messages: what they said."""
+    """Of the messages."""
 
 
 def find(
@@ -53,39 +53,40 @@ def find(
     matching: str | None = None,
     before_ms: int | None = None,
 ) -> list[int]:
-    """Ids of the messages that are all of this, in order: among `messages`, of the conversation with this uuid, saying
-    this phrase (in any case, with any blanks, also in a call), said before this time. Reads all of them for a phrase.
+    """Ids of the messages that meet all conditions, in order: they are among `messages`, in the conversation with this
+    uuid, have this phrase (in any case, with any blanks, also in a call), are older than this time. A phrase takes a
+    scan of all messages.
 
-    Raises: `InvalidRequest` when nothing is asked for, so that a slip does not forget everything.
+    Raises: `InvalidRequest` without a condition, so that a mistake does not delete everything.
     """
     if not messages and conversation is None and matching is None and before_ms is None:
-        raise InvalidRequest("forget: say what: messages, a conversation, a phrase, or a time", field="forget")
+        raise InvalidRequest("forget: give a condition: messages, a conversation, a phrase, or a time", field="forget")
     if matching is not None and not folded(matching):
         raise InvalidRequest("matching: must not be empty", field="matching")
-    asked: list[tuple[str, Any]] = []
+    conditions: list[tuple[str, Any]] = []
     if messages:
-        asked.append(("id IN (SELECT value FROM json_each(?))", json.dumps(list(messages))))
+        conditions.append(("id IN (SELECT value FROM json_each(?))", json.dumps(list(messages))))
     if conversation is not None:
-        asked.append(("conversation = (SELECT id FROM conversation WHERE uuid = ?)", conversation))
+        conditions.append(("conversation = (SELECT id FROM conversation WHERE uuid = ?)", conversation))
     if before_ms is not None:
-        asked.append(("created_ms < ?", before_ms))
-    where = " AND ".join(condition for condition, _ in asked) or "TRUE"
+        conditions.append(("created_ms < ?", before_ms))
+    where = " AND ".join(condition for condition, _ in conditions) or "TRUE"
     rows = connection.execute(
-        f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [value for _, value in asked]
+        f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [value for _, value in conditions]
     )
     if matching is None:
         return [id for id, _, _ in rows]
     phrase = folded(matching)
-    return [id for id, body, meta in rows if any(phrase in folded(text) for text in (body, *_said(meta)))]
+    return [id for id, body, meta in rows if any(phrase in folded(text) for text in (body, *_call_texts(meta)))]
 
 
 def remove(
     connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None, for_good: bool = True
 ) -> Removed:
-    """Delete these messages and what was made of them: vectors, facts, titles, and quotations in other messages'
-    contexts. `matching`: facts and titles that say this phrase go as well. Pinned or not makes no difference.
+    """Delete these messages, also pinned ones, and what was made of them: vectors, facts, titles, and quotations in
+    other messages' contexts. `matching`: facts and titles with this phrase are deleted as well.
 
-    `for_good`: they do not come back when a client sends its history again. What is left in the file is for `scrub`.
+    `for_good`: they are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
     """
     chosen = json.dumps(list(ids))
     sql = (
@@ -107,10 +108,10 @@ def remove(
 
 
 def scrub(connection: apsw.Connection) -> bool:
-    """Write the file anew, with nothing in it but what is stored, and empty its log; whether the log could be emptied:
-    somebody who reads an old state keeps it, so try again later. Outside of any transaction.
+    """Rewrite the file without gaps, and empty its log. False when a reader of an old state keeps the log: try again
+    later. Outside of any transaction.
 
-    Takes about a second for 100 MB, and as much room on the disk as the file.
+    Takes about a second for 100 MB, and as much disk space as the file.
     """
     assert not connection.in_transaction
     connection.execute("VACUUM")
@@ -119,9 +120,9 @@ def scrub(connection: apsw.Connection) -> bool:
 
 
 def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -> None:
-    """Take messages, (id, role), out of all tables. Conversations go with their last message, unless others branch off.
+    """Delete messages, (id, role), from all tables. A conversation without messages is deleted, unless it has branches.
 
-    Nothing is kept of them, and facts stay; see `remove`.
+    Facts stay, and the messages can be stored again; see `remove`.
     """
     ids = [id for id, _ in messages]
     chosen = json.dumps(ids)
@@ -147,9 +148,9 @@ def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -
 
 
 def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexed: bool = True) -> None:
-    """Make the contexts that quote these messages anew, of what those say now; of deleted ones nothing is left.
+    """Rewrite the contexts that quote these messages, which were changed or deleted.
 
-    `are_indexed`: not when the lanes are made anew anyway.
+    `are_indexed`: False when the FTS5 tables are rebuilt anyway.
     """
     sql = (
         "WITH wanted(id) AS (SELECT value FROM json_each(?)) "
@@ -158,44 +159,44 @@ def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexe
         "UNION SELECT m.id FROM wanted JOIN message m ON m.before2 = wanted.id)"
     )
     for id, role, body, created_ms, *before in list(connection.execute(sql, (json.dumps(list(changed)),))):
-        said = _bodies(connection, before)
-        # The nearest stands first in the row, and last in the context, as it was said.
-        context = index.context(created_ms, body, [text for _, text in reversed(said)])
-        before1, before2 = [*(other for other, _ in said), None, None][:2]
+        quoted = _bodies(connection, before)
+        # The nearest is first in the row, and last in the context, in the order of time.
+        context = index.context(created_ms, body, [text for _, text in reversed(quoted)])
+        before1, before2 = [*(other for other, _ in quoted), None, None][:2]
         if are_indexed:
             index.unindex(connection, id, role)
         connection.execute(
             "UPDATE message SET context = ?, before1 = ?, before2 = ? WHERE id = ?", (context, before1, before2, id)
         )
-        connection.execute("DELETE FROM vector WHERE message = ?", (id,))  # a short one is embedded with its context
+        connection.execute("DELETE FROM vector WHERE message = ?", (id,))  # it may include the context
         if are_indexed:
             index.index(connection, id, role)
 
 
 def reindex(connection: apsw.Connection) -> None:
-    """Make both lanes anew from the messages; some 30,000 a second."""
-    for lane in dict.fromkeys(index.LANES.values()):
-        connection.execute(f"INSERT INTO {lane}({lane}) VALUES('delete-all')")
-    index.index_from(connection, 0, index.LANES)
+    """Rebuild both FTS5 tables from the messages; some 30,000 a second."""
+    for table in index.FTS_TABLES:
+        connection.execute(f"INSERT INTO {table}({table}) VALUES('delete-all')")
+    index.index_from(connection, 0, index.TABLE_OF_ROLE)
 
 
 def folded(text: str) -> str:
-    """Text as it is compared: in one case, with one form for each character, one blank between words."""
+    """Text for comparison: in one case, in Unicode normal form, with one blank between words."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return " ".join(plain.casefold().split())
 
 
 def _remove_facts(connection: apsw.Connection, chosen: str, bodies: list[str], matching: str | None) -> int:
-    """Facts whose source goes, that say all of what a message says, or that say the phrase; how many."""
+    """Delete facts taken from the messages, facts with the text of one, and facts with the phrase; how many."""
     held = list(connection.execute("SELECT id, source, key, value FROM fact"))
     longest = max((len(value) for *_, value in held), default=0)
     texts = {folded(body) for body in bodies if len(body) <= longest}
     texts = {text for text in texts if len(text) >= SAYING_CHARS}
     sources, phrase, gone = set(json.loads(chosen)), folded(matching or ""), list[int]()
     for id, source, key, value in held:
-        told = folded(value)
-        is_said = bool(phrase) and (phrase in told or phrase in folded(key))
-        if source in sources or is_said or any(text in told for text in texts):
+        fact = folded(value)
+        has_phrase = bool(phrase) and (phrase in fact or phrase in folded(key))
+        if source in sources or has_phrase or any(text in fact for text in texts):
             gone.append(id)
     connection.execute("DELETE FROM fact WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),))
     return len(gone)
@@ -204,7 +205,7 @@ def _remove_facts(connection: apsw.Connection, chosen: str, bodies: list[str], m
 def _remove_titles(
     connection: apsw.Connection, conversations: Collection[int], bodies: list[str], matching: str | None
 ) -> None:
-    """Titles made from these messages, in their conversations and the branches of those; and those with the phrase."""
+    """Clear titles made from these messages, in their conversations and branches; and titles with the phrase."""
     rows = connection.execute(
         "WITH RECURSIVE line(id) AS (SELECT value FROM json_each(?) "
         "UNION SELECT c.id FROM line JOIN conversation c ON c.parent = line.id) "
@@ -214,8 +215,8 @@ def _remove_titles(
     phrase, texts = folded(matching or ""), "".join(f"\0{folded(body)}" for body in bodies)
     gone = list[int]()
     for id, title, is_near in rows:
-        told = folded(title)
-        if (phrase and phrase in told) or (is_near and "\0" + told.rstrip("….") in texts):
+        shown = folded(title)
+        if (phrase and phrase in shown) or (is_near and "\0" + shown.rstrip("….") in texts):
             gone.append(id)
     connection.execute(
         "UPDATE conversation SET title = '' WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),)
@@ -223,13 +224,13 @@ def _remove_titles(
 
 
 def _bodies(connection: apsw.Connection, ids: list[int | None]) -> list[tuple[int, str]]:
-    """Of these messages those that say something, in the same order."""
+    """Id and text of these messages, in the same order; those without text are left out."""
     sql = "SELECT id, body FROM message WHERE id = ? AND body <> ''"
     return [row for id in ids if id is not None for row in connection.execute(sql, (id,))]
 
 
-def _said(meta: str | None) -> Iterator[str]:
-    """The texts in a message's calls, as they stand there and as they are meant."""
+def _call_texts(meta: str | None) -> Iterator[str]:
+    """The texts in a message's calls, as stored and with JSON escapes decoded."""
     if not meta:
         return
     yield meta
@@ -238,7 +239,7 @@ def _said(meta: str | None) -> Iterator[str]:
         try:
             yield from _strings(json.loads(call["arguments"]))
         except (ValueError, RecursionError):
-            continue  # a model wrote it: it may be no JSON
+            continue  # a model wrote it: it may be invalid JSON
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,16 +1,17 @@
-"""Histories into the archive: what of one is stored already, and where the rest goes.
+"""Stores histories: finds which messages of one are known, and where the others go.
 
-A client sends its whole history with every request. Each message has a name for what it says (`sha`) and one for that
-and all that was said before it (`chain`); the longest prefix of a history whose chain is known says where it goes on:
+A client sends its whole history with every request. Each message has a digest of its content (`sha`), and one of its
+content and of everything before it (`chain`). The longest prefix of a history whose chain is stored decides where the
+rest goes:
 
     history   s u a u a u          known up to here ─▶ behind that message, or a new branch if something else follows
               └───────┘ └ new
 
-A session may send a history that was compacted, or whose old tool results were cleared. What stands behind the known
-prefix is then laid beside what the session has stored, and only what is new is stored; the names that the others have
-in this history are kept as aliases, so that the next request finds its prefix at once.
+A session may send a compacted history, or one whose old tool results were cleared. Then the messages after the known
+prefix are aligned with those that the session has stored, and only new ones are stored. The chains of the others become
+aliases, so the next request finds its prefix at once.
 
-System prompts are stored and take no part in this: many clients write the time into them.
+System prompts are stored, but ignored here: many clients write the time into them.
 
 Runs on the writer's connection, inside its transaction.
 """
@@ -22,29 +23,32 @@ import re
 import time
 import uuid as uuids
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.core.lru import LruCache
 from shepherd.memory.archive import index
-from shepherd.memory.archive.alignment import aligned
-from shepherd.memory.archive.names import Named, Recent
+from shepherd.memory.archive.alignment import align
+from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Entry, State, clean
 
 SHORT_CHARS = 40
-"""What is shorter says too little to be known again out of its place: "yes", "go on"."""
+"""Shorter messages cannot be recognised outside of their place: "yes", "go on"."""
 CLEARED = re.compile(
     r"\s*|(?=.{1,200}\Z).*\b(clear|remov|omitt|truncat|elid|prun|trimm|compact|dropp)\w*\b.*", re.IGNORECASE | re.DOTALL
 )
-"""What clients put in the place of a tool's result to save its room."""
+"""Placeholders that clients put in place of a tool's result, to save room."""
+RECENT = 16
+"""Histories of a file that are kept between two requests, so that a longer one is not digested from its start."""
 TAIL = 4
-"""Messages that a request mostly adds to a history."""
+"""Messages that a request usually adds to a history, at most."""
 TITLE_CHARS = 80
 NOTES = "notes"
-"""The uuid of the conversation whose exchanges were stored on purpose, one by one; `source` says so, too."""
+"""The uuid, and the `source`, of the conversation with the exchanges of `notes.py`."""
 
 
 def add_conversation(
@@ -58,7 +62,7 @@ def add_conversation(
     source: str = "",
     parent: tuple[int, int] | None = None,
 ) -> int:
-    """A new conversation; its id. `parent`: the conversation it branches off and the last `seq` they share."""
+    """Insert a conversation; its id. `parent`: the conversation it branches off, and the last `seq` they share."""
     row = (
         uuid or str(uuids.uuid4()),
         session,
@@ -76,23 +80,23 @@ def add_conversation(
     return connection.last_insert_rowid()
 
 
-class New(NamedTuple):
-    """One message to be stored, and its place."""
+class NewMessage(NamedTuple):
+    """A message to be inserted, and its place."""
 
     entry: Entry
     seq: int
     turn: int
     chain: bytes
     before: Sequence[str] = ()
-    """Texts of the messages before it; of the last two the ends are quoted in its context."""
+    """Texts of the messages before it. Its context quotes the ends of the last two."""
     before_ids: Sequence[int] = ()
     """Their ids; 0 = not stored."""
     sha: bytes | None = None
-    """Of the entry; None = not known yet."""
+    """Of the entry; None = not computed yet."""
 
 
-def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[New]) -> range:
-    """Store messages and index them; their ids. Much cheaper than one by one."""
+def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[NewMessage]) -> range:
+    """Insert messages and index them; their ids. Much cheaper than one by one."""
     first = next_id(connection)
     ids = range(first, first + len(new))
     now = now_ms()
@@ -108,18 +112,16 @@ def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[N
 def next_id(connection: apsw.Connection) -> int:
     """The id that the next message will have."""
     sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'message'), 0) + 1"
-    ((id,),) = connection.execute(sql)
-    assert isinstance(id, int)
-    return id
+    return int(connection.execute(sql).get)
 
 
-def _row(id: int, conversation: int, new: New, now: int) -> tuple[object, ...]:
+def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:
     entry = new.entry
     created_ms = now if entry.created_ms is None else entry.created_ms
     body, indexed, meta = entry.text, index.indexed(entry), entry.meta
-    said = not entry.recalled and entry.role != "system"
-    context = index.context(created_ms, body, new.before) if said else None
-    quoted = new.before_ids[-2:] if said and len(body) < index.SHORT_CHARS else ()
+    has_context = not entry.recalled and entry.role != "system"
+    context = index.context(created_ms, body, new.before) if has_context else None
+    quoted = new.before_ids[-2:] if has_context and len(body) < index.SHORT_CHARS else ()
     before1, before2 = [*reversed(quoted), 0, 0][:2]
     return (
         id,
@@ -140,15 +142,15 @@ def _row(id: int, conversation: int, new: New, now: int) -> tuple[object, ...]:
     )
 
 
-class _Place(NamedTuple):
-    """A stored message, and where the conversation goes on behind it."""
+class _Position(NamedTuple):
+    """A stored message, and where the conversation continues."""
 
     id: int
     conversation: int
     seq: int
     turn: int
     tip: int
-    """The message at `seq`: itself, or for one that a later history kept the last that had been stored then."""
+    """The message at `seq`: the same, or for an alias the last message that was stored then."""
 
 
 def archive(
@@ -158,24 +160,26 @@ def archive(
     session: str | None = None,
     model: str = "",
     title: str | None = None,
-    recent: Recent | None = None,
+    recent: LruCache[NamedHistory] | None = None,
 ) -> list[int]:
-    """Store what is new of a history; the ids of all its messages, in order.
+    """Store the new messages of a history; the ids of all its messages, in order. The same history stores nothing.
 
-    0 stands for a message that was forgotten, and is not stored again. `session` is what the client calls the
-    conversation; without it a changed history is a branch. `title` is that of a conversation that begins here; None =
-    the first line of the first user message. Sent again, the same history stores nothing.
+    The id 0 stands for a message that was forgotten, and is not stored again. `session` is the client's name for the
+    conversation; without it, a changed history becomes a branch. `title` is that of a new conversation; None = the
+    first line of the first user message. `recent` saves time only: its content is checked against the file, since a
+    transaction may have been rolled back.
     """
     if not history:
         return []
     session = clean(session or "") or None
-    gone, may_forget = connection.execute(
+    n_deletions, may_forget = connection.execute(
         "SELECT value, EXISTS (SELECT 1 FROM erased) FROM about WHERE name = 'gone'"
     ).fetchone() or (0, 1)
     entries = tuple(history)
     key = session if session is not None else tuple((entry.role, entry.body) for entry in entries[:2])
-    named = Named.of(entries, session or "", recent.get(key, gone) if recent else None)
-    place, n_known = _find(connection, named, is_whole=not gone)
+    old = recent.find(key) if recent is not None else None
+    named = NamedHistory.of(entries, session or "", n_deletions, old)
+    place, n_known = _find(connection, named, is_whole=not n_deletions)
     rest = [i for i in range(n_known, len(entries)) if entries[i].role != "system"]
     end = _end(connection, place.conversation) if place else None
     is_followed = bool(place and end and end.seq > place.seq and _last_said(connection, end.conversation) != place.tip)
@@ -183,53 +187,53 @@ def archive(
     if session is not None and rest and (is_followed or not place):
         kept = _kept(connection, session, named, rest)
         ((newest,),) = connection.execute("SELECT max(id) FROM conversation WHERE session = ?", (session,))
-        if newest and _last_said(connection, newest) in kept.values():  # only what is before that was changed
+        if newest and _last_said(connection, newest) in kept.values():  # only older messages were changed
             end, is_followed = _end(connection, newest), False
     fresh = [*(i for i in named.systems if i < n_known), *range(n_known, len(entries))]
     fresh = [i for i in fresh if not named.ids[i] and i not in kept]
     if may_forget:
         fresh = [i for i in fresh if not _is_forgotten(connection, named, i, n_known)]
     places = {named.chains[i]: i for i in reversed(fresh)}
-    new = sorted(places.values())  # a system prompt that is repeated on the spot is one
+    new = sorted(places.values())  # a repeated system prompt is stored once
     if new or kept:
         if title is None:
-            title = headline(next((entries[i].text for i in new if entries[i].role == "user"), ""))
+            title = title_of(entries[i] for i in new)
         title = clean(title)
         if not end or (rest and is_followed):
-            end = place or _Place(0, 0, -1, 0, 0)
+            end = place or _Position(0, 0, -1, 0, 0)
             if new:
                 branch = (place.conversation, place.seq) if place else None
                 made = add_conversation(connection, session=session, model=model, title=title, parent=branch)
                 end = end._replace(conversation=made)
-        elif title and end.turn == 0:  # of a conversation in which nobody has said anything yet
+        elif title and end.turn == 0:  # a conversation of system prompts only
             sql = "UPDATE conversation SET title = ? WHERE id = ? AND title = ''"
             connection.execute(sql, (title, end.conversation))
         _store(connection, end, named, new, kept)
         for i in fresh:
             named.ids[i] = named.ids[places[named.chains[i]]]
-    if recent:
-        recent.put(key, gone, named)
+    if recent is not None:
+        recent.keep(key, named)
     return named.ids.copy()
 
 
-def _find(connection: apsw.Connection, named: Named, *, is_whole: bool) -> tuple[_Place | None, int]:
-    """Where the longest known prefix ends, and how long it is; the ids of its messages go into `named`.
+def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -> tuple[_Position | None, int]:
+    """The end of the longest known prefix, and its length; the ids of its messages are written to `named`.
 
-    `is_whole`: nothing was ever deleted from the file, so that behind what is not known nothing can be.
+    `is_whole`: no message was ever deleted from the file, so no known message can follow an unknown one.
     """
 
-    def look_up(i: int) -> _Place | None:
+    def look_up(i: int) -> _Position | None:
         return _look_up(connection, named.chains[i])
 
     systems = set(named.systems)
-    said = [i for i in range(len(named.entries)) if i not in systems]
-    n_tail = min(len(said), TAIL) if is_whole else len(said)
-    last, place = next(((i, found) for i in said[: -n_tail - 1 : -1] if (found := look_up(i))), (-1, None))
-    if place is None and (n := bisect_left(said, True, hi=len(said) - n_tail, key=lambda i: look_up(i) is None)):
-        last, place = said[n - 1], look_up(said[n - 1])
+    chained = [i for i in range(len(named.entries)) if i not in systems]
+    n_tail = min(len(chained), TAIL) if is_whole else len(chained)
+    last, place = next(((i, found) for i in chained[: -n_tail - 1 : -1] if (found := look_up(i))), (-1, None))
+    if place is None and (n := bisect_left(chained, True, hi=len(chained) - n_tail, key=lambda i: look_up(i) is None)):
+        last, place = chained[n - 1], look_up(chained[n - 1])
     is_known = place is not None and named.ids[last] == place.id
     named.ids[last + 1 :] = [0] * (len(named.ids) - last - 1)
-    # If the last one is where it was, then so is all before it, but for system prompts: they are no part of the chain.
+    # If the last id is still right, so are all before it, but for system prompts, which are not part of the chain.
     unsure = sorted(systems if is_known else systems.union(range(last + 1)))
     for i, id in zip(unsure, _ids(connection, [named.chains[i] for i in unsure]), strict=True):
         named.ids[i] = id
@@ -237,7 +241,7 @@ def _find(connection: apsw.Connection, named: Named, *, is_whole: bool) -> tuple
 
 
 def _ids(connection: apsw.Connection, chains: Sequence[bytes]) -> list[int]:
-    """The ids of the messages with these names, in their order; 0 = not stored."""
+    """The ids of the messages with these chains, in their order; 0 = not stored."""
     if not chains:
         return []
     rows = connection.execute(
@@ -248,32 +252,31 @@ def _ids(connection: apsw.Connection, chains: Sequence[bytes]) -> list[int]:
     return [id for (id,) in rows]
 
 
-def _look_up(connection: apsw.Connection, chain: bytes) -> _Place | None:
+def _look_up(connection: apsw.Connection, chain: bytes) -> _Position | None:
     row = connection.execute(
         "SELECT id, conversation, seq, turn, id FROM message WHERE chain = ?1 UNION ALL "
         "SELECT alias.message, conversation, seq, turn, tip FROM alias JOIN message ON id = tip WHERE alias.chain = ?1",
         (chain,),
     ).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 _LAST = "SELECT id, conversation, seq, turn, id FROM message WHERE conversation = ? {} ORDER BY seq DESC LIMIT 1"
 
 
-def _end(connection: apsw.Connection, conversation: int) -> _Place | None:
-    """Where a conversation ends."""
+def _end(connection: apsw.Connection, conversation: int) -> _Position | None:
     row = connection.execute(_LAST.format(""), (conversation,)).fetchone()
-    return _Place(*row) if row else None
+    return _Position(*row) if row else None
 
 
 def _last_said(connection: apsw.Connection, conversation: int) -> int:
-    """The id of its last message that is no system prompt, which may stand behind it in the file."""
+    """The id of the last message that is not a system prompt; 0 = none."""
     row = connection.execute(_LAST.format("AND role <> 'system'"), (conversation,)).fetchone()
     return row[0] if row else 0
 
 
-def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequence[int]) -> dict[int, int]:
-    """Those of the indexes `rest` whose messages this session has stored elsewhere, with their ids."""
+def _kept(connection: apsw.Connection, session: str, named: NamedHistory, rest: Sequence[int]) -> dict[int, int]:
+    """Of the indexes `rest`, those whose messages the session has stored elsewhere, with their ids."""
     known = {id for id in named.ids if id}
     stored = [
         row
@@ -286,13 +289,13 @@ def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequenc
         if row[0] not in known
     ]
     kept: dict[int, int] = {}
-    for start, at, length in aligned([named.shas[i] for i in rest], [row[1] for row in stored]):
+    for start, at, length in align([named.shas[i] for i in rest], [row[1] for row in stored]):
         lone = named.entries[rest[start]] if length == 1 else None
-        is_said_again = start + length == len(rest) and at + length < len(stored)
-        if lone and (is_said_again or _n_chars(lone) < SHORT_CHARS):
+        is_repeated = start + length == len(rest) and at + length < len(stored)
+        if lone and (is_repeated or _n_chars(lone) < SHORT_CHARS):
             continue
         kept.update((rest[start + n], stored[at + n][0]) for n in range(length))
-    # A client that clears an old result says so in its place: that is no message of its own.
+    # A placeholder of a cleared result stands for the stored result.
     results = {call_id: id for id, _, call_id in stored if call_id}
     for i in rest:
         if i not in kept and (id := results.get(named.entries[i].call_id)) and CLEARED.fullmatch(named.entries[i].body):
@@ -301,36 +304,36 @@ def _kept(connection: apsw.Connection, session: str, named: Named, rest: Sequenc
 
 
 def _n_chars(entry: Entry) -> int:
-    """How much there is by which a message can be known again."""
+    """The length of everything by which a message can be recognised."""
     return len(entry.body) + len(entry.call_id) + sum(len(call.id) + len(call.arguments) for call in entry.calls)
 
 
-def _is_forgotten(connection: apsw.Connection, named: Named, i: int, n_known: int) -> bool:
-    """Whether a message must not come back.
+def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_known: int) -> bool:
+    """Whether a message was forgotten, and must not be stored again.
 
-    A few words that were forgotten once may be said again: behind what is known, or as the last of all. Anywhere else
-    they are part of an old history that is sent again, perhaps under another name.
+    A short message may be written again: after the known prefix, or as the last one. Anywhere else it is part of an old
+    history, which may have another name now.
     """
     found = connection.execute("SELECT sha FROM erased WHERE sha IN (?, ?)", (named.chains[i], named.shas[i]))
     erased = {sha for (sha,) in found}
-    is_said_now = i >= n_known > 0 or i == len(named.entries) - 1
+    is_new = i >= n_known > 0 or i == len(named.entries) - 1
     is_short = _n_chars(named.entries[i]) < SHORT_CHARS
-    return named.chains[i] in erased or (named.shas[i] in erased and not (is_short and is_said_now))
+    return named.chains[i] in erased or (named.shas[i] in erased and not (is_short and is_new))
 
 
 def _store(
     connection: apsw.Connection,
-    end: _Place,
-    named: Named,
+    end: _Position,
+    named: NamedHistory,
     new: Sequence[int],
     kept: dict[int, int],
 ) -> None:
-    """Append the messages at the indexes `new` behind `end`, and give those `kept` their names in this history."""
+    """Append the messages at the indexes `new` after `end`, and store aliases for those `kept`."""
     first = next_id(connection)
     named_here = dict(zip(new, range(first, first + len(new)), strict=True))
     for i, id in (named_here | kept).items():
         named.ids[i] = id
-    rows, aliases = list[New](), list[tuple[bytes, int, int]]()
+    rows, aliases = list[NewMessage](), list[tuple[bytes, int, int]]()
     _, conversation, seq, turn, tip = end
     texts, ids = _before(named, min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0))
     for i in sorted(named_here.keys() | kept.keys()):
@@ -339,7 +342,7 @@ def _store(
             aliases.append((named.chains[i], kept[i], tip or kept[i]))
         else:
             seq, turn, tip = seq + 1, turn + (entry.role == "user"), named_here[i]
-            rows.append(New(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
+            rows.append(NewMessage(entry, seq, turn, named.chains[i], texts, ids, named.shas[i]))
         if entry.role != "system":
             texts, ids = (*texts[-1:], entry.text), (*ids[-1:], named.ids[i])
     if rows:
@@ -348,15 +351,15 @@ def _store(
         connection.executemany("INSERT OR REPLACE INTO alias(chain, message, tip) VALUES(?, ?, ?)", aliases)
 
 
-def _before(named: Named, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Texts and ids of the last two messages before `i` that are stored and were said by somebody."""
-    said = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
-    last = list(islice(said, 2))[::-1]
+def _before(named: NamedHistory, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Texts and ids of the last two stored messages before `i`, without system prompts."""
+    stored = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
+    last = list(islice(stored, 2))[::-1]
     return tuple(named.entries[j].text for j in last), tuple(named.ids[j] for j in last)
 
 
 def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> None:
-    """Note where these messages are; what was pruned stays so."""
+    """Set the state of these messages; pruned ones stay pruned."""
     connection.execute(
         "UPDATE message SET state = ? WHERE id IN (SELECT value FROM json_each(?)) AND state <> ?",
         (int(state), json.dumps(list(ids)), int(State.PRUNED)),
@@ -364,17 +367,22 @@ def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> Non
 
 
 def pin(connection: apsw.Connection, id: int, pinned: bool) -> None:
-    """Keep a message from being pruned, or no longer. Raises: `InvalidRequest` when it is not stored."""
+    """Protect a message from pruning, or no longer. Raises: `InvalidRequest` for an unknown id."""
     connection.execute("UPDATE message SET pinned = ? WHERE id = ?", (int(pinned), id))
     if not connection.changes():
         raise InvalidRequest(f"id: there is no message {id}", field="id", status=404)
 
 
 def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:
-    """Give a conversation another title. Raises: `InvalidRequest` when there is no such one."""
+    """Raises: `InvalidRequest` for an unknown conversation."""
     connection.execute("UPDATE conversation SET title = ? WHERE uuid = ?", (headline(clean(title)), clean(uuid)))
     if not connection.changes():
         raise InvalidRequest(f"conversation: there is no {uuid!r}", field="conversation", status=404)
+
+
+def title_of(entries: Iterable[Entry]) -> str:
+    """The first line of the first user message."""
+    return headline(next((entry.text for entry in entries if entry.role == "user"), ""))
 
 
 def headline(text: str) -> str:

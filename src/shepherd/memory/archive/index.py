@@ -1,7 +1,7 @@
-"""The full-text lanes: what of a message is indexed, where, and how it is taken out again.
+"""The full-text indexes: which text of a message is indexed, in which FTS5 table, and how it is removed.
 
-Every write of the lanes goes through `index` and `unindex`. A lane keeps no text, so what is taken out must be told
-exactly as it was put in: `unindex` reads it from the message, before that changes.
+Every write of an FTS5 table goes through `index` and `unindex`. The tables store no text, so a removal must repeat the
+exact text of the insertion: `unindex` reads it from the message, before that changes.
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ from functools import lru_cache
 
 import apsw
 
-from shepherd.memory.records import Entry, clean, when
+from shepherd.memory.records import Entry, clean, to_datetime
 
-LANES = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
-"""By role. What the system says is kept and not indexed: it would be found by everything."""
+TABLE_OF_ROLE = {"user": "fts_user", "assistant": "fts_other", "tool": "fts_other"}
+"""The FTS5 table of each role. System prompts are not indexed: every query would find them."""
+FTS_TABLES = tuple(dict.fromkeys(TABLE_OF_ROLE.values()))
 SHORT_CHARS = 400
-"""A message shorter than this is indexed with what was said before it, too: on its own it may say too little."""
+"""A shorter message is indexed with the two messages before it, since its own words may be too few."""
 BEFORE_CHARS = 300
-"""Of the end of each of the two messages before it."""
+"""Of the end of each of these two messages."""
 MS_A_DAY = 86_400_000
 
 _UNSPACED = re.compile(
     "([\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9d\u0e00-\u0e7f"
     "\U00020000-\U0003ffff])"
 )
-"""Characters of scripts that are written without blanks between the words."""
+"""Characters of scripts without blanks between words."""
 
 
 def spaced(text: str) -> str:
-    """Text with blanks around each character of Chinese, Japanese, Korean and Thai: each is a word of the index."""
+    """Text with blanks around each character of Chinese, Japanese, Korean and Thai: the index treats it as a word."""
     return text if text.isascii() else _UNSPACED.sub(r" \1 ", text)
 
 
 def indexed(entry: Entry) -> str:
-    """What is indexed of a message's own: its text, and what its calls ask for."""
+    """The indexed text of a message: its body, and the names and arguments of its calls."""
     called = "".join(f"\n{call.name} {call.arguments}" for call in entry.calls)
     return spaced(entry.text + clean(called))
 
 
 def context(created_ms: int, body: str, before: Sequence[str]) -> str:
-    """What is indexed beside a message: its day in words, and for a short one the end of what came `before` it."""
+    """The indexed context of a message: its day in words, and for a short one the ends of the messages `before` it."""
     day = _day(created_ms // MS_A_DAY)
     if len(body) >= SHORT_CHARS:
         return day
@@ -50,33 +51,33 @@ def context(created_ms: int, body: str, before: Sequence[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _day(days: int) -> str:
-    return f"{when(days * MS_A_DAY):%A %d %B %Y}"
+    return f"{to_datetime(days * MS_A_DAY):%A %d %B %Y}"
 
 
 def index(connection: apsw.Connection, id: int, role: str) -> None:
-    """Put a stored message into its lane."""
-    if lane := LANES.get(role):
+    """Insert a stored message into its FTS5 table."""
+    if table := TABLE_OF_ROLE.get(role):
         connection.execute(
-            f"INSERT INTO {lane}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)
+            f"INSERT INTO {table}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)
         )
 
 
 def index_from(connection: apsw.Connection, first: int, roles: Collection[str]) -> None:
-    """Put all messages from the id `first` on into their lanes, of which none is there yet; `roles` are theirs."""
-    for lane in dict.fromkeys(LANES[role] for role in roles if role in LANES):
-        its = [role for role, name in LANES.items() if name == lane]
+    """Insert all messages from the id `first` on, none of which is indexed yet; `roles` are their roles."""
+    for table in dict.fromkeys(TABLE_OF_ROLE[role] for role in roles if role in TABLE_OF_ROLE):
+        its = [role for role, name in TABLE_OF_ROLE.items() if name == table]
         connection.execute(
-            f"INSERT INTO {lane}(rowid, body, context) SELECT id, coalesce(spaced, body), coalesce(context, '') "
+            f"INSERT INTO {table}(rowid, body, context) SELECT id, coalesce(spaced, body), coalesce(context, '') "
             f"FROM message WHERE id >= ? AND role IN ({', '.join('?' * len(its))}) ORDER BY id",
             (first, *its),
         )
 
 
 def unindex(connection: apsw.Connection, id: int, role: str) -> None:
-    """Take a stored message out of its lane, before it is changed or deleted."""
-    if lane := LANES.get(role):
+    """Remove a stored message from its FTS5 table, before it is changed or deleted."""
+    if table := TABLE_OF_ROLE.get(role):
         connection.execute(
-            f"INSERT INTO {lane}({lane}, rowid, body, context) "
+            f"INSERT INTO {table}({table}, rowid, body, context) "
             "SELECT 'delete', id, body, context FROM fts_source WHERE id = ?",
             (id,),
         )

@@ -1,39 +1,40 @@
-"""Names for the messages of a history, by which it is known again. Pure.
+"""The digests of a history, by which its messages are recognised. Pure.
 
-Each has a `sha` for what it says, and a `chain` for that and all that was said before it. System prompts are no part
-of the chain, because many clients write the time into them: what follows one is named as if it were not there.
+Each message has a `sha` of its content, and a `chain` of its content and of everything before it. System prompts are
+not part of the chain, because many clients write the time into them: the messages after one have the same chains
+without it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass
 
-from shepherd.memory.records import Entry
-
-RECENT = 16
-"""Histories that are remembered between two requests."""
+from shepherd.memory.records import Entry, digest
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A history, the names of its messages, and their ids as far as they are known."""
+class NamedHistory:
+    """A history, the digests of its messages, and their ids as far as they are known."""
 
     entries: tuple[Entry, ...]
+    n_deletions: int
+    """The number of deleted messages of the file, at the time. With another number the ids are invalid."""
     shas: list[bytes]
     chains: list[bytes]
     ids: list[int]
     """0 = not stored."""
     systems: list[int]
-    """Where the system prompts are."""
+    """The indexes of the system prompts."""
 
     @classmethod
-    def of(cls, entries: tuple[Entry, ...], seed: str, old: Named | None = None) -> Named:
-        """Names for all; those of a prefix that it shares with `old` are taken from there, ids included."""
+    def of(
+        cls, entries: tuple[Entry, ...], seed: str, n_deletions: int = 0, old: NamedHistory | None = None
+    ) -> NamedHistory:
+        """Digests of all messages. The prefix shared with `old` is copied, unless messages were deleted since."""
+        if old is not None and old.n_deletions != n_deletions:
+            old = None
         n = _n_common(old.entries, entries) if old else 0
-        made = cls(entries, [], [], [], [])
+        made = cls(entries, n_deletions, [], [], [], [])
         if old:
             made.shas[:], made.chains[:], made.ids[:] = old.shas[:n], old.chains[:n], old.ids[:n]
             for i in (i for i in old.systems if i < n):
@@ -44,14 +45,14 @@ class Named:
         return made
 
     def _link(self, i: int, seed: str) -> bytes:
-        """What the chain of the message at `i` goes on from."""
-        said = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
-        return next(said, None) or _digest(seed.encode("utf-8", "replace"))
+        """The chain before the message at `i`."""
+        chains = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
+        return next(chains, None) or digest(seed.encode("utf-8", "replace"))
 
     def _name(self, i: int, link: bytes) -> bytes:
-        """Name the message at `i`; what the chain of the next one goes on from."""
+        """Digest the message at `i`; the chain before the next one."""
         sha = self.entries[i].sha
-        chain = _digest(link + sha)
+        chain = digest(link + sha)
         self.shas[i : i + 1], self.chains[i : i + 1], self.ids[i : i + 1] = [sha], [chain], [0]
         if self.entries[i].role != "system":
             return chain
@@ -59,30 +60,9 @@ class Named:
         return link
 
 
-class Recent:
-    """The histories that were archived last: one that has grown is not named anew from its start. One thread only.
-
-    Nothing in it is believed without a look into the file: what was written may have been rolled back since.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, tuple[int, Named]] = OrderedDict()
-
-    def get(self, key: Hashable, gone: int) -> Named | None:
-        """What was put, unless messages have gone from the file since then (`gone` counts them)."""
-        since, named = self._known.get(key, (gone, None))
-        return named if since == gone else None
-
-    def put(self, key: Hashable, gone: int, named: Named) -> None:
-        self._known[key] = (gone, named)
-        self._known.move_to_end(key)
-        if len(self._known) > RECENT:
-            self._known.popitem(last=False)
-
-
 def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
-    """Length of the longest prefix that says the same in both, whatever the system prompts say."""
-    if old == new[: len(old)]:  # at the speed of C, where most are the same objects
+    """The length of the longest common prefix; all system prompts count as equal."""
+    if old == new[: len(old)]:  # fast in C: most are the same objects
         return len(old)
     for i, (a, b) in enumerate(zip(old, new, strict=False)):
         if a is b or (a.role == b.role == "system"):
@@ -90,7 +70,3 @@ def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
         if a.body != b.body or a.role != b.role or a.calls != b.calls or a.call_id != b.call_id:
             return i
     return min(len(old), len(new))
-
-
-def _digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,6 +1,6 @@
-"""Exchanges that are stored on purpose, by a question: one conversation of them in a file.
+"""Exchanges that are stored by their question, in one conversation of the file.
 
-The same question again replaces its answer. They are found by a search as anything that was said, and never pruned.
+The same question again replaces the answer. Search finds them like any exchange; they are never pruned.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import forget
-from shepherd.memory.archive.history import NOTES, New, add_conversation, add_messages
+from shepherd.memory.archive.history import NOTES, NewMessage, add_conversation, add_messages
 from shepherd.memory.records import Entry, State, Trust
 
 TITLE = "Notes"
 
 
 def remember(connection: apsw.Connection, question: str, answer: str) -> list[int]:
-    """Store an exchange in place of the one with this question; the ids of its two messages.
+    """Store an exchange, and replace the one with the same question; the ids of its two messages.
 
-    It is the model's word, whoever is said to speak. Raises: `InvalidRequest` for an empty question.
+    Both messages have the trust of a model's. Raises: `InvalidRequest` for an empty question.
     """
     if not question.strip():
         raise InvalidRequest("question: must not be empty", field="question")
@@ -31,8 +31,8 @@ def remember(connection: apsw.Connection, question: str, answer: str) -> list[in
         "SELECT seq + 1, turn + 1 FROM message WHERE conversation = ? ORDER BY seq DESC LIMIT 1", (conversation,)
     ).fetchone() or (0, 1)
     entries = Entry("user", question, trust=Trust.MODEL), Entry("assistant", answer, trust=Trust.MODEL)
-    # No history leads here, so any name that nothing else has will do.
-    new = [New(entry, seq + n, turn, uuids.uuid4().bytes) for n, entry in enumerate(entries)]
+    # No history contains them, so any unique chain will do.
+    new = [NewMessage(entry, seq + n, turn, uuids.uuid4().bytes) for n, entry in enumerate(entries)]
     ids = list(add_messages(connection, conversation, new))
     connection.execute("UPDATE message SET state = ? WHERE id IN (?, ?)", (int(State.EVICTED), *ids))
     return ids
@@ -46,7 +46,7 @@ def clear(connection: apsw.Connection, question: str) -> bool:
 
 
 def _found(connection: apsw.Connection, question: str) -> list[tuple[int, str]]:
-    """Id and role of the messages of the turn that begins with this question, whatever its case and blanks."""
+    """Id and role of the messages of the turn with this question; case and blanks are ignored."""
     notes: list[tuple[int, str, int, str]] = connection.execute(
         "SELECT message.id, role, turn, body FROM conversation JOIN message ON message.conversation = conversation.id "
         "WHERE uuid = ?",

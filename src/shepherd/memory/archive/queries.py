@@ -1,4 +1,4 @@
-"""What is read of the archive as it is: messages, conversations, counts. Nothing is searched for here."""
+"""Reads messages, conversations and counts from the archive. Not here: search."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import apsw
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import retention
-from shepherd.memory.records import Conversation, State, Stats, Stored, Trust, clean
+from shepherd.memory.records import Conversation, State, Stats, StoredMessage, Trust, clean
 
 MOST = 2**63 - 1
-"""What SQLite counts to."""
+"""The greatest integer of SQLite."""
 _MESSAGE = "message.id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta"
 _CONVERSATION = (
     "id, uuid, title, created_ms, model, source, parent, parent_seq, "
@@ -28,11 +28,11 @@ WITH RECURSIVE line(id, parent, parent_seq, last) AS (
     FROM line JOIN conversation c ON c.id = line.parent
 )
 """
-"""A conversation and those it branched off, each with the last `seq` that it gives to the one below."""
+"""A conversation and those it branched off, each with the last `seq` that belongs to the branch."""
 
 
-def stored(connection: apsw.Connection, ids: Collection[int]) -> list[Stored]:
-    """The messages with these ids, in the order of `ids`; one that is not there is left out."""
+def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
+    """The messages with these ids, in the order of `ids`; unknown ids are left out."""
     chosen = list(dict.fromkeys(ids))
     rows = connection.execute(
         f"SELECT {_MESSAGE} FROM json_each(?) AS wanted JOIN message ON message.id = wanted.value ORDER BY wanted.key",
@@ -48,10 +48,10 @@ def messages(
     after_seq: int = -1,
     limit: int | None = None,
     shared: bool = False,
-) -> list[Stored]:
-    """The messages of a conversation from behind `after_seq` on, in order.
+) -> list[StoredMessage]:
+    """The messages of a conversation after `after_seq`, in order.
 
-    `shared`: with what it has in common with the conversations it branched off.
+    `shared`: also those that it shares with the conversations it branched off.
     """
     if not shared:
         sql = f"SELECT {_MESSAGE} FROM message WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -65,7 +65,7 @@ def messages(
 
 
 def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
-    """Where these messages are; one that is not stored has none."""
+    """The states of these messages; unknown ids are left out."""
     rows = connection.execute(
         "SELECT id, state FROM message WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
     )
@@ -75,42 +75,42 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 def conversations(
     connection: apsw.Connection, *, limit: int | None = None, before: int | None = None
 ) -> list[Conversation]:
-    """Those there are, the newest first; `before`: those older than the one with this id."""
+    """All conversations, newest first; `before`: those older than the one with this id."""
     sql = f"SELECT {_CONVERSATION} FROM conversation WHERE id < ? ORDER BY id DESC LIMIT ?"
     rows = connection.execute(
         sql, (MOST if before is None else min(before, MOST), -1 if limit is None else min(limit, MOST))
     )
-    return [_conversation(row) for row in rows]
+    return [Conversation(*row) for row in rows]
 
 
 def conversation(connection: apsw.Connection, uuid: str) -> Conversation | None:
-    """The one whose uuid this is, or begins with this. Raises: `InvalidRequest` when several do."""
+    """The conversation with this uuid, or whose uuid begins with it. Raises: `InvalidRequest` when several do."""
     name = clean(uuid).strip()
-    rows = connection.execute(
+    rows: list[Any] = connection.execute(
         f"SELECT {_CONVERSATION} FROM conversation WHERE uuid = ?1 OR (?1 <> '' AND substr(uuid, 1, length(?1)) = ?1) "
         "ORDER BY uuid = ?1 DESC LIMIT 2",
         (name,),
     ).fetchall()
-    found = [_conversation(row) for row in rows]
+    found = [Conversation(*row) for row in rows]
     if len(found) > 1 and found[0].uuid != name:
         raise InvalidRequest(f"conversation: several names begin with {uuid!r}; give more of it", field="conversation")
     return found[0] if found else None
 
 
 def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
-    """The one that messages name by this id."""
+    """The conversation with this id, which must exist."""
+    row: tuple[Any, ...]
     (row,) = connection.execute(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", (id,))
-    return _conversation(row)
+    return Conversation(*row)
 
 
 def newest_message(connection: apsw.Connection) -> int:
-    """The id of the message that was stored last; 0 = there is none."""
-    ((id,),) = connection.execute("SELECT coalesce(max(id), 0) FROM message")
-    return int(id)
+    """The id of the newest message; 0 = none."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM message").get)
 
 
 def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
-    """Ids of the messages of the turn that a session is in, in order; none if nothing is stored of it."""
+    """Ids of the messages of a session's current turn, in order; none for an unknown session."""
     rows = connection.execute(
         "SELECT message.id, turn FROM message WHERE conversation = ("
         "SELECT id FROM conversation WHERE session = ? ORDER BY "
@@ -126,24 +126,14 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
     return ids[::-1]
 
 
-def live(connection: apsw.Connection, session: str) -> set[int]:
-    """Ids of the messages of a session that have not left its context."""
-    rows = connection.execute(
-        "SELECT message.id FROM conversation JOIN message ON message.conversation = conversation.id "
-        "WHERE session = ? AND state = ?",
-        (clean(session), int(State.LIVE)),
-    )
-    return {id for (id,) in rows}
-
-
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
-    """What a file holds, and what room it takes."""
+    """Counts and sizes of a file."""
     counts = [
         connection.execute(f"SELECT count(*) FROM {what}").get
         for what in (
             "conversation",
             "message",
-            "message WHERE state = 1 AND pinned = 0",  # two partial indexes; to ask for both at once would read all
+            "message WHERE state = 1 AND pinned = 0",  # two partial indexes; one query for both would read all rows
             "message WHERE state = 1 AND pinned = 1",
             "message WHERE state = 2",
             "fact WHERE status = 'current'",
@@ -175,11 +165,7 @@ def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
     )
 
 
-def _conversation(row: tuple[Any, ...]) -> Conversation:
-    return Conversation(*row)
-
-
-def _stored(row: tuple[Any, ...]) -> Stored:
+def _stored(row: tuple[Any, ...]) -> StoredMessage:
     id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta = row
     trusted, where = Trust(trust), State(state)
-    return Stored(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)
+    return StoredMessage(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)

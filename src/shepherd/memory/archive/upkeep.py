@@ -1,10 +1,10 @@
-"""What is done between two commits: the log goes into the file, and room is made when there is too little.
+"""Upkeep between two commits: the log is merged into the file, and text is pruned when the file is near its limit.
 
     commit ─▶ above the limit? ─▶ prune by as much as it grew ─▶ acknowledge
            ─▶ a long log? ─▶ checkpoint ─▶ near the limit? ─▶ one step of pruning ─▶ again, or sleep
 
-The second line is done in small steps when nobody waits for the writer; somebody who does waits for one only when the
-log or the file is above its limit. On the writer's thread.
+The second line runs in small steps while the queue is empty. A waiting job waits for a step only when the log or the
+file is above its limit. On the writer's thread.
 """
 
 from __future__ import annotations
@@ -18,50 +18,49 @@ import apsw
 
 from shepherd.memory.archive import retention
 from shepherd.memory.archive.retention import Pruned
-from shepherd.memory.schema import BUSY_MS
+from shepherd.memory.schema import BUSY_MS, pragma_int
 from shepherd.memory.writer import begin
 
 QUIET_S = 0.1
-"""Nothing is pruned so soon after a commit, unless the limit itself is passed: there may be another one."""
+"""Pruning waits so long after a commit, in case another one follows; not above the limit itself."""
 SETTLE_S = 0.02
-"""So long somebody who writes waits, at most, for a file that was above its limit when it was opened."""
+"""A commit waits for pruning so long, at most, if the file was above its limit when it was opened."""
 RETRY_S = 1.0
-"""Between two attempts to empty a log that somebody reads."""
+"""Between two attempts to empty a log that a reader keeps."""
 FRAME_BYTES = 4096 + 24
-"""Of a page in the log."""
+"""The size of a page in the log."""
 PATIENCE = 4
-"""The log may be so many times as long before somebody waits for it."""
+"""The log may be so many times as long before a waiting job waits for a checkpoint."""
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """Of one file and its writer's connection."""
+    """The upkeep of one file, on its writer's connection."""
 
     path: Path
     limit_bytes: int
     log_pages: int = field(init=False)
     must_empty_log: bool = False
-    """What was forgotten is still in it."""
+    """Forgotten text is still in it."""
     _size: int = 0
-    """Of the file, when that was last looked at."""
+    """Of the file, when it was last measured."""
     _n_logged: int = 0
-    """Pages in the log that may not be in the file."""
+    """Pages in the log that may be missing in the file."""
     _has_grown: bool = True
-    """Since there was last nothing to give up."""
+    """Since there was last nothing to prune."""
     _spent_at: int = 0
-    """The size at which there was last nothing to give up; it is not looked for again until it has grown well."""
+    """The size at which there was last nothing to prune. The next attempt waits until the file has grown well."""
     _busy_at: float = 0.0
-    """When somebody last wrote, by the monotonic clock."""
+    """The time of the last commit, by the monotonic clock."""
 
     def __post_init__(self) -> None:
         self.log_pages = retention.log_pages(self.limit_bytes)
 
     def attach(self, connection: apsw.Connection) -> None:
-        """Take over from SQLite, which would checkpoint inside of a commit that somebody waits for."""
+        """Take over checkpoints from SQLite, which would run them inside of a commit."""
         connection.set_wal_hook(self._logged)
-        page_size = connection.pragma("page_size")
-        assert isinstance(page_size, int)
-        connection.execute(f"PRAGMA journal_size_limit = {self.log_pages * page_size}").fetchall()
+        limit = self.log_pages * pragma_int(connection, "page_size")
+        connection.execute(f"PRAGMA journal_size_limit = {limit}").fetchall()
         self._size = self._weight(connection)
 
     def _logged(self, _connection: apsw.Connection, _schema: str, n_pages: int) -> int:
@@ -69,12 +68,12 @@ class Upkeep:
         return apsw.SQLITE_OK
 
     def settle(self, connection: apsw.Connection) -> None:
-        """After a commit, before it is acknowledged: what has grown beyond the limit gives up as much as it grew by.
+        """After a commit, before its futures resolve: above the limit, prune as much as the file has grown.
 
-        So a file that is full stays as it is however fast it is written to, and one that was too large when it was
-        opened does not keep the first who writes waiting until it is not.
+        So a full file does not grow, however fast it is written. A file that was too large when it was opened does not
+        block the first commit until it is small enough.
         """
-        if self._size + 2 * self._n_logged * FRAME_BYTES <= self.limit_bytes:  # they are in the log and in the file
+        if self._size + 2 * self._n_logged * FRAME_BYTES <= self.limit_bytes:  # each page is in the log and in the file
             return
         self._empty_log(connection)
         size = self._weight(connection)
@@ -83,24 +82,24 @@ class Upkeep:
             if not self.step(connection, self.limit_bytes).n_messages:
                 break
             size = self._weight(connection)
-        if self.path.stat().st_size > self.limit_bytes:  # the free pages in it are room, but not for others
+        if self.path.stat().st_size > self.limit_bytes:  # return its free pages to the disk
             connection.execute("PRAGMA incremental_vacuum").fetchall()
             self._empty_log(connection)
         self._size, self._busy_at = size, time.monotonic()
 
-    def __call__(self, connection: apsw.Connection, waited: bool) -> float | None:
-        """One small step; after how many seconds there should be another (None = after the next commit)."""
-        if self._n_logged >= self.log_pages * (PATIENCE if waited else 1):
-            # The log keeps its length on the disk: to write over it is cheaper than to make it grow.
-            with contextlib.suppress(apsw.BusyError):  # another process is at it
+    def __call__(self, connection: apsw.Connection, has_waiting: bool) -> float | None:
+        """One small step; after how many seconds the next one is due (None = after the next commit)."""
+        if self._n_logged >= self.log_pages * (PATIENCE if has_waiting else 1):
+            # The log keeps its length on disk: overwriting it is cheaper than growing it.
+            with contextlib.suppress(apsw.BusyError):  # another process runs one
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._n_logged = 0
-        if self.must_empty_log and not waited:
+        if self.must_empty_log and not has_waiting:
             self._empty_log(connection)
         if not self._has_grown:
             return RETRY_S if self.must_empty_log else None
-        if waited:
-            return None  # `settle` has done what cannot wait
+        if has_waiting:
+            return None  # `settle` has done the urgent part
         self._size = size = self._weight(connection)
         is_over = retention.is_over(size, self.limit_bytes)
         if not is_over and (quiet_s := time.monotonic() - self._busy_at) < QUIET_S:
@@ -113,15 +112,15 @@ class Upkeep:
         return None
 
     def step(self, connection: apsw.Connection, limit_bytes: int) -> Pruned:
-        """Give up a little, if there is more than a limit allows; outside of any transaction."""
+        """Prune a little, if the file is near a limit; outside of any transaction."""
         size, busy_at = retention.weight_bytes(connection, self.path, limit_bytes), self._busy_at
         if not retention.is_due(size, limit_bytes):
             return Pruned()
-        self._empty_log(connection)  # it counts, and what is in it may be old states of the same pages
+        self._empty_log(connection)  # it counts, and may hold old states of the same pages
         begin(connection)
         done = retention.step(connection, self.path, limit_bytes)
         connection.execute("COMMIT")
-        self._empty_log(connection)  # or what makes room takes room
+        self._empty_log(connection)  # or pruning itself would take space
         self._busy_at = busy_at
         return Pruned(done.n_messages, max(0, size - retention.weight_bytes(connection, self.path, limit_bytes)))
 
@@ -129,7 +128,7 @@ class Upkeep:
         return retention.weight_bytes(connection, self.path, self.limit_bytes)
 
     def _empty_log(self, connection: apsw.Connection) -> None:
-        """Bring the log into the file and cut it off; if somebody reads an old state, that is for the next time."""
+        """Merge the log into the file and truncate it; not while a reader keeps an old state."""
         connection.set_busy_timeout(0)
         with contextlib.suppress(apsw.BusyError):
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -1,12 +1,12 @@
-"""Standing wishes: found in what the user says, and shown to the model for as long as they stand.
+"""The profile: standing wishes, found in the user's messages, and shown to the model.
 
-A standing wish ("never use tables") shares no word with the questions that it is about, so no search brings it back.
-`candidates` finds what may be one, by tables (`profile_patterns.py`) and without a model; the user confirms; `render`
-makes the block of the system prompt that is never evicted.
+A standing wish ("never use tables") shares no word with the questions that it applies to, so search cannot find it.
+`candidates` finds possible wishes by tables (`profile_patterns.py`), without a model; the user confirms them; `render`
+makes the block of the system prompt, which is never evicted.
 
-    text ─▶ without quotations and code ─▶ sentences ─▶ clauses ─▶ a rule that begins there, and nothing against it
+    text ─▶ without quotations and code ─▶ sentences ─▶ clauses ─▶ a rule that matches there, and no objection
 
-Better to miss one than to ask about what was none: a question, a report of what others say, a passing remark. Pure.
+To miss a wish is better than to propose a question, a report of others' words, or a passing remark. Pure.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shepherd.memory.recall.profile_patterns import ANNOUNCED, NO_NAME, OPENERS, PARTICLES, PASSING, REPORTED, RULES
-from shepherd.memory.recall.quotation import tidy, unframed
+from shepherd.memory.recall.quotation import escape_quote, to_one_line
 from shepherd.memory.records import Fact, FactKind
 
 OPENING = "[PROFILE: standing wishes of the user, in the user's own words]"
 CLOSING = "[END OF PROFILE]"
 
 MAX_CHARS = 20_000
-"""What is longer was pasted: its first part alone is looked at."""
+"""A longer text was pasted; only its first part is read."""
 MAX_SENTENCE_CHARS, MAX_VALUE_CHARS = 1_000, 300
-"""A longer one tells a story."""
+"""Longer sentences are stories."""
 MAX_CANDIDATES = 8
 """Of one message."""
 MAX_NAME_WORDS = 5
@@ -44,15 +44,15 @@ _SENTENCE_END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)[.!?](?=\s|$|[\"')\]])|[!?]|[。！？]|\n"
 )
 _CLAUSE = re.compile(r", (?:and|but|so|und|et|y) |,? and (?=please|always|never|call|i |my |from )|[,;:(–—] ?| - ")
-"""Within a sentence, behind which a clause begins."""
+"""The end of a clause within a sentence."""
 _NAME_WORD = re.compile(r"\s+([^\W\d_](?:[\w'-]|\.(?=\s+\w))*)")
 _AFTER_NAME = re.compile(r"\s*(?:$|[,.;:!)–—-]|(?:and|but|please|from|instead|und|bitte|et|y)\b)", re.IGNORECASE)
-"""Behind a name in small letters, which would be any word otherwise."""
+"""Must follow a name in lower case, which could be any word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may be a standing wish, to be confirmed by the user."""
+    """A possible standing wish, for the user to confirm."""
 
     kind: FactKind
     """`instruction` or `preference`."""
@@ -64,9 +64,9 @@ class Candidate:
 
 
 def candidates(text: str) -> list[Candidate]:
-    """What in a text of the user's may be a standing wish, in its order, none twice. Looks at `MAX_CHARS` of it."""
+    """The possible standing wishes in a user's text, in order, without repetition. Reads `MAX_CHARS` of it."""
     text = unicodedata.normalize("NFC", text[:MAX_CHARS])
-    own = _FOREIGN.sub(lambda match: _BLOT * len(match[0]), text).replace("’", "'")  # as long as the text
+    own = _FOREIGN.sub(lambda match: _BLOT * len(match[0]), text).replace("’", "'")  # of the same length as the text
     found: dict[str, Candidate] = {}
     for start, stop in _statements(own):
         for candidate in _in_sentence(text[start:stop], own[start:stop]):
@@ -75,7 +75,7 @@ def candidates(text: str) -> list[Candidate]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of the sentences that are no questions."""
+    """The spans of the sentences that are not questions."""
     start = 0
     for end in _SENTENCE_END.finditer(text + "\n"):
         if end[0] not in "?？" and end.end() - start <= MAX_SENTENCE_CHARS:
@@ -83,8 +83,8 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
         start = end.end()
 
 
-def _in_sentence(said: str, own: str) -> Iterator[Candidate]:
-    """The candidates of one sentence. `own` is what was `said`, with quotations blotted out."""
+def _in_sentence(sentence: str, own: str) -> Iterator[Candidate]:
+    """The candidates of one sentence. `own` is the sentence with quotations blotted out."""
     is_passing = PASSING.search(own) is not None
     taken = 0
     for clause in (0, *(match.end() for match in _CLAUSE.finditer(own))):
@@ -96,7 +96,7 @@ def _in_sentence(said: str, own: str) -> Iterator[Candidate]:
             if (is_passing and not rule.is_name) or not (match := pattern.match(own, start)):
                 continue
             end = _name_end(own, match.end()) if rule.is_name else len(own)
-            value = tidy(said[start:end]).rstrip(" .!,;:")
+            value = to_one_line(sentence[start:end]).rstrip(" .!,;:")
             if end and len(value) <= MAX_VALUE_CHARS:
                 yield Candidate(rule.kind, value[0].upper() + value[1:])
                 taken = end
@@ -104,13 +104,13 @@ def _in_sentence(said: str, own: str) -> Iterator[Candidate]:
 
 
 def _may_begin(before: str) -> bool:
-    """Whether a wish of the user's own can begin after these words of the same sentence."""
+    """Whether a wish of the user can begin after these words of the same sentence."""
     before = before.rstrip()
     return not REPORTED.search(before) and (not before.endswith(":") or ANNOUNCED.search(before) is not None)
 
 
 def _name_end(text: str, start: int) -> int:
-    """Where the name that stands at `start` ends; 0 when there is none."""
+    """The end of the name that begins at `start`; 0 = there is none."""
     end, place = 0, start
     for count in range(MAX_NAME_WORDS):
         match = _NAME_WORD.match(text, place)
@@ -131,10 +131,10 @@ def _name_end(text: str, start: int) -> int:
 
 
 def render(facts: Sequence[Fact], budget: int, count: Callable[[str], int]) -> str:
-    """The block of the system prompt, at most `budget` tokens as `count` counts them; "" when there is nothing to show.
+    """The block of the system prompt, at most `budget` tokens by `count`; "" when there is nothing to show.
 
-    `facts` are confirmed, oldest first, and shown in this order. When they do not fit, the newest stay, and a line says
-    how many are left out; half a wish might be another one, so none is shortened.
+    `facts` are confirmed, oldest first, and shown in this order. If they do not fit, the newest stay, and a line has
+    the number of the others. None is shortened: half a wish may be a different wish.
     """
     kept: list[Fact] = []
     for fact in reversed(facts):
@@ -144,7 +144,7 @@ def render(facts: Sequence[Fact], budget: int, count: Callable[[str], int]) -> s
 
 
 def _block(facts: Sequence[Fact], n_left_out: int) -> str:
-    lines = [f"- {unframed(fact.value)}" for fact in facts]
+    lines = [f"- {escape_quote(fact.value)}" for fact in facts]
     if n_left_out:
         lines.insert(0, f"({n_left_out} left out for want of room)")
     return "\n".join([OPENING, *lines, CLOSING])

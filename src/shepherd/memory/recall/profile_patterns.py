@@ -1,7 +1,7 @@
-"""How people put standing wishes, and what only looks like one: the tables of `profile.py`.
+"""The tables of `profile.py`: how standing wishes are worded, and what only looks like one.
 
-Patterns see one sentence, in which quotations and code are blotted out, and are matched at the start of a clause,
-whatever its case. English, and the plainest ways of German, French and Spanish.
+A pattern sees one sentence, in which quotations and code are blotted out, and is matched at the start of a clause. Case
+is ignored. English, and the simplest forms of German, French and Spanish.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Rule(NamedTuple):
     kind: FactKind
     pattern: str
     is_name: bool = False
-    """What follows is a name, and all that is kept; else everything up to the end of the sentence is."""
+    """A name follows, and only the name is kept; else the rest of the sentence is."""
 
 
-# English tells an imperative by nothing but its place: only what one tells a model to do is taken for one.
+# An English imperative has no form of its own: only verbs that users address to a model count as one.
 _DO = (
     "(?:answer|reply|respond|use|write|speak|talk|call|address|give|include|add|keep|make|be|provide|show|explain|"
     "format|start|begin|end|finish|put|sign|treat|assume|act|avoid|stop|do|don't|do not|never|always|mention|cite|list|"
@@ -162,27 +162,27 @@ PASSING = re.compile(
     r"hoy)\b",
     re.IGNORECASE,
 )
-"""Of a sentence that is about the moment."""
+"""In a sentence about the moment."""
 REPORTED = re.compile(
     r"\b(?:said|says?|saying|told|tells|wrote|writes|heard|reads?|quot\w+|think|thinks|thought|believes?|wonder\w*|"
     r"claim\w*|called|titled|motto|slogan|sagte?|meinte?|dit|disait|dice|dijo|translate|rephrase|rewrite|proofread|"
     r"übersetze|traduis|traduce)\b",
     re.IGNORECASE,
 )
-"""Before a wish: then it is somebody else's, or a text to be worked on."""
+"""Before a wish of another person, or a text to be edited."""
 ANNOUNCED = re.compile(
     r"\b(?:rules?|instructions?|requests?|preferences?|wish|note|reminder|thing|important|please|fyi|ps|bitte|wichtig|"
     r"regel)\W*$",
     re.IGNORECASE,
 )
-"""Before a colon: what follows is the user's own."""
+"""Before a colon that introduces a wish of the user."""
 OPENERS = re.compile(
     r"\s*(?:(?:[-*•>]|\d+[.)])\s+|(?:hi|hello|hey|ok|okay|well|so|and|also|but|oh|btw|by the way|yes|no|right|alright|"
     r"thanks|thank you|great|one more thing|another thing|fyi|p\.?s\.?|then|first|shepherd|assistant|hallo|also gut|"
     r"übrigens|und|bonjour|salut|et|hola|y|oye)\b[\s,:!.–—-]+)*",
     re.IGNORECASE,
 )
-"""Before a wish and no part of it."""
+"""Before a wish, and not part of it."""
 
 _NO_NAME = """
 a about after again an and as at back before but by crazy during early for from if in is it later mad maybe mud never
@@ -193,6 +193,6 @@ quand demain plus tard pas cuando mañana luego más no lo
 """
 _PARTICLES = "von van de da del della der den di du la le bin ibn al el ben y e"
 NO_NAME = frozenset(_NO_NAME.split())
-"""Words that begin no name: "call me when you are there"."""
+"""Words that cannot begin a name: "call me when you are there"."""
 PARTICLES = frozenset(_PARTICLES.split())
 """Small words within names."""

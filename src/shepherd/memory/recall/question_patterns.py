@@ -1,7 +1,7 @@
-"""How something is said: whether it asks, wants, evades, corrects. Judged by its wording alone, by tables.
+"""How a text is worded: whether it asks, refers back, does not know, reports a change. Tables of patterns; pure.
 
-English first, and the plainest ways of German, French and Spanish. Who is wrong here quotes a line too many or too few;
-nothing is stored or deleted by it. Pure.
+Mostly English, and the simplest forms of German, French and Spanish. A mistake costs one quote too many or too few;
+nothing is stored or deleted by it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 HEAD_CHARS = 120
-"""An answer that does not know says so at its beginning."""
+"""An answer without knowledge says so at its beginning."""
 
 _SENTENCE = re.compile(r"[^\n]*?\w[^\n]*?(?:[.!?]+(?=[\s\"'”)\]*_]|$)|[。！？]+|$)", re.MULTILINE)
 _AUXILIARY = "(?:is|are|was|were|am|do|does|did|can|could|should|would|will|has|have|had)"
@@ -48,12 +48,12 @@ _OWN = re.compile(
 _NAME = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+")
 
 
-def asks(text: str) -> bool:
-    """Whether it does nothing but ask."""
-    return not stated(text).strip() and bool(text.strip())
+def is_question_only(text: str) -> bool:
+    """Whether a text has no other sentences than questions."""
+    return not without_questions(text).strip() and bool(text.strip())
 
 
-def stated(text: str) -> str:
+def without_questions(text: str) -> str:
     """The text without its questions."""
     return _SENTENCE.sub(lambda sentence: "" if _is_question(sentence[0]) else sentence[0], text)
 
@@ -62,35 +62,35 @@ def _is_question(sentence: str) -> bool:
     return sentence.endswith(("?", "？")) or _QUESTION.match(sentence) is not None
 
 
-def ends_asking(text: str) -> bool:
+def ends_with_question(text: str) -> bool:
     return text.rstrip(" \t\r\n\"')*_").endswith(("?", "？"))
 
 
-def wants(text: str) -> bool:
-    """Whether it wants an answer, without being a question."""
+def asks_for_answer(text: str) -> bool:
+    """Whether a text asks for an answer, without being a question."""
     return _WANTING.search(text) is not None
 
 
-def leans(text: str) -> bool:
-    """Whether it means something that was said before it."""
+def refers_back(text: str) -> bool:
+    """Whether a text refers to an earlier message."""
     return _LEANING.search(text) is not None
 
 
-def evades(text: str) -> bool:
+def does_not_know(text: str) -> bool:
     """Whether an answer says that it does not know."""
     return _EVASION.search(text[:HEAD_CHARS].replace("’", "'")) is not None
 
 
-def corrects(text: str) -> bool:
-    """Whether it says that something is no longer as it was."""
+def reports_change(text: str) -> bool:
+    """Whether a text reports that something has changed."""
     return _CHANGE.search(text) is not None
 
 
-def is_of_speaker(text: str) -> bool:
-    """Whether it speaks of who says it."""
+def is_first_person(text: str) -> bool:
+    """Whether a text is in the first person."""
     return _OWN.search(text) is not None
 
 
-def names_in(text: str) -> list[str]:
-    """The names, as far as capitals within sentences tell."""
+def find_names(text: str) -> list[str]:
+    """The capitalised words within sentences."""
     return _NAME.findall(text)

@@ -1,1 +1,10 @@
-"""Finding again what was said: questions into terms, terms into messages, messages into exchanges, best first."""
+"""Search in the archive: a question becomes terms, terms find messages, messages become exchanges, best first.
+
+    query ─▶ terms ─▶ postings ─▶ scoring ─▶ ranking (with vectors, if there are any) ─▶ search
+
+Open first: `search.py` (the results), then `ranking.py` (the whole way of a question). Not here: what is put before a
+model without its asking (`memory/recall`), and how messages get into the index (`memory/archive/index.py`).
+
+Words: a *term* is one thing asked for, a *form* one way to write it; a *posting* is a message that has a term; an
+*exchange* is a question with its answer.
+"""

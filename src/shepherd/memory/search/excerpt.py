@@ -1,4 +1,4 @@
-"""Parts of a text: where it says what is asked for, a piece around that, a shorter version, and whether two are one.
+"""Parts of a text: the spans of search terms, a snippet around them, a shorter version; and near-duplicate detection.
 
 Pure, but for the tokenizer, which is the index's own.
 """
@@ -16,46 +16,46 @@ from shepherd.memory.search.query import Term
 from shepherd.memory.search.tokenizer import Locate
 
 ALIKE = 0.72
-"""Two texts that share so much of their runs of four characters say the same."""
+"""The share of common shingles (runs of four characters) from which on two texts are near-duplicates."""
 COMPARED_CHARS = 2_000
 READ_CHARS = 20_000
-"""Of a text, for where it says something."""
+"""Of a text, in which terms are searched."""
 ELLIPSIS = "…"
 NEAR_CHARS = 20
-"""So far from its ends a piece may be cut to have whole words."""
+"""A snippet may lose so much at either end to have whole words."""
 
 _NUMBER = re.compile(r"-?\d+")
 _NEGATION = re.compile(r"\b(?:no|not|never|none|without|cannot|nicht|kein\w*|nie|pas|jamais|nunca|non)\b|n['’]t\b")
 
 
-class Place(NamedTuple):
-    """Where a text says a term: characters [start, stop)."""
+class TermSpan(NamedTuple):
+    """A term in a text: characters [start, stop)."""
 
     start: int
     stop: int
     term: int
 
 
-def places(text: str, terms: Sequence[Term], locate: Locate) -> list[Place]:
-    """Where a text says what is asked for, in its order; near forms count, too."""
+def term_spans(text: str, terms: Sequence[Term], locate: Locate) -> list[TermSpan]:
+    """The terms in a text, in its order; near forms included."""
     starts: dict[str, list[tuple[list[str], int]]] = {}
     for at, term in enumerate(terms):
-        for form in (*term.said, *term.near):
+        for form in (*term.forms, *term.near):
             if words := [word for _, _, word in locate(form)]:
                 starts.setdefault(words[0], []).append((words[1:], at))
     text = text[:READ_CHARS]
     found = locate(spaced(text))
-    said = [word for _, _, word in found]
+    words_found = [word for _, _, word in found]
     hits = []
     for n, (start, stop, word) in enumerate(found):
         for others, at in starts.get(word, ()):
-            if said[n + 1 : n + 1 + len(others)] == others:
+            if words_found[n + 1 : n + 1 + len(others)] == others:
                 hits.append((start, found[n + len(others)][1] if others else stop, at))
-    return _narrow(text, hits)
+    return _in_characters(text, hits)
 
 
-def around(text: str, found: Sequence[Place], chars: int) -> str:
-    """A piece of the text, at most so many characters, that says most of what is asked for; blanks squeezed."""
+def snippet(text: str, found: Sequence[TermSpan], chars: int) -> str:
+    """The piece of the text, at most `chars` long, with the most terms; white space becomes single blanks."""
     if len(text) <= chars:
         return " ".join(text.split())
     room = chars - 2 * len(ELLIPSIS)
@@ -63,7 +63,7 @@ def around(text: str, found: Sequence[Place], chars: int) -> str:
     start = max(0, first - (room - (last - first)) // 2)
     start = min(start, len(text) - room)
     stop = start + room
-    if start > 0 and not text[start - 1].isspace():  # begin with a whole word, if that costs little and nothing found
+    if start > 0 and not text[start - 1].isspace():  # begin with a whole word, if that costs little and no term
         blank = text.find(" ", start, min(start + NEAR_CHARS, max(first, start) if last else stop))
         start = blank if blank >= 0 else start
     if stop < len(text) and not text[stop].isspace():
@@ -73,8 +73,8 @@ def around(text: str, found: Sequence[Place], chars: int) -> str:
     return before + " ".join(text[start:stop].split()) + after
 
 
-def _densest(found: Sequence[Place], room: int) -> tuple[int, int]:
-    """From where to where the most terms are said within so many characters; (0, 0) for none."""
+def _densest(found: Sequence[TermSpan], room: int) -> tuple[int, int]:
+    """The span within `room` characters with the most terms; (0, 0) for none."""
     best, span, last = 0, (0, 0), 0
     inside: Counter[int] = Counter()
     for first, place in enumerate(found):
@@ -90,8 +90,8 @@ def _densest(found: Sequence[Place], room: int) -> tuple[int, int]:
     return span
 
 
-def shortened(text: str, chars: int) -> str:
-    """The text, at most so many characters: what is left out is in the middle."""
+def shorten(text: str, chars: int) -> str:
+    """The text, at most `chars` long; the middle is left out."""
     if len(text) <= chars:
         return text
     head = (chars - 3 + 1) // 2
@@ -100,11 +100,11 @@ def shortened(text: str, chars: int) -> str:
 
 
 FEW_WORDS = 6
-"""Fewer are no measure: one may be a whole sentence of Chinese."""
+"""With fewer words they are not compared: one may be a whole sentence of Chinese."""
 
 
-class Saying:
-    """A text, made ready to be compared with many others."""
+class ComparedText:
+    """A text, prepared for comparison with many others."""
 
     __slots__ = ("numbers", "plain", "shingles", "text", "words")
 
@@ -114,10 +114,10 @@ class Saying:
         self.numbers = _NUMBER.findall(self.text)
         self.words = frozenset(self.plain.split())
         self.shingles: frozenset[str] | None = None
-        """Its runs of four characters; made when they are asked for."""
+        """Runs of four characters; made on first use."""
 
-    def is_like(self, other: Saying) -> bool:
-        """Whether both say the same: nearly all letters, every number and every negation."""
+    def is_near_duplicate_of(self, other: ComparedText) -> bool:
+        """Whether nearly all letters, every number and the count of negations agree."""
         if self.numbers != other.numbers:
             return False
         if self.plain == other.plain:
@@ -126,7 +126,7 @@ class Saying:
             return False
         n_words = max(len(self.words), len(other.words))
         if n_words >= FEW_WORDS and 2 * len(self.words & other.words) < n_words:
-            return False  # a cheap look first: most texts have nothing to do with each other
+            return False  # a cheap test first: most texts differ
         mine, theirs = self._shingled(), other._shingled()
         if len(mine & theirs) < ALIKE * len(mine | theirs):
             return False
@@ -138,19 +138,19 @@ class Saying:
         return self.shingles
 
 
-def is_alike(one: str, other: str) -> bool:
-    """Whether two texts say the same: nearly all letters, every number and every negation."""
-    return Saying(one).is_like(Saying(other))
+def is_near_duplicate(one: str, other: str) -> bool:
+    """`ComparedText.is_near_duplicate_of`, for two strings."""
+    return ComparedText(one).is_near_duplicate_of(ComparedText(other))
 
 
-def _narrow(text: str, hits: Iterable[tuple[int, int, int]]) -> list[Place]:
-    """Bytes of the spaced text as characters of the text itself."""
+def _in_characters(text: str, hits: Iterable[tuple[int, int, int]]) -> list[TermSpan]:
+    """Spans in bytes of the spaced text as spans in characters of the text."""
     if text.isascii():
-        return [Place(*hit) for hit in hits]
+        return [TermSpan(*hit) for hit in hits]
     starts, at = [], 0
     for char in text:
         wide = spaced(char)
         at += wide.index(char)
         starts.append(at)
         at += len(wide.encode()) - wide.index(char)
-    return [Place(bisect_right(starts, start) - 1, bisect_left(starts, stop), term) for start, stop, term in hits]
+    return [TermSpan(bisect_right(starts, start) - 1, bisect_left(starts, stop), term) for start, stop, term in hits]

@@ -1,8 +1,8 @@
-"""Free text into what is looked for: any string is a safe question.
+"""A question as search terms; any string is a safe question.
 
-A question becomes terms, and each term the forms that say it: as asked, inflected where the stemmer cannot know
-(`went`, `go`), and, for less, in another word. Nothing that a user types is an operator. A phrase and a prefix that
-must be there, and where and when to look, are `Filters`.
+Each term has its forms (the word itself, inflections that the stemmer does not know, such as `went` for `go`) and near
+forms, which are other words and weigh less. No character of a question is an operator. `Filters` are conditions that
+every result must meet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shepherd.memory.search.words import NEAR, SAME, STOP
 
 MOST_TERMS = 24
 READ_CHARS = 4_000
-"""Of a longer question half of this is read at each end: what is asked stands there, pasted text between."""
+"""Of a longer question, half of this is read at each end: the question is there, and pasted text between."""
 
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0670\u0900-\u0dff\u0f00-\u109f\u1780-\u17ff"
 _UNSPACED = (
@@ -37,58 +37,58 @@ _MAY = re.compile(r"\b(?:in|last|this|next|since|until|by|of|early|late|\d+) may
 """The month."""
 
 
-Aim = Literal["time", "number", "name", ""]
-"""What kind of thing is asked for; "" = cannot be told."""
+AnswerType = Literal["time", "number", "name", ""]
+"""The kind of answer that a question asks for; "" = unknown."""
 
-_AIMS: tuple[tuple[Aim, str], ...] = (
+_ANSWER_TYPES: tuple[tuple[AnswerType, str], ...] = (
     ("time", r"when|(?:what|which) (?:date|day|month|year)|how long ago|wann|quand|cuándo|quando"),
     ("number", r"how (?:many|much|old|long|far|often|tall|big|large|fast)|what (?:age|number|price|score|time)"),
     ("number", r"wie ?viele?|wie (?:alt|lange|oft)|combien|cuánt[oa]s?|quant[ioae]"),
     ("name", r"who|whom|whose|where|which|what(?: is| are| was| were|'s) the names?|wer|wo|qui|où|quién|dónde"),
 )
-_ANSWERS = re.compile(
+_ABOUT_ANSWERS = re.compile(
     r"\b(?:did|have|had) you\b|\byour (?:advice|answer|example|explanation|idea|instruction|list|opinion|plan|proposal"
     r"|recipe|recommendation|solution|suggestion|tip)s?\b"
     r"|\byou (?:advised|explained|gave|listed|proposed|provided|recommended|said|showed|suggested|told|wrote)\b"
     r"|\bhast du|\bdein(?:e|em|en)? (?:rat|vorschlag|antwort|empfehlung|idee)\b"
     r"|\bas-tu|\btu (?:as|m'as)\b|\b(?:me )?(?:dijiste|recomendaste|sugeriste|aconsejaste)\b"
 )
-"""How one asks for what the other has said."""
+"""How a user asks for what the model has answered."""
 
 
 class Term(NamedTuple):
-    """One thing asked for. A form is a word, or several, separated by blanks, that stand side by side."""
+    """A search term. A form is a word, or several, separated by blanks, that stand side by side."""
 
-    said: tuple[str, ...]
-    """Each says it; the first is as it was asked."""
+    forms: tuple[str, ...]
+    """Each stands for the term; the first is that of the question."""
     near: tuple[str, ...] = ()
-    """Each says something close to it."""
+    """Words of related meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Where to look: what does not match all that is said is not found."""
+    """Conditions on the messages to find; all must hold."""
 
     conversation: str | None = None
     """Its uuid."""
     session: str | None = None
     roles: tuple[Role, ...] = ()
-    """None = all."""
+    """() = all."""
     after_ms: int | None = None
-    """Said at this time or later."""
+    """At this time or later."""
     before_ms: int | None = None
-    """Said before this time."""
+    """Before this time."""
     phrase: str | None = None
     """Words that stand side by side in the message."""
     prefix: str | None = None
-    """How a word of the message begins."""
+    """The beginning of a word of the message."""
     untrusted: bool = True
-    """Also what came from tools, files and the web."""
+    """Also text from tools, files and the web."""
 
     @property
     def required(self) -> str:
-        """What the index must find in the message itself; "" = nothing. Raises: `InvalidRequest`."""
-        said = []
+        """Phrase and prefix in FTS5's syntax; "" = none. Raises: `InvalidRequest` for one without a letter or digit."""
+        parts = []
         for field, value, end in (("phrase", self.phrase, ""), ("prefix", self.prefix, " *")):
             if value is None:
                 continue
@@ -97,14 +97,14 @@ class Filters:
                 raise InvalidRequest(
                     f"{field}: {value!r} has no letter and no digit; give the text to find", field=field
                 )
-            said.append(f"{quoted(words)}{end}")
-        return f"body : ({' AND '.join(said)})" if said else ""
+            parts.append(f"{quoted(words)}{end}")
+        return f"body : ({' AND '.join(parts)})" if parts else ""
 
 
 def terms_of(text: str) -> list[Term]:
-    """What a question asks for, in its order, without repetition; at most `MOST_TERMS`, the longest.
+    """The terms of a question, in its order, without repetition; at most `MOST_TERMS`, the longest.
 
-    Words that say nothing are left out, unless there are no others. Empty when the text has neither letter nor digit.
+    Stop words are left out, unless there are no others. Empty for a text without a letter or digit.
     """
     seen: dict[str, Term] = {}
     words = list(_words(text))
@@ -120,35 +120,34 @@ def terms_of(text: str) -> list[Term]:
     for word in kept:
         if word not in seen:
             seen[word] = _term(word)
-    if len(seen) > MOST_TERMS:  # long words are rare ones
+    if len(seen) > MOST_TERMS:  # long words are rare
         longest = set(sorted(seen, key=len, reverse=True)[:MOST_TERMS])
         return [term for word, term in seen.items() if word in longest]
     return list(seen.values())
 
 
-def aim_of(text: str) -> Aim:
-    """What kind of thing a question asks for."""
+def answer_type_of(text: str) -> AnswerType:
     text = _readable(text)
-    return next((aim for aim, pattern in _AIMS if re.search(rf"\b(?:{pattern})\b", text)), "")
+    return next((aim for aim, pattern in _ANSWER_TYPES if re.search(rf"\b(?:{pattern})\b", text)), "")
 
 
 def is_about_answers(text: str) -> bool:
-    """Whether a question is about what the model said, rather than what the user did."""
-    return bool(_ANSWERS.search(_readable(text)))
+    """Whether a question is about the answers of the model, rather than about the user."""
+    return bool(_ABOUT_ANSWERS.search(_readable(text)))
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as the index sees them, in its order, nothing left out."""
+    """All words of a text as the index splits them, in order."""
     return re.findall(f"(?:[^\\W_]|[{_MARKS}{_UNSPACED}])+", spaced(_readable(text)))
 
 
-def any_of(forms: Iterable[str]) -> str:
-    """An expression of FTS5 that cannot fail: every form is quoted."""
+def match_any(forms: Iterable[str]) -> str:
+    """An FTS5 expression for any of the forms. It is valid for every string, since the forms are quoted."""
     return " OR ".join(map(quoted, forms))
 
 
 def quoted(words: str) -> str:
-    """A string of FTS5: never an operator."""
+    """An FTS5 string literal."""
     return '"' + words.replace('"', '""') + '"'
 
 
@@ -159,7 +158,7 @@ def _readable(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Words, numbers that punctuation joins as one, and pairs of the characters that are written without blanks."""
+    """Words, numbers with punctuation inside, and pairs of characters of scripts without blanks."""
     for match in _TOKEN.finditer(_readable(text)):
         token = match.group()
         if match.lastgroup == "run":
@@ -172,18 +171,18 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _term(word: str) -> Term:
-    said = {word: None}
-    if day := _DAY.fullmatch(word):  # the index has the day of a message as two digits
-        said |= {day[1]: None, f"{day[1]:0>2}": None}
+    forms = {word: None}
+    if day := _DAY.fullmatch(word):  # the index has the day of a message with two digits
+        forms |= {day[1]: None, f"{day[1]:0>2}": None}
     bases = (word, *_bases(word))
     for base in bases:
-        said |= dict.fromkeys(SAME.get(base, ()))
-    near = {other: None for base in bases for other in (*NEAR.get(base, ()), *_doers(base)) if other not in said}
-    return Term(tuple(said), tuple(near))
+        forms |= dict.fromkeys(SAME.get(base, ()))
+    near = {other: None for base in bases for other in (*NEAR.get(base, ()), *_agent_nouns(base)) if other not in forms}
+    return Term(tuple(forms), tuple(near))
 
 
-def _doers(word: str) -> tuple[str, ...]:
-    """Who does it, or what such a person does: the stemmer keeps `teach` and `teacher` apart."""
+def _agent_nouns(word: str) -> tuple[str, ...]:
+    """`teacher` for `teach`, and the reverse: the stemmer keeps them apart."""
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return ()
     if word.endswith("er"):
@@ -192,7 +191,7 @@ def _doers(word: str) -> tuple[str, ...]:
 
 
 def _bases(word: str) -> Iterator[str]:
-    """What the word may be an ending of, for the tables."""
+    """The word without endings, for the tables of `words.py`."""
     for ending, instead in (("ies", "y"), ("es", ""), ("s", ""), ("ing", ""), ("ing", "e"), ("ed", ""), ("d", "")):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             yield word[: -len(ending)] + instead

@@ -1,57 +1,55 @@
 """The messages that answer a question, best first.
 
-    terms ─▶ postings, per lane ─▶ the likeliest hundred are read and marked ─▶ lanes, and vectors, are merged
+    terms ─▶ postings, per FTS table ─▶ the likeliest hundred are read and scored ─▶ tables, and vectors, are merged
 
-Age is not relevance: it only decides between equals. What users say comes before what is said to them, unless the
-question is about that.
+Age is not relevance: it only decides between equal scores. Users' messages rank above answers to them, unless the
+question is about the answers.
 
-Runs on any connection to the file; no thread of its own.
+Runs on any connection to the file, in the caller's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import exp
 
 import apsw
 
-from shepherd.memory.archive.index import LANES
-from shepherd.memory.records import Ranked
+from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
+from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.postings import Found, Lane, look
-from shepherd.memory.search.query import Filters, Term, aim_of, is_about_answers, terms_of
-from shepherd.memory.search.region import Region, region_of
-from shepherd.memory.search.scoring import WEIGHTS, Mark, Scorer, Weights
-from shepherd.memory.search.spelling import respelled
+from shepherd.memory.search.postings import FtsTable, Matches, find_matches
+from shepherd.memory.search.query import Filters, Term, answer_type_of, is_about_answers, terms_of
+from shepherd.memory.search.scope import Scope, find_scope
+from shepherd.memory.search.scoring import WEIGHTS, Score, Scorer, Weights
+from shepherd.memory.search.spelling import correct_spelling
+from shepherd.memory.search.vectors import Nearest
 
-Nearest = Callable[[str, int], Sequence[tuple[int, float]]]
-"""A text and how many: the messages closest in meaning with their cosine, best first."""
-
-ANYWHERE = Filters()
-USER, OTHER = "fts_user", "fts_other"
-POOL = {USER: 100, OTHER: 30}
-"""At most so many messages of a lane are read,"""
-SPARE = 40
-"""and no more than this above the number that is asked for."""
-BUDGET = {USER: 16_000, OTHER: 4_000}
-"""So many messages of a lane are counted that hold a term."""
-NEWEST = 2_048
-"""So many are looked at when nothing but a phrase or prefix is asked for."""
+NO_FILTERS = Filters()
+USER, OTHER = FTS_TABLES
+MAX_READ = {USER: 100, OTHER: 30}
+"""Messages of a table that are read, at most,"""
+MARGIN = 40
+"""and at most so many more than were asked for."""
+MAX_COUNTED = {USER: 16_000, OTHER: 4_000}
+"""Postings of a table that are counted, at most."""
+MAX_NEWEST = 2_048
+"""Messages that are looked at when the query is only a phrase or a prefix."""
 REPLIES = 0.25
-"""What is said to users counts so much of what they say themselves."""
+"""Weight of answers, when users' messages weigh 1.0."""
 ANSWERED = 0.5
-"""Where the question is about that, it counts in full, and so much more of the score of what it answers."""
+"""A question about answers gives them the weight 1.0, and adds this share of the score of the question they answer."""
 SMOOTHING = 10
 VECTORS = 0.4
-"""Weight of the vectors' ranks, when 1.0 the words' ranks; more where the words say little."""
+"""Weight of the ranks by vectors, when the ranks by words weigh 1.0; greater where the words find little."""
 SURE = 0.5
-"""Relevance of the best message from which on words are trusted so."""
+"""From this relevance of the best message on, the words have their full weight."""
 UNSURE = 0.2
-"""Below this share of `SURE` the vectors' weight grows no more."""
+"""Below this share of `SURE` the weight of vectors does not grow further."""
 FULL = 0.95
-"""Relevance of what says once all that was asked for."""
+"""Relevance of a message that has every term once."""
 
 
 def rank(
@@ -59,105 +57,110 @@ def rank(
     query: str,
     *,
     limit: int,
-    filters: Filters = ANYWHERE,
+    filters: Filters = NO_FILTERS,
     without: Collection[int] = (),
     vectors: Nearest | None = None,
     weights: Weights = WEIGHTS,
-) -> list[Ranked]:
+) -> list[RankedMessage]:
     """The messages that answer a question, best first, at most `limit`; none when nothing does.
 
-    `without` are ids that are not looked for. A query without a letter or digit finds nothing, unless the filters ask
-    for a phrase or prefix: then the newest that have it.
+    Messages in `without` are skipped. A query without a letter or digit finds nothing, unless the filters have a phrase
+    or prefix: then it finds the newest messages with that.
 
     Raises: `InvalidRequest` for a phrase or prefix without a letter or digit.
     """
     terms, required = terms_of(query), filters.required
-    region = region_of(connection, filters)
-    if region is None or not (terms or required):
+    scope = find_scope(connection, filters)
+    if scope is None or not (terms or required):
         return []
-    asked = {LANES.get(role) for role in filters.roles} or set(POOL)
-    lanes = [Lane(connection, table, required, region.first, region.last) for table in POOL if table in asked]
-    task = Task(query, terms, tokenizer.words(connection), region, frozenset(without), limit + SPARE, weights)
-    looked = {lane: task.look(lane) for lane in lanes}
-    unsaid = frozenset[int].intersection(*(each.unsaid for each in looked.values())) if terms and lanes else ()
-    if unsaid and (meant := respelled(lanes, terms, unsaid, task.tokenize)) != terms:
-        task = replace(task, terms=meant)
-        looked = {lane: task.look(lane) for lane in lanes}
-    found = {lane.table: task.read(lane, each) for lane, each in looked.items()}
-    told, replied = found.get(USER, []), found.get(OTHER, [])
+    wanted = {TABLE_OF_ROLE.get(role) for role in filters.roles} or set(FTS_TABLES)
+    tables = [FtsTable(connection, name, required, scope.first, scope.last) for name in FTS_TABLES if name in wanted]
+    tokenize = tokenizer.word_tokenizer(connection)
+    job = RankQuery(query, terms, tokenize, scope, frozenset(without), limit + MARGIN, weights)
+    matches = {table: job.find_matches(table) for table in tables}
+    missing = frozenset[int].intersection(*(each.missing for each in matches.values())) if terms and tables else ()
+    if missing and (corrected := correct_spelling(tables, terms, missing, tokenize)) != terms:
+        job = replace(job, terms=corrected)
+        matches = {table: job.find_matches(table) for table in tables}
+    found = {table.name: job.score_matches(table, each) for table, each in matches.items()}
+    questions, answers = found.get(USER, []), found.get(OTHER, [])
     if is_about_answers(query):
-        scores = {(each.conversation, each.turn): each.score for each in told}
-        for each in replied:
-            each.score += ANSWERED * scores.get((each.conversation, each.turn), 0.0)
-    elif told:
-        for each in replied:
-            each.score *= REPLIES
-    best = sorted(told + replied, key=lambda each: (-round(each.score, 6), -each.id))
-    ranked = [Ranked(each.id, _relevance(each.mark.share), each.mark.coverage, each.mark.n_terms) for each in best]
+        scores = {(each.conversation, each.turn): each.rank_score for each in questions}
+        for each in answers:
+            each.rank_score += ANSWERED * scores.get((each.conversation, each.turn), 0.0)
+    elif questions:
+        for each in answers:
+            each.rank_score *= REPLIES
+    best = sorted(questions + answers, key=lambda each: (-round(each.rank_score, 6), -each.id))
+    ranked = [
+        RankedMessage(each.id, _relevance(each.score.share), each.score.coverage, each.score.n_terms) for each in best
+    ]
     if vectors is not None:
         near = vectors(query, limit + len(without) + 100)
-        inside = {each.id for each in region.read(connection, [id for id, _ in near], without)}
+        inside = {each.id for each in scope.read(connection, [id for id, _ in near], without)}
         if required:
             inside.intersection_update(each.id for each in ranked)
-        weight = VECTORS / 4 if is_about_answers(query) else VECTORS  # there are none of most answers
-        ranked = fused(ranked, [(id, cosine) for id, cosine in near if id in inside], weight)
-    return _falling(ranked[:limit])
+        weight = VECTORS / 4 if is_about_answers(query) else VECTORS  # most answers have no vector
+        ranked = fuse(ranked, [(id, cosine) for id, cosine in near if id in inside], weight)
+    return _monotonic(ranked[:limit])
 
 
-def recent(
-    connection: apsw.Connection, *, limit: int, filters: Filters = ANYWHERE, without: Collection[int] = ()
+def newest(
+    connection: apsw.Connection, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
 ) -> list[int]:
-    """The ids of the newest messages that say something, newest first."""
-    region = region_of(connection, filters)
-    return region.newest(connection, limit, without) if region else []
+    """The ids of the newest messages with text, newest first."""
+    scope = find_scope(connection, filters)
+    return scope.newest(connection, limit, without) if scope else []
 
 
 @dataclass(slots=True)
-class Candidate:
-    """A message that was read."""
+class ScoredMessage:
+    """A message that was read, and its score."""
 
     id: int
     conversation: int
     turn: int
-    mark: Mark
-    score: float
+    score: Score
+    rank_score: float
+    """To compare messages of all tables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RankQuery:
     """One question, and where to look."""
 
     query: str
     terms: Sequence[Term]
     tokenize: tokenizer.Tokenize
-    region: Region
+    scope: Scope
     without: frozenset[int]
     most: int
-    """Messages of a lane that are read."""
+    """Messages of a table that are read, at most."""
     weights: Weights
 
-    def look(self, lane: Lane) -> Found:
-        """The messages of a lane that may answer."""
+    def find_matches(self, table: FtsTable) -> Matches:
         if not self.terms:
-            return Found(lane.ids("", NEWEST), (), ())
-        # Filters are looked at only when a message is read: with them all that were counted may have to be.
-        enough = None if self.region.where else min(POOL[lane.table], self.most) + len(self.without)
-        return look(lane, self.terms, enough, BUDGET[lane.table])
+            return Matches(table.ids("", MAX_NEWEST), (), ())
+        # Filters apply when a message is read. With them, every message that was counted may have to be read.
+        most = None if self.scope.where else min(MAX_READ[table.name], self.most) + len(self.without)
+        return find_matches(table, self.terms, most, MAX_COUNTED[table.name])
 
-    def read(self, lane: Lane, found: Found) -> list[Candidate]:
-        """The likeliest of them, with their marks."""
-        scorer = Scorer(self.terms, found, aim_of(self.query), self.tokenize, self.weights)
+    def score_matches(self, table: FtsTable, matches: Matches) -> list[ScoredMessage]:
+        """Reads and scores the likeliest messages; those with a score of 0 are left out."""
+        scorer = Scorer(self.terms, matches, answer_type_of(self.query), self.tokenize, self.weights)
         made = []
-        rows = self.region.read(lane.connection, found.ids.tolist(), self.without)
-        for row in islice(rows, min(POOL[lane.table], self.most)):
-            mark = scorer.mark(row.body, row.context, row.place) if self.terms else Mark(1.0, 1.0, 1.0, 0)
-            if mark.share > 0:
-                made.append(Candidate(row.id, row.conversation, row.turn, mark, mark.score))
+        rows = self.scope.read(table.connection, matches.ids.tolist(), self.without)
+        for row in islice(rows, min(MAX_READ[table.name], self.most)):
+            score = scorer.score(row.body, row.context, row.reply_kind) if self.terms else Score(1.0, 1.0, 1.0, 0)
+            if score.share > 0:
+                made.append(ScoredMessage(row.id, row.conversation, row.turn, score, score.score))
         return made
 
 
-def fused(ranked: Sequence[Ranked], near: Sequence[tuple[int, float]], weight: float = VECTORS) -> list[Ranked]:
-    """Both lists as one by reciprocal ranks: either order is worth something, their scores cannot be compared."""
+def fuse(
+    ranked: Sequence[RankedMessage], near: Sequence[tuple[int, float]], weight: float = VECTORS
+) -> list[RankedMessage]:
+    """Both lists as one by reciprocal rank fusion, since their scores cannot be compared."""
     best = ranked[0].score if ranked else 0.0
     weight /= min(1.0, max(best / SURE, UNSURE))
     points = {each.id: 1 / (SMOOTHING + place) for place, each in enumerate(ranked, 1)}
@@ -167,21 +170,21 @@ def fused(ranked: Sequence[Ranked], near: Sequence[tuple[int, float]], weight: f
     cosines = dict(near)
     merged = []
     for id in sorted(points, key=lambda id: (-points[id], -id)):
-        each = known.get(id) or Ranked(id, 0.0, 0.0, 0)
+        each = known.get(id) or RankedMessage(id, 0.0, 0.0, 0)
         relevance = max(each.score, FULL * min(cosines.get(id, 0.0), 1.0))
-        merged.append(Ranked(id, relevance, each.coverage, each.n_terms))
+        merged.append(RankedMessage(id, relevance, each.coverage, each.n_terms))
     return merged
 
 
-def _falling(ranked: Sequence[Ranked]) -> list[Ranked]:
-    """The same, each at least as relevant as all that follow."""
-    fallen: list[Ranked] = []
+def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
+    """The same list, each message at least as relevant as all that follow."""
+    fallen: list[RankedMessage] = []
     for each in reversed(ranked):
         score = max(each.score, fallen[-1].score) if fallen else each.score
-        fallen.append(Ranked(each.id, score, each.coverage, each.n_terms))
+        fallen.append(RankedMessage(each.id, score, each.coverage, each.n_terms))
     return fallen[::-1]
 
 
 def _relevance(share: float) -> float:
-    """0.0 to 1.0: `FULL` for 1.0, and never less for more."""
+    """0.0 to 1.0, rising: `FULL` for 1.0."""
     return FULL * share if share <= 1 else 1 - (1 - FULL) * exp(1 - share)

@@ -1,7 +1,7 @@
-"""The exchanges that answer a question, best first, and how a model or a user is told of them.
+"""The exchanges that answer a question, best first, and their text for a model or a user.
 
-`ranking` finds messages; here the messages of one turn become one result, what was said twice is shown once, as it was
-said last, and texts are cut to what is worth reading.
+`ranking` finds messages. Here the messages of one turn become one result, of near-duplicates the newest is shown, and
+texts are shortened.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from typing import NamedTuple
 import apsw
 
 from shepherd.core import InvalidRequest, Role
-from shepherd.memory.records import Hit, Trust, clean, when
+from shepherd.memory.records import Hit, Trust, clean, to_datetime
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.excerpt import Saying, around, places, shortened
+from shepherd.memory.search.excerpt import ComparedText, shorten, snippet, term_spans
 from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import ANYWHERE, Nearest, rank, recent
+from shepherd.memory.search.ranking import NO_FILTERS, newest, rank
+from shepherd.memory.search.vectors import Nearest
 
 MOST_RESULTS = 50
 SNIPPET_CHARS = 200
 LONGEST_TURN = 200
-"""Messages: question and answer are looked for so far from what was found of a turn, not in all of a conversation."""
+"""Messages: question and answer are at most so far from the message that was found."""
 TEXT_CHARS = 8_000
-"""Of results as text: what a tool may put into a context at once."""
+"""Of results as text: the most that a tool puts into a context at once."""
 LEAST_CHARS = 40
-"""Of each message, however many there are."""
+"""Of each message, at least."""
 LABEL_CHARS = 80
-"""What a result takes beside its texts."""
+"""Of a result, beside its texts."""
 
 
 def search(
@@ -42,33 +43,33 @@ def search(
 ) -> list[Hit]:
     """The exchanges that answer a question, best first; none when nothing does.
 
-    A blank query finds the newest exchanges. Messages whose ids are in `without` are not looked for, but are shown
-    where they belong to a turn that is found.
+    A blank query finds the newest exchanges. Messages in `without` are not searched, but shown where they belong to a
+    turn that is found.
 
-    Raises: `InvalidRequest` for a number of results below 1 or above `MOST_RESULTS`, and for filters as `rank` says.
+    Raises: `InvalidRequest` for a number of results below 1 or above `MOST_RESULTS`, and as `rank` for filters.
     """
     if not 1 <= max_results <= MOST_RESULTS:
         raise InvalidRequest(f"max_results is {max_results}; give 1 to {MOST_RESULTS}", field="max_results")
-    filters = filters or ANYWHERE
-    limit = 2 * max_results + 10  # several messages of a turn, and what was said twice, become one
+    filters = filters or NO_FILTERS
+    limit = 2 * max_results + 10  # messages of one turn, and near-duplicates, become one
     if query.strip() or filters.required:
         ranked = rank(connection, query, limit=limit, filters=filters, without=without, vectors=vectors)
         scores = {each.id: each.score for each in ranked}
     else:
-        scores = dict.fromkeys(recent(connection, limit=limit, filters=filters, without=without), 1.0)
+        scores = dict.fromkeys(newest(connection, limit=limit, filters=filters, without=without), 1.0)
     exchanges = _exchanges(connection, scores, at_once=2 * max_results)
-    terms, locate = terms_of(query), tokenizer.places(connection)
+    terms, locate = terms_of(query), tokenizer.span_tokenizer(connection)
     return [
         Hit(
             score=score,
             user_message=exchange.asked,
             assistant_response=exchange.answered,
-            timestamp=when(exchange.created_ms),
+            timestamp=to_datetime(exchange.created_ms),
             message_id=exchange.id,
             role=exchange.role,
             conversation=exchange.conversation,
             title=exchange.title,
-            snippet=around(exchange.body, places(exchange.body, terms, locate), SNIPPET_CHARS),
+            snippet=snippet(exchange.body, term_spans(exchange.body, terms, locate), SNIPPET_CHARS),
             untrusted=exchange.trust == Trust.UNTRUSTED,
         )
         for exchange, score in _distinct(exchanges, max_results)
@@ -76,9 +77,9 @@ def search(
 
 
 def as_text(hits: Sequence[Hit], query: str, *, most_chars: int = TEXT_CHARS) -> str:
-    """What the tool `search_memory` answers; long messages are shortened until all results fit.
+    """The answer of the tool `search_memory`; long messages are shortened until all results fit.
 
-    Whatever a message says, its lines after the first are set in, so that none can be taken for the next result.
+    All lines of a message after the first are indented, so that none can be mistaken for the next result.
     """
     if not hits:
         return f"No archived conversations found matching: {clean(query)}"
@@ -86,10 +87,10 @@ def as_text(hits: Sequence[Hit], query: str, *, most_chars: int = TEXT_CHARS) ->
     each = max(LEAST_CHARS, (most_chars - LABEL_CHARS * (len(hits) + 1)) // n_texts)
     results = [f"Found {len(hits)} archived conversation(s):"]
     for n, hit in enumerate(hits, 1):
-        lines = [f"Result {n} [Relevance: {hit.score:.2f}]:", f"User: {_quoted(hit.user_message, each)}"]
-        lines.append(f"Assistant: {_quoted(hit.assistant_response, each)}")
+        lines = [f"Result {n} [Relevance: {hit.score:.2f}]:", f"User: {_indented(hit.user_message, each)}"]
+        lines.append(f"Assistant: {_indented(hit.assistant_response, each)}")
         if hit.untrusted:
-            lines.append(f"Untrusted ({hit.role}): {_quoted(hit.snippet, each)}")
+            lines.append(f"Untrusted ({hit.role}): {_indented(hit.snippet, each)}")
         results.append("\n".join(lines))
     return "\n\n".join(results)
 
@@ -112,7 +113,7 @@ class Exchange(NamedTuple):
 def _exchanges(
     connection: apsw.Connection, scores: dict[int, float], *, at_once: int
 ) -> Iterator[tuple[Exchange, float]]:
-    """Those messages in their order, the first of each turn; so many are read `at_once`."""
+    """The best message of each turn, in order. `at_once`: messages read by one query."""
     ids, turns = list(scores), set[tuple[int, int]]()
     for start in range(0, len(ids), at_once):
         part = ids[start : start + at_once]
@@ -145,24 +146,24 @@ def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange
 
 
 def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:
-    """What was said twice only once, as it was said last, at the place of the better."""
+    """One of each near-duplicates: the newest, at the place of the best."""
     kept: list[tuple[Exchange, float]] = []
-    sayings: list[tuple[Saying, Saying]] = []
+    compared: list[tuple[ComparedText, ComparedText]] = []
     for n_seen, (exchange, score) in enumerate(exchanges, 1):
-        asked, answered = Saying(exchange.asked), Saying(exchange.answered)
-        for place, (other_asked, other_answered) in enumerate(sayings):
-            if asked.is_like(other_asked) and answered.is_like(other_answered):
+        asked, answered = ComparedText(exchange.asked), ComparedText(exchange.answered)
+        for place, (other_asked, other_answered) in enumerate(compared):
+            if asked.is_near_duplicate_of(other_asked) and answered.is_near_duplicate_of(other_answered):
                 if exchange.id > kept[place][0].id:
                     kept[place] = (exchange, kept[place][1])
                 break
         else:
             if len(kept) < most:
                 kept.append((exchange, score))
-                sayings.append((asked, answered))
+                compared.append((asked, answered))
         if len(kept) == most and n_seen >= 2 * most:  # the others may be newer versions of those that are kept
             break
     return kept
 
 
-def _quoted(text: str, chars: int) -> str:
-    return shortened(text.strip().replace("\n", "\n  "), chars)
+def _indented(text: str, chars: int) -> str:
+    return shorten(text.strip().replace("\n", "\n  "), chars)

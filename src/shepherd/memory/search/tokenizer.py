@@ -1,4 +1,4 @@
-"""The tokenizer of the lanes, for texts outside them."""
+"""The tokenizer of the FTS5 tables, for texts outside of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import apsw
 Tokenize = Callable[[str], list[str]]
 """The words of a text, stemmed."""
 Locate = Callable[[str], list[tuple[int, int, str]]]
-"""The same, each behind the bytes of the text's UTF-8 that it stands in: [start, stop)."""
+"""The same, each after its span [start, stop) in bytes of the text's UTF-8."""
 
 
-def words(connection: apsw.Connection) -> Tokenize:
+def word_tokenizer(connection: apsw.Connection) -> Tokenize:
     split = _split(connection)
 
     def tokenize(text: str) -> list[str]:
@@ -23,12 +23,12 @@ def words(connection: apsw.Connection) -> Tokenize:
     return tokenize
 
 
-def places(connection: apsw.Connection) -> Locate:
+def span_tokenizer(connection: apsw.Connection) -> Locate:
     split = _split(connection)
 
     def locate(text: str) -> list[tuple[int, int, str]]:
         found = split(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_colocated=False)
-        return cast(list[tuple[int, int, str]], found)  # the stubs know only all of its forms at once
+        return cast(list[tuple[int, int, str]], found)  # the stub returns the union of all forms
 
     return locate
 

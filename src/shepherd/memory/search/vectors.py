@@ -1,13 +1,13 @@
-"""Vectors of what users said: kept in the file, searched in memory, made in the background.
+"""Vectors of messages: stored in the file, searched in memory, computed in the background.
 
-    passage ─▶ embedder ─▶ vector ─▶ bits: its signs               all in memory, for the first look
+    passage ─▶ embedder ─▶ vector ─▶ bits: its signs               all in memory, for the first pass
                                    └▶ q8: a scale, int8 numbers    in the file, for the few that are close
 
-The bits find what is about as close as it gets, the numbers put it in order. Together they are a little more than a
-quarter of the vectors and find 99 of 100 messages that those would have found (all-MiniLM-L6-v2, ten of 3,000). There
-is nothing to train, and nothing to rebuild.
+The bits select the closest vectors, and the int8 numbers order them. Together they take a little more than a quarter of
+the space of the vectors, and find 99 of 100 messages that the vectors would find (all-MiniLM-L6-v2, ten of 3,000).
+Nothing is trained, and nothing is rebuilt.
 
-Not here: how texts become vectors (an `Embedder` from above), and how vectors count beside words (`ranking.py`).
+Not here: how texts become vectors (an `Embedder` of a higher layer), and the weight of vectors (`ranking.py`).
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from shepherd.memory.archive import index as lanes
+from shepherd.memory.archive import index as tables
 from shepherd.memory.records import Embedder
 
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
-Nearest = Callable[[str, int], list[tuple[int, float]]]
+Nearest = Callable[[str, int], Sequence[tuple[int, float]]]
 """A question and how many -> ids of messages with their cosines, best first."""
 T = TypeVar("T")
 
 
 class Passage(NamedTuple):
-    """What the vector of a message is made of."""
+    """The text of a vector."""
 
     id: int
     body: str
     before: str | None = None
-    """The message before it, where that counts, too."""
+    """The message before it, where the vector includes that."""
 
 
 class Transaction(Protocol):
-    """`MemoryStore.read` or `.write`: runs the function on a connection, in one transaction."""
+    """`MemoryStore.read` or `.write`: runs the function in one transaction."""
 
-    def __call__(self, work: Callable[[apsw.Connection], T], /) -> T: ...
+    def __call__(self, job: Callable[[apsw.Connection], T], /) -> T: ...
 
 
 N_RESCORED = 200
-"""Of one search: how many of the closest by signs are scored by numbers, at least."""
+"""Of one search: the closest by bits that are scored by numbers, at least."""
 PER_ASKED = 4
-"""And how many for each one that is asked for."""
+"""And for each result that is asked for."""
 PASSAGE_CHARS = 8_000
-"""Of a message: more than any embedder of today reads."""
+"""Of a message: more than current embedders read."""
 BEFORE = 0.35
-"""Weight of the message before a short one in its vector: enough to find "Rex" by "what is my dog called", and little
-enough that chatter before a statement does not hide it (1.0, the mean, loses a tenth of what is found without)."""
+"""Weight of the message before a short one in its vector: enough to find "Rex" by "what is my dog called", and not so
+much that chatter before a statement hides it (1.0, the mean, loses a tenth of the results)."""
 N_AT_ONCE = 32
-"""Messages of one step of `backfill`: of one commit, and of what a stop has to wait for."""
+"""Messages of one step of `backfill`: one commit, and the longest wait for `stop`."""
 _N_SCANNED = 1 << 15
-"""Vectors that are compared at once: what is computed on the way stays in the processor's cache."""
+"""Vectors that are compared at once, so that intermediate results stay in the processor's cache."""
 _N_LOADED = 1 << 14
 
 
@@ -74,34 +74,34 @@ _PASSAGES = """
         ON b.id = m.before1 AND b.role IN ('user', 'assistant')
         AND length(b.body) < :short AND length(m.body) < :short AND trim(b.body, char(9, 10, 13, 32)) <> ''
 """
-"""Each message beside the one before it if both are short: what is said in a few words is often said in answer to
-something. A long one says enough, and too much to be mixed into another."""
+"""Each message, with the one before it if both are short: a short message is often an answer. A long one needs no
+context, and would hide the other as context."""
 _WANTED = "WHERE m.id > :above AND m.id < :below AND trim(m.body, char(9, 10, 13, 32)) <> ''"
 _FIRST = "(m.role = 'user' OR m.id IN (SELECT source FROM fact WHERE source IS NOT NULL))"
 _MISSING = "NOT EXISTS (SELECT 1 FROM vector v WHERE v.message = m.id AND +v.embedder = :embedder)"
 _TIERS = {False: f"AND {_FIRST} AND {_MISSING}", True: f"AND m.role = 'assistant' AND NOT {_FIRST} AND {_MISSING}"}
-"""By `assistants`. The plus keeps SQLite off the index that has embedders first."""
-_SIZES = {"short": lanes.SHORT_CHARS, "chars": PASSAGE_CHARS}
+"""By `assistants`. The plus prevents the use of the index that begins with the embedder."""
+_SIZES = {"short": tables.SHORT_CHARS, "chars": PASSAGE_CHARS}
 
 
 def register(connection: apsw.Connection, embedder: Embedder) -> int:
-    """The number of an embedder in this file, given on first use."""
+    """The id of an embedder in this file, assigned on first use."""
     row = (embedder.name, embedder.dim)
     connection.execute("INSERT INTO embedder(name, dim) VALUES(?, ?) ON CONFLICT DO NOTHING", row)
     number = find_embedder(connection, embedder)
-    assert number is not None  # else one name stands for two embedders
+    assert number is not None  # else two embedders have the same name
     return number
 
 
 def find_embedder(connection: apsw.Connection, embedder: Embedder) -> int | None:
-    """The number of an embedder in this file, if it has one."""
+    """The id of an embedder in this file, if it has one."""
     row = (embedder.name, embedder.dim)
-    found: list[Any] = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).fetchall()
-    return found[0][0] if found else None
+    found: int | None = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).get
+    return found
 
 
 def add(connection: apsw.Connection, embedder: int, ids: Sequence[int], vectors: Vectors) -> None:
-    """Keep the vectors ([len(ids), dim], rows of length 1) of these messages, in place of older ones."""
+    """Store the vectors ([len(ids), dim], rows of length 1) of these messages, and replace older ones."""
     assert vectors.ndim == 2
     assert len(ids) == len(vectors)
     rows = zip(ids, itertools.repeat(embedder), _signs(vectors), _quantised(vectors), strict=False)
@@ -117,10 +117,10 @@ def missing(
     above: int = 0,
     below: int | None = None,
 ) -> list[Passage]:
-    """What has no vector of this embedder, the newest first.
+    """The messages without a vector of this embedder, newest first.
 
-    That is of users' messages and those that facts were taken from; with `assistants`, of assistants' instead.
-    `above`, `below`: only ids between them.
+    These are users' messages and sources of facts; with `assistants`, assistants' messages instead. `above`, `below`:
+    only ids between them.
     """
     rows: Iterable[Any] = connection.execute(
         f"{_PASSAGES} {_WANTED} {_TIERS[assistants]} ORDER BY m.id DESC LIMIT :limit",
@@ -130,10 +130,9 @@ def missing(
 
 
 def n_missing(connection: apsw.Connection, embedder: int, *, assistants: bool = False, above: int = 0) -> int:
-    """How many messages `missing` would give; looks at all above `above`."""
+    """How many messages `missing` would return without a limit. It scans all ids above `above`."""
     query = f"SELECT count(*) FROM message m {_WANTED} {_TIERS[assistants]}"
-    found: list[Any] = connection.execute(query, {**_between(above, None), "embedder": embedder}).fetchall()
-    return int(found[0][0])
+    return int(connection.execute(query, {**_between(above, None), "embedder": embedder}).get)
 
 
 def backfill(
@@ -146,14 +145,13 @@ def backfill(
     on_progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> int:
-    """Make the vectors that are missing, the newest messages' first; how many were made.
+    """Compute the missing vectors, those of the newest messages first; how many were computed.
 
-    Goes through the messages once, in steps of `N_AT_ONCE`; whatever ends it, what is done is kept, and the next run
-    goes on there. It looks at every message of the file: where all were done before, `above` spares those up to it.
-    Vectors of other embedders are deleted at the end. `on_progress` gets how many are done and how many there are;
-    `stop` is asked before each step.
+    It scans the messages once, in steps of `N_AT_ONCE`. Each step is kept, and the next run continues there. `above`
+    skips the messages up to an id, if all of them were done before. Vectors of other embedders are deleted at the end.
+    `on_progress` gets how many are done and how many there are; `stop` is called before each step.
 
-    Raises: `EngineError` of the embedder, and whatever `read` and `write` raise.
+    Raises: `EngineError` of the embedder, and the errors of `read` and `write`.
     """
     number = write(partial(register, embedder=embedder))
     tiers = (False, True) if assistants else (False,)
@@ -194,7 +192,7 @@ def _embedded(embedder: Embedder, passages: Sequence[Passage]) -> Vectors:
 
 
 def _add_unchanged(connection: apsw.Connection, embedder: int, found: Sequence[Passage], vectors: Vectors) -> int:
-    """Keep those vectors whose passages are what they were: some may have been forgotten meanwhile, or pruned."""
+    """Store the vectors whose passages have not changed: some may have been forgotten or pruned meanwhile."""
     query = f"{_PASSAGES} {_WANTED} AND m.id IN (SELECT value FROM json_each(:ids))"
     among = {"ids": json.dumps([passage.id for passage in found])}
     rows: Iterable[Any] = connection.execute(query, {**_SIZES, **_between(0, None), **among})
@@ -229,23 +227,23 @@ def _quantised(vectors: Vectors) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """The signs of the first `n` vectors. The arrays have room for more, which is filled before `n` is raised."""
+class _SignTable:
+    """The signs of the first `n` vectors. The arrays have room for more; it is filled before `n` is raised."""
 
     embedder: int | None
     last: int
-    """The highest `seq` of the file that is in here."""
+    """The highest `seq` that was read."""
     n: int
     ids: Ids
     words: Words
-    """[n_words, room]: one after the other the first words of all vectors, the second, ... : so they are compared."""
+    """[n_words, room]: the first words of all vectors, then the second words, and so on: the order of comparison."""
 
 
 class VectorIndex:
-    """The signs of all vectors of one embedder, and the search in them. Safe from several threads.
+    """The signs of all vectors of one embedder, and the search in them. Any thread.
 
-    56 bytes for a message of 384 dimensions; a million are compared in some ten milliseconds. Every search first reads
-    what was written since the one before, by whichever process; what was deleted is noticed when it is found.
+    A message of 384 dimensions takes 56 bytes; a million are compared in some ten milliseconds. Every search first
+    reads the vectors that any process has written since the last one. A deleted vector is noticed when it is a result.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -255,11 +253,11 @@ class VectorIndex:
         self._held = self._empty(None)
 
     def __len__(self) -> int:
-        """Vectors that are held; deleted and replaced ones may be among them."""
+        """Vectors in memory; deleted and replaced ones may be among them."""
         return self._held.n
 
-    def asked(self, connection: apsw.Connection) -> Nearest:
-        """The search on this connection, for a question in words. Raises when called: `EngineError`."""
+    def searcher(self, connection: apsw.Connection) -> Nearest:
+        """A function that searches on this connection for a question in words. It raises `EngineError`."""
         return lambda question, k: self.nearest(connection, self._embedder.embed([question])[0], k)
 
     def nearest(
@@ -269,7 +267,7 @@ class VectorIndex:
         k: int,
         allowed: Collection[int] | None = None,
     ) -> list[tuple[int, float]]:
-        """Up to `k` messages with the cosines of their vectors with this one ([dim], length 1), best and newest first.
+        """Up to `k` messages and their cosines with this vector ([dim], length 1), best and newest first.
 
         `allowed`: only these messages.
         """
@@ -278,7 +276,7 @@ class VectorIndex:
         n_wanted = max(N_RESCORED, PER_ASKED * k)
         ids = self._closest(held, vector, n_wanted, allowed)
         scored = self._scored(connection, held, ids, vector)
-        if 2 * len(scored) < len(ids):  # much of what is held has been deleted or replaced
+        if 2 * len(scored) < len(ids):  # many vectors in memory have been deleted or replaced
             with self._lock:
                 if self._held is held:
                     self._held = self._empty(None)
@@ -288,7 +286,7 @@ class VectorIndex:
         return sorted(scored, key=lambda found: (-found[1], -found[0]))[:k]
 
     def refresh(self, connection: apsw.Connection) -> None:
-        """Read what was written since the last time; the first time takes some 0.8 s for a million."""
+        """Read the vectors written since the last call; the first call takes some 0.8 s for a million."""
         with self._lock:
             held = self._held
             number = find_embedder(connection, self._embedder) if held.embedder is None else held.embedder
@@ -308,19 +306,19 @@ class VectorIndex:
                 held = self._with(held, some, n_bytes)
             self._held = held
 
-    def _empty(self, number: int | None) -> _Held:
-        return _Held(number, 0, 0, np.empty(0, np.int64), np.empty((self._n_words, 0), np.uint64))
+    def _empty(self, number: int | None) -> _SignTable:
+        return _SignTable(number, 0, 0, np.empty(0, np.int64), np.empty((self._n_words, 0), np.uint64))
 
-    def _with(self, held: _Held, rows: Sequence[tuple[int, int, bytes]], n_bytes: int) -> _Held:
+    def _with(self, held: _SignTable, rows: Sequence[tuple[int, int, bytes]], n_bytes: int) -> _SignTable:
         n = held.n + len(rows)
         ids, words = held.ids, held.words
-        if n > len(ids):  # those who search in the old arrays keep them
+        if n > len(ids):  # running searches keep the old arrays
             room = max(n, len(ids) + len(ids) // 2)
             ids, words = np.empty(room, np.int64), np.empty((self._n_words, room), np.uint64)
             ids[: held.n], words[:, : held.n] = held.ids[: held.n], held.words[:, : held.n]
         ids[held.n : n] = [message for _, message, _ in rows]
         words[:, held.n : n] = self._as_words(b"".join(bits for _, _, bits in rows), n_bytes)
-        return _Held(held.embedder, rows[-1][0], n, ids, words)
+        return _SignTable(held.embedder, rows[-1][0], n, ids, words)
 
     def _as_words(self, bits: bytes, n_bytes: int) -> Words:
         """Signs as 64-bit words, [n_words, n]."""
@@ -329,8 +327,8 @@ class VectorIndex:
         padded[:, :n_bytes] = signs
         return padded.view(np.uint64).T
 
-    def _closest(self, held: _Held, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
-        """Ids of the `n` whose signs differ least from those of the vector, and of all others that are as close."""
+    def _closest(self, held: _SignTable, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
+        """Ids of the `n` messages whose signs differ least from those of the vector, and of all that are as close."""
         ids, words = held.ids[: held.n], held.words[:, : held.n]
         if allowed is not None:
             among = np.flatnonzero(np.isin(ids, np.fromiter(allowed, np.int64, len(allowed))))
@@ -339,8 +337,10 @@ class VectorIndex:
         at = _least(_differences(words, self._as_words(signs, len(signs))[:, 0]), n)
         return ids[at]
 
-    def _scored(self, connection: apsw.Connection, held: _Held, ids: Ids, vector: Vectors) -> list[tuple[int, float]]:
-        """Those of the messages that still have a vector, with their cosines."""
+    def _scored(
+        self, connection: apsw.Connection, held: _SignTable, ids: Ids, vector: Vectors
+    ) -> list[tuple[int, float]]:
+        """The messages that still have a vector, with their cosines."""
         if held.embedder is None or len(ids) == 0:
             return []
         dim = self._embedder.dim
@@ -354,12 +354,12 @@ class VectorIndex:
         stored = np.frombuffer(b"".join(q8 for _, q8 in rows), np.uint8).reshape(len(rows), 4 + dim)
         scales = stored[:, :4].copy().view("<f4")[:, 0]
         cosines = scales * (stored[:, 4:].view(np.int8).astype(np.float32) @ vector)
-        # Equal vectors must be equal here, too, whatever the order of a sum: so that the newest of them comes first.
+        # Rounded, since equal vectors must have equal cosines whatever the order of the sum: then the newest is first.
         return [(message, round(float(cosine), 5)) for (message, _), cosine in zip(rows, cosines, strict=True)]
 
 
 def _differences(words: Words, question: Words) -> Iterable[tuple[int, npt.NDArray[np.uint16]]]:
-    """In how many signs each vector differs from the question, piece by piece: where a piece begins, [its length]."""
+    """The number of different signs of each vector, piece by piece: the start of a piece, and its numbers."""
     n = words.shape[1]
     for start in range(0, n, _N_SCANNED):
         piece = words[:, start : start + _N_SCANNED]
@@ -370,9 +370,9 @@ def _differences(words: Words, question: Words) -> Iterable[tuple[int, npt.NDArr
 
 
 def _least(pieces: Iterable[tuple[int, npt.NDArray[np.uint16]]], n: int) -> npt.NDArray[np.int64]:
-    """Where the `n` least values are, and all those that equal the greatest of them, in no order.
+    """The positions of the `n` least values, and of all that equal the greatest of them, in no order.
 
-    After the first piece hardly any value is below the `n` least so far, and looking for those is all that is done.
+    After the first piece hardly any value is among the `n` least so far, so a comparison is all that most pieces cost.
     """
     at, values = np.empty(0, np.int64), np.empty(0, np.uint16)
     limit = np.iinfo(np.uint16).max
@@ -387,7 +387,7 @@ def _least(pieces: Iterable[tuple[int, npt.NDArray[np.uint16]]], n: int) -> npt.
 
 
 def _ones_by_halves(words: Words) -> npt.NDArray[Any]:
-    """How many bits of each word are set: summed in pairs, then pairs of pairs, in all bytes at once."""
+    """The number of set bits of each word: sums of pairs, then of pairs of pairs, in all bytes at once."""
     words = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
     words = (words & np.uint64(0x3333333333333333)) + ((words >> np.uint64(2)) & np.uint64(0x3333333333333333))
     words = (words + (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -395,4 +395,4 @@ def _ones_by_halves(words: Words) -> npt.NDArray[Any]:
 
 
 _ones: Callable[[Words], npt.NDArray[Any]] = getattr(np, "bitwise_count", _ones_by_halves)
-"""NumPy has it from 2.0 on, as one instruction."""
+"""NumPy has it since 2.0, as one instruction."""

@@ -1,7 +1,7 @@
-"""Words a search treats in a way of their own: those that say nothing, and those that say the same.
+"""Words with a treatment of their own: stop words, other ways to write a word, and words of related meaning.
 
-Tables only. Everything is lower case; a word may be several, separated by blanks. Endings are the index's business:
-its stemmer knows that `walks` is `walk`, but not that `went` is `go`.
+Tables only, in lower case; a word may be several, separated by blanks. Regular endings are the stemmer's: it knows that
+`walks` is `walk`, but not that `went` is `go`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ discuss discussed discussing earlier exactly explain know list mention mentioned
 previously recall remember remembered remind reminded said say says speak spoke talk talked talking tell throughout
 told various
 """
-"""How a question about what was said is put, rather than what it is about."""
+"""Wording of questions about earlier conversations, without content of its own."""
 
 STOP: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
@@ -57,8 +57,8 @@ STOP: dict[str, frozenset[str]] = {
             tot uit van voor waar waarom was wat wanneer we welke werd wie wij ze zich zij zijn zo""",
     }.items()
 }
-"""By language. Those of a language other than English count only in a text that has several of them: `die` and `pour`
-are words to look for in English."""
+"""By language. Those of another language than English count only in a text with several of them: `die` and `pour`
+are content words in English."""
 
 _IRREGULAR = """
 be was were been|become became|begin began begun|bite bit bitten|blow blew blown|break broke broken|bring brought
@@ -113,7 +113,7 @@ beach ocean sea|ocean sea beach|lake river
 mountain hike hiking|plant garden|garden gardening plants|church faith religion|religion church faith
 therapy counseling therapist|counselor therapy|nickname call called|name named called|age old years|old age years
 """
-"""What one word asks for, others may say."""
+"""A word of a question, and the words that an answer may have instead."""
 
 
 def _groups(table: str) -> list[list[str]]:
@@ -131,9 +131,9 @@ def _same(*tables: str) -> dict[str, tuple[str, ...]]:
 
 
 SAME = _same(_IRREGULAR, _SAME)
-"""What else says a word."""
+"""Other ways to write a word."""
 NEAR = {word: tuple(others) for word, *others in _groups(_NEAR)}
-"""What says something close to a word."""
+"""Words of related meaning."""
 
 _WHEN = """
 today yesterday tomorrow tonight morning afternoon evening night week weekend month year day days weeks months years ago
@@ -145,6 +145,6 @@ one two three four five six seven eight nine ten eleven twelve twenty thirty for
 hundred thousand million half couple once twice dozen
 """
 WHEN = frozenset(_WHEN.split())
-"""Words of a message that say when."""
+"""Words that state a time."""
 NUMBERS = frozenset(_NUMBERS.split())
-"""Words of a message that say how many."""
+"""Words that state a number."""

@@ -1,15 +1,16 @@
-"""What the memory gives back, as plain values for JSON: the same over HTTP and on the command line.
+"""The memory's records as plain values for JSON, the same over HTTP and on the command line.
 
-Times are ISO 8601 in UTC; words stand for numbers.
+Times are ISO 8601 in UTC; enumerations are words.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from shepherd.memory.records import Conversation, Fact, Hit, Stats, Stored, when
+from shepherd.memory.records import Conversation, Fact, Hit, Stats, StoredMessage, to_datetime
 
 
 def hit(found: Hit) -> dict[str, Any]:
@@ -17,7 +18,7 @@ def hit(found: Hit) -> dict[str, Any]:
         "score": round(found.score, 4),
         "user_message": found.user_message,
         "assistant_response": found.assistant_response,
-        "time": iso(found.timestamp),
+        "time": _iso(found.timestamp),
         "message_id": found.message_id,
         "role": found.role,
         "conversation": found.conversation,
@@ -31,14 +32,14 @@ def conversation(one: Conversation) -> dict[str, Any]:
     return {
         "conversation": one.uuid,
         "title": one.title,
-        "time": iso(when(one.created_ms)),
+        "time": iso(one.created_ms),
         "model": one.model,
         "source": one.source,
         "n_messages": one.n_messages,
     }
 
 
-def message(one: Stored) -> dict[str, Any]:
+def message(one: StoredMessage) -> dict[str, Any]:
     return {
         "id": one.id,
         "seq": one.seq,
@@ -46,7 +47,7 @@ def message(one: Stored) -> dict[str, Any]:
         "role": one.role,
         "body": one.body,
         **(json.loads(one.meta) if one.meta else {}),
-        "time": iso(one.time),
+        "time": iso(one.created_ms),
         "trust": one.trust.name.lower(),
         "state": one.state.name.lower(),
         "pinned": one.pinned,
@@ -60,28 +61,22 @@ def fact(one: Fact) -> dict[str, Any]:
         "value": one.value,
         "kind": one.kind,
         "status": one.status,
-        "time": iso(one.time),
-        "ended": None if one.ended_ms is None else iso(when(one.ended_ms)),
+        "time": iso(one.created_ms),
+        "ended": None if one.ended_ms is None else iso(one.ended_ms),
         "message_id": one.source,
     }
 
 
 def stats(one: Stats) -> dict[str, Any]:
-    return {
-        "conversations": one.conversations,
-        "messages": one.messages,
-        "evicted": one.evicted,
-        "pruned": one.pruned,
-        "facts": one.facts,
-        "vectors": one.vectors,
-        "size_bytes": one.size_bytes,
-        "file_bytes": one.file_bytes,
-        "log_bytes": one.log_bytes,
-        "limit_bytes": one.limit_bytes,
-        "oldest": None if one.oldest_ms is None else iso(when(one.oldest_ms)),
-        "newest": None if one.newest_ms is None else iso(when(one.newest_ms)),
-    }
+    fields = asdict(one)
+    oldest, newest = fields.pop("oldest_ms"), fields.pop("newest_ms")
+    return fields | {name: None if ms is None else iso(ms) for name, ms in (("oldest", oldest), ("newest", newest))}
 
 
-def iso(time: datetime) -> str:
+def iso(ms: int) -> str:
+    """A stored time as text."""
+    return _iso(to_datetime(ms))
+
+
+def _iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

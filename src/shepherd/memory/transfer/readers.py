@@ -1,9 +1,9 @@
-"""Files of other programs, opened and cut into objects, and each object read (`formats.py`).
+"""Opens files to import, and splits them into JSON objects, each of which `formats.py` reads.
 
-    file, folder, zip ─▶ `members` ─▶ objects: a line, or an element of an array ─▶ Talk | Record | Problem
+    file, folder, zip ─▶ `members` ─▶ objects: a line, or an element of an array ─▶ `read_object` ─▶ items
 
-All is read piece by piece: exports are larger than memories. What cannot be read becomes a `Problem` with its place,
-and the rest goes on. Not here: what is stored of it (`export.py`).
+Files are read in chunks, since an export may be larger than the machine's memory. An object that cannot be read becomes
+an `ImportProblem` with its place; reading continues with the next one. Not here: what is stored (`merge.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.transfer.formats import Line, Plain, Problem, Record, Talk, UnreadableError, meant
+from shepherd.memory.transfer.formats import LooseMessages, read_object
+from shepherd.memory.transfer.items import (
+    ExportLine,
+    ImportedConversation,
+    ImportProblem,
+    LooseMessage,
+    UnreadableError,
+)
 
 CHUNK_BYTES = 1 << 20
 ELEMENT_CHARS = 1 << 29
-"""Of one object: more than any program has written, and what would not fit into memory."""
-TOO_DEEP = "it has too many brackets inside each other"
+"""Of one object: above what any program has written, and below what fits into memory."""
+TOO_DEEP = "its brackets are nested too deep"
 SAMPLE_LINES = 10
 SAMPLE_CHARS = 1 << 24
 """Of the beginning of a file, which shows whether its objects are lines."""
@@ -44,7 +51,7 @@ class Member:
 
 _WANTED = re.compile(r"(?:^|/)(?:conversations(?:-\d+)?\.json|[^/]+\.(?:jsonl|ndjson))$", re.IGNORECASE)
 _MIRRORS = re.compile(r"(?:^|/)conversations/[^/]+\.json$", re.IGNORECASE)
-"""One file for each conversation: some exports have them beside the file of all."""
+"""One file for each conversation. Some exports have them beside the file of all conversations."""
 _SHADOWS = re.compile(r"(?:^|/)(?:__MACOSX/|\._)")
 
 
@@ -52,7 +59,7 @@ _SHADOWS = re.compile(r"(?:^|/)(?:__MACOSX/|\._)")
 def members(path: Path) -> Iterator[list[Member]]:
     """The files to read of a file, a folder or a zip, in the order of their names.
 
-    Raises: `InvalidRequest` when it cannot be opened or holds nothing of the kind.
+    Raises: `InvalidRequest` when it cannot be opened or holds no such file.
     """
     try:
         if path.is_dir():
@@ -68,8 +75,8 @@ def members(path: Path) -> Iterator[list[Member]]:
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}", field="path") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        # RuntimeError is how zipfile says that a password is needed.
-        raise InvalidRequest(f"{path} is a damaged or locked zip file: {error}", field="path") from error
+        # zipfile raises RuntimeError when a password is needed.
+        raise InvalidRequest(f"{path} is a damaged zip file or needs a password: {error}", field="path") from error
 
 
 def _file(path: Path, name: str) -> Member:
@@ -86,27 +93,26 @@ def _chosen(names: Mapping[str, object], path: Path) -> list[str]:
 
 def read(
     stream: IO[bytes], name: str = "", on_bytes: Callable[[int], None] | None = None
-) -> Iterator[Talk | Record | Problem]:
-    """What a file holds; nothing in a blank one. `on_bytes` is told how many bytes have been read, again and again."""
-    text = _Text(stream, on_bytes or (lambda _n: None))
+) -> Iterator[ImportedConversation | ExportLine | ImportProblem]:
+    """What a file holds; nothing for a blank one. `on_bytes` gets how many bytes have been read, after each chunk."""
+    text = _TextStream(stream, on_bytes or (lambda _n: None))
     where = f"{name}, " if name else ""
-    plain = Plain()
+    loose = LooseMessages()
     found = False
-    for place, part in _parts(text):
+    for place, part in _objects(text):
         try:
-            fields = _parsed(part)
-            for each in meant(fields, where + place):
+            for each in read_object(_parsed(part), where + place):
                 found = True
-                if isinstance(each, Line):
-                    yield from plain.feed(each)
+                if isinstance(each, LooseMessage):
+                    yield from loose.add(each)
                 else:
                     yield each
         except (UnreadableError, RecursionError) as error:
             found = True
-            yield Problem(where + place, str(error) if isinstance(error, UnreadableError) else TOO_DEEP)
-    yield from plain.close()
+            yield ImportProblem(where + place, str(error) if isinstance(error, UnreadableError) else TOO_DEEP)
+    yield from loose.close()
     if not found and not text.is_blank:
-        yield Problem(name or "the file", "it holds no conversation that Shepherd knows to read")
+        yield ImportProblem(name or "the file", "it holds no conversation in a known format")
 
 
 def _parsed(text: str) -> Any:
@@ -118,60 +124,60 @@ def _parsed(text: str) -> Any:
     except UnicodeEncodeError:
         raise UnreadableError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"it is no JSON ({error.msg} at character {error.pos + 1})") from None
+        raise UnreadableError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from None
     except RecursionError:
         raise UnreadableError(TOO_DEEP) from None
     except ValueError:
-        raise UnreadableError("it has a number of thousands of digits") from None
+        raise UnreadableError("it has a number with thousands of digits") from None
 
 
-# -- frames: where an object begins and ends --------------------------------------------------------------------------
+# -- where an object begins and ends ----------------------------------------------------------------------------------
 
 
-class _Text:
-    """The text of a stream, in pieces. A byte that is no UTF-8 stays recognisable, until its object is reported."""
+class _TextStream:
+    """The text of a stream, in chunks. Bytes that are not UTF-8 become surrogates, which `_parsed` reports."""
 
     def __init__(self, stream: IO[bytes], on_bytes: Callable[[int], None]) -> None:
         self._stream = stream
         self._on_bytes = on_bytes
         self._n_bytes = 0
         self._decoder: codecs.IncrementalDecoder | None = None
-        self._over = False
+        self._at_end = False
         self.is_blank = True
-        """Nothing but blanks has been read."""
+        """Only white space has been read."""
 
     def more(self, n_bytes: int = CHUNK_BYTES) -> str:
-        """Some more of it; empty at its end only."""
-        while not self._over:
+        """The next chunk; empty at the end only."""
+        while not self._at_end:
             raw = self._stream.read(n_bytes)
             self._n_bytes += len(raw)
             self._on_bytes(self._n_bytes)
             if self._decoder is None:
-                wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # from a shell of Windows
+                wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # written by a Windows shell
                 self._decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8-sig")(
                     "replace" if wide else "surrogateescape"
                 )
-            self._over = not raw
-            if text := self._decoder.decode(raw, final=self._over):
+            self._at_end = not raw
+            if text := self._decoder.decode(raw, final=self._at_end):
                 self.is_blank = self.is_blank and text.isspace()
                 return text
         return ""
 
 
-def _parts(text: _Text) -> Iterator[tuple[str, str]]:
-    """Each object's place and text: lines of JSON Lines, elements of an array, or documents one after the other."""
+def _objects(text: _TextStream) -> Iterator[tuple[str, str]]:
+    """Place and text of each object: a line of JSON Lines, an element of an array, or one of several documents."""
     head = ""
     while not head.strip() and (more := text.more()):
         head += more
     if head.lstrip().startswith("["):
-        return _cut(head, text, level=1)
+        return _split_json(head, text, level=1)
     while head.count("\n") < SAMPLE_LINES and len(head) < SAMPLE_CHARS and (more := text.more(len(head))):
         head += more
-    return _lines(head, text) if _is_lines(head) else _cut(head, text, level=0)
+    return _split_lines(head, text) if _is_lines(head) else _split_json(head, text, level=0)
 
 
 def _is_lines(head: str) -> bool:
-    """Whether a file that begins so has one object on each line. A document may be written over many lines."""
+    """Whether a file with this beginning has one object on each line, rather than a document on many lines."""
     begun = [line for line in head.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.startswith("{")]
     if not head.lstrip().startswith("{"):
         return True
@@ -185,7 +191,7 @@ def _is_whole(line: str) -> bool:
         return False
 
 
-def _lines(head: str, text: _Text) -> Iterator[tuple[str, str]]:
+def _split_lines(head: str, text: _TextStream) -> Iterator[tuple[str, str]]:
     number = 0
     while True:
         *whole, head = head.split("\n")
@@ -201,11 +207,11 @@ def _lines(head: str, text: _Text) -> Iterator[tuple[str, str]]:
 
 
 _BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
-"""A whole string, a bracket, or the quote of a string that goes on behind the end of what has been read."""
+"""A whole string, a bracket, or the opening quote of a string whose end has not been read yet."""
 
 
-def _cut(buffer: str, text: _Text, *, level: int) -> Iterator[tuple[str, str]]:
-    """The objects inside `level` brackets, cut out by theirs: one that is broken does not take the others along."""
+def _split_json(buffer: str, text: _TextStream, *, level: int) -> Iterator[tuple[str, str]]:
+    """The objects inside `level` brackets, found by their own brackets: a broken one does not spoil the others."""
     number, depth, start, at = 0, 0, 0, 0
     while True:
         for match in _BRACKET.finditer(buffer, at):
@@ -226,7 +232,7 @@ def _cut(buffer: str, text: _Text, *, level: int) -> Iterator[tuple[str, str]]:
         else:
             at = len(buffer)
         keep = start if depth > level else at
-        # Twice as much each time: what has no end yet is looked at again, and must not be looked at for each chunk.
+        # Read twice as much each time: an unfinished object is scanned again, which must not happen for every chunk.
         more = "" if len(buffer) - keep > ELEMENT_CHARS else text.more(max(CHUNK_BYTES, len(buffer) - keep))
         buffer, start, at = buffer[keep:] + more, 0, at - keep
         if not more:

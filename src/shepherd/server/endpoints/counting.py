@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shepherd.server.service import Service
 from shepherd.wire.base import Codec, Json
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 
 def counting(codec: Codec[Any], endpoint: str) -> Callable[[Service, Json, str], Awaitable[Json]]:

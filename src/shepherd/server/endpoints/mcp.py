@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
     from starlette.types import Message, Receive, Scope, Send
 
-    from shepherd.server.endpoints.generate import Limits
+    from shepherd.server.endpoints.handler import Limits
     from shepherd.tools.tool import Tool
     from shepherd.tools.toolbox import ConversationToolbox
 
@@ -171,7 +171,7 @@ class _Endpoint:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            scope["app"].state.live.held.add(asyncio.create_task(self._live(self._sessions)))
+            scope["app"].state.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
         await sessions.handle_request(scope, receive, send)
 

@@ -1,22 +1,16 @@
-"""`/v1/memory/*`: what can be asked of the memory over HTTP, one row each. Adding a path is adding a row.
+"""`/v1/memory/*`: the paths of the memory, one row each. Adding a path is adding a row.
 
-Not here: how a request is read, checked and answered (`inquiry`), what is found and how (`memory`).
+Not here: how a request is read, checked and answered (`memory_request`), and how the memory searches (`memory`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-from fastapi import FastAPI
-from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.transfer import as_json
-from shepherd.server.endpoints.generate import Limits
-from shepherd.server.endpoints.memory_request import Asked, Inquiry, Remembers, Row, described
+from shepherd.server.endpoints.memory_request import Arguments, MemoryEndpoint
 from shepherd.wire.base import Json, shown
 
 if TYPE_CHECKING:
@@ -24,66 +18,41 @@ if TYPE_CHECKING:
     from shepherd.memory.records import Conversation
 
 
-def add_memory_paths(app: FastAPI, service: Remembers, limits: Limits, *, is_open: bool) -> None:
-    """Add every row to `app`. `is_open`: no keys are configured."""
-    for row in ROWS:
-        _add_row(app, row, partial(Inquiry, row, service, limits, is_open=is_open))
-
-
-def _add_row(app: FastAPI, row: Row, inquiry: Callable[[], Inquiry]) -> None:
-    async def answer() -> Response:
-        return inquiry()
-
-    name = f"{row.method} {row.path}".lower()
-    app.add_api_route(
-        row.path,
-        answer,
-        methods=[row.method],
-        name=name,
-        operation_id=re.sub(r"\W+", "_", name).strip("_"),
-        summary=row.summary,
-        tags=["memory"],
-        response_class=Response,
-        responses={code: {"description": says} for code, says in _ANSWERS.items()},
-        openapi_extra=described(row),
-    )
-    if row.method == "GET" and row.answer is not None:
-        app.add_api_route(row.path, answer, methods=["HEAD"], include_in_schema=False)
-
-
 # ---- what is answered
 
 
-def _search(store: MemoryStore, asked: Asked) -> Json:
+def _search(store: MemoryStore, arguments: Arguments) -> Json:
     from shepherd.memory.search.query import Filters  # noqa: PLC0415 - what a server without a memory need not load
 
-    given = asked.get("conversation")
+    given = arguments.get("conversation")
     found = store.conversation(given) if given else None
     filters = Filters(
         conversation=found.uuid if found else given,
-        session=asked.get("session"),
-        roles=tuple(asked.get("role", ())),
-        after_ms=asked.get("after"),
-        before_ms=asked.get("before"),
-        phrase=asked.get("phrase"),
-        prefix=asked.get("prefix"),
-        untrusted=asked["untrusted"],
+        session=arguments.get("session"),
+        roles=tuple(arguments.get("role", ())),
+        after_ms=arguments.get("after"),
+        before_ms=arguments.get("before"),
+        phrase=arguments.get("phrase"),
+        prefix=arguments.get("prefix"),
+        untrusted=arguments["untrusted"],
     )
-    hits = store.search(asked["q"], asked["limit"], filters=filters)
+    hits = store.search(arguments["q"], arguments["limit"], filters=filters)
     return {"results": [as_json.hit(hit) for hit in hits]}
 
 
-def _conversations(store: MemoryStore, asked: Asked) -> Json:
-    found = store.conversations(asked["limit"] + 1, asked.get("cursor"))
-    page = found[: asked["limit"]]
+def _conversations(store: MemoryStore, arguments: Arguments) -> Json:
+    found = store.conversations(arguments["limit"] + 1, arguments.get("cursor"))
+    page = found[: arguments["limit"]]
     more = page[-1].id if found[len(page) :] else None
     return {"conversations": [as_json.conversation(each) for each in page], "next": more}
 
 
-def _messages(store: MemoryStore, asked: Asked) -> Json:
-    conversation = _get_conversation(store, asked)
-    found = store.messages(conversation.uuid, after_seq=asked.get("cursor", -1), limit=asked["limit"] + 1, shared=True)
-    page = found[: asked["limit"]]
+def _messages(store: MemoryStore, arguments: Arguments) -> Json:
+    conversation = _get_conversation(store, arguments)
+    found = store.messages(
+        conversation.uuid, after_seq=arguments.get("cursor", -1), limit=arguments["limit"] + 1, shared=True
+    )
+    page = found[: arguments["limit"]]
     more = page[-1].seq if found[len(page) :] else None
     return {
         "conversation": as_json.conversation(conversation),
@@ -92,203 +61,213 @@ def _messages(store: MemoryStore, asked: Asked) -> Json:
     }
 
 
-def _get_conversation(store: MemoryStore, asked: Asked) -> Conversation:
-    name = asked["conversation"]
+def _get_conversation(store: MemoryStore, arguments: Arguments) -> Conversation:
+    name = arguments["conversation"]
     if (found := store.conversation(name)) is None:
         message = f"there is no conversation {shown(name, 80)}; GET /v1/memory/conversations lists them"
         raise InvalidRequest(message, field="conversation", status=404)
     return found
 
 
-def _facts(store: MemoryStore, asked: Asked) -> Json:
-    return {"facts": [as_json.fact(each) for each in store.facts(kind=asked.get("kind"), status=asked["status"])]}
+def _facts(store: MemoryStore, arguments: Arguments) -> Json:
+    return {
+        "facts": [as_json.fact(each) for each in store.facts(kind=arguments.get("kind"), status=arguments["status"])]
+    }
 
 
-def _get_fact(store: MemoryStore, asked: Asked) -> Json:
-    found = store.get_fact(asked["key"])
-    said = (
-        {"key": asked["key"], "value": None, "found": False}
-        if found is None
-        else {**as_json.fact(found), "found": True}
-    )
-    if asked["history"]:
-        said["history"] = [as_json.fact(each) for each in store.history(found.key if found else asked["key"])]
-    return said
+def _get_fact(store: MemoryStore, arguments: Arguments) -> Json:
+    found = store.get_fact(arguments["key"])
+    if found is None:
+        answer: Json = {"key": arguments["key"], "value": None, "found": False}
+    else:
+        answer = {**as_json.fact(found), "found": True}
+    if arguments["history"]:
+        answer["history"] = [as_json.fact(each) for each in store.history(answer["key"])]
+    return answer
 
 
-def _set_fact(store: MemoryStore, asked: Asked) -> Json:
-    return {"success": True, **as_json.fact(store.set_fact(asked["key"], asked["value"], kind=asked["kind"]))}
+def _set_fact(store: MemoryStore, arguments: Arguments) -> Json:
+    return {
+        "success": True,
+        **as_json.fact(store.set_fact(arguments["key"], arguments["value"], kind=arguments["kind"])),
+    }
 
 
-def _clear_fact(store: MemoryStore, asked: Asked) -> Json:
-    return {"key": asked["key"], "cleared": store.clear_fact(asked["key"])}
+def _clear_fact(store: MemoryStore, arguments: Arguments) -> Json:
+    return {"key": arguments["key"], "cleared": store.clear_fact(arguments["key"])}
 
 
-def _profile(store: MemoryStore, asked: Asked) -> Json:
+def _profile(store: MemoryStore, arguments: Arguments) -> Json:
     profile, candidates = ([as_json.fact(each) for each in facts] for facts in (store.profile(), store.candidates()))
     return {"profile": profile, "candidates": candidates}
 
 
-def _adopt(store: MemoryStore, asked: Asked) -> Json:
-    return {"success": True, **as_json.fact(store.adopt(asked["value"], asked["kind"]))}
+def _adopt(store: MemoryStore, arguments: Arguments) -> Json:
+    return {"success": True, **as_json.fact(store.adopt(arguments["value"], arguments["kind"]))}
 
 
-def _judge(store: MemoryStore, asked: Asked) -> Json:
-    (store.confirm if asked["action"] == "confirm" else store.reject)(asked["id"])
-    return {"success": True, "id": asked["id"], "action": asked["action"]}
+def _judge(store: MemoryStore, arguments: Arguments) -> Json:
+    (store.confirm if arguments["action"] == "confirm" else store.reject)(arguments["id"])
+    return {"success": True, "id": arguments["id"], "action": arguments["action"]}
 
 
-def _remember(store: MemoryStore, asked: Asked) -> Json:
-    store.remember(asked["question"], asked["answer"])
+def _remember(store: MemoryStore, arguments: Arguments) -> Json:
+    store.remember(arguments["question"], arguments["answer"])
     return {"success": True}
 
 
-def _clear_memory(store: MemoryStore, asked: Asked) -> Json:
-    return {"question": asked["question"], "cleared": store.clear_memory(asked["question"])}
+def _clear_memory(store: MemoryStore, arguments: Arguments) -> Json:
+    return {"question": arguments["question"], "cleared": store.clear_memory(arguments["question"])}
 
 
-def _meant(store: MemoryStore, asked: Asked) -> Json:
-    """What must go, in the words of the store."""
-    meant = {name: asked[name] for name in ("messages", "matching") if name in asked}
-    if "conversation" in asked:
-        meant["conversation"] = _get_conversation(store, asked).uuid
-    if "before" in asked:
-        meant["before_ms"] = asked["before"]
-    if not meant:
-        raise InvalidRequest("say what to forget: messages, conversation, matching or before")
-    return meant
+def _to_forget(store: MemoryStore, arguments: Arguments) -> Json:
+    """What to delete, as arguments of `MemoryStore.find` and `Service.forget`."""
+    wanted = {name: arguments[name] for name in ("messages", "matching") if name in arguments}
+    if "conversation" in arguments:
+        wanted["conversation"] = _get_conversation(store, arguments).uuid
+    if "before" in arguments:
+        wanted["before_ms"] = arguments["before"]
+    if not wanted:
+        raise InvalidRequest("name what to forget: messages, conversation, matching or before")
+    return wanted
 
 
-def _would_forget(store: MemoryStore, asked: Asked) -> Json:
-    return {"messages": len(store.find(**_meant(store, asked)))}
+def _count_to_forget(store: MemoryStore, arguments: Arguments) -> Json:
+    return {"messages": len(store.find(**_to_forget(store, arguments)))}
 
 
-def _stats(store: MemoryStore, asked: Asked) -> Json:
+def _stats(store: MemoryStore, arguments: Arguments) -> Json:
     return as_json.stats(store.stats())
 
 
-def _export(store: MemoryStore, asked: Asked) -> Iterator[str]:
+def _export(store: MemoryStore, arguments: Arguments) -> Iterator[str]:
     from shepherd.memory.transfer import export  # noqa: PLC0415 - as above
 
-    return export.lines(store, _get_conversation(store, asked).uuid if "conversation" in asked else None)
+    return export.lines(store, _get_conversation(store, arguments).uuid if "conversation" in arguments else None)
 
 
-# ---- what can be asked
+# ---- the rows
 
 
-def _text(says: str, **more: Any) -> Json:
-    return {"type": "string", "description": says, **more}
+def _text(description: str, **more: Any) -> Json:
+    return {"type": "string", "description": description, **more}
 
 
-def _number(says: str, low: int = 1, high: int = 2**63 - 1, **more: Any) -> Json:
-    return {"type": "integer", "description": says, "minimum": low, "maximum": high, **more}
+def _number(description: str, low: int = 1, high: int = 2**63 - 1, **more: Any) -> Json:
+    return {"type": "integer", "description": description, "minimum": low, "maximum": high, **more}
 
 
-def _flag(says: str) -> Json:
-    return {"type": "boolean", "description": says, "default": False}
+def _flag(description: str, *, default: bool = False) -> Json:
+    return {"type": "boolean", "description": description, "default": default}
 
 
-def _list(says: str, items: Json, most: int, **more: Any) -> Json:
-    return {"type": "array", "description": says, "items": items, "maxItems": most, **more}
+def _list(description: str, items: Json, most: int, **more: Any) -> Json:
+    return {"type": "array", "description": description, "items": items, "maxItems": most, **more}
 
 
 _KEY = _text("the name of the fact", minLength=1, maxLength=200)
-_CONVERSATION = _text("the uuid of a conversation, or how it begins", minLength=1, maxLength=200)
-_CURSOR = _number("where to read on: the `next` of the page before", 0)
-_AFTER = _text("said at this time or later: ISO 8601, UTC if it does not say otherwise", format="date-time")
-_BEFORE = _text("said before this time: ISO 8601, UTC if it does not say otherwise", format="date-time")
-_ROLE = _text("who said it", enum=["user", "assistant", "tool"])
-_KIND = _text("what kind of fact", enum=["fact", "preference", "instruction"])
-_PROFILE_KIND = _text("what kind", enum=["preference", "instruction"])
+_CONVERSATION = _text("the uuid of a conversation, or the beginning of it", minLength=1, maxLength=200)
+_CURSOR = _number("where to continue: the `next` of the previous page", 0)
+_AFTER = _text("only messages of this time or later: ISO 8601, UTC if no zone is given", format="date-time")
+_BEFORE = _text("only messages before this time: ISO 8601, UTC if no zone is given", format="date-time")
+_ROLE = _text("the role of the message", enum=["user", "assistant", "tool"])
+_KIND = _text("the kind of the fact", enum=["fact", "preference", "instruction"])
+_PROFILE_KIND = _text("the kind of the entry", enum=["preference", "instruction"])
+_QUESTION = _text("the question", minLength=1)
 
 _SEARCH: Mapping[str, Json] = {
-    "q": _text("what to look for, in plain words; empty = the latest exchanges", default=""),
+    "q": _text("what to search for, in plain words; empty = the latest exchanges", default=""),
     "limit": _number("how many exchanges", 1, 50, default=5),
     "conversation": _CONVERSATION,
-    "session": _text("in this session of a client only", minLength=1),
-    "role": _list("who said it", _ROLE, 3),
+    "session": _text("only messages of this session of a client", minLength=1),
+    "role": _list("only messages of these roles", _ROLE, 3),
     "after": _AFTER,
     "before": _BEFORE,
-    "phrase": _text("words that stand side by side in the message"),
-    "prefix": _text("how a word of the message begins"),
-    "untrusted": {**_flag("also what came from tools and the web"), "default": True},
+    "phrase": _text("words that stand next to each other in the message"),
+    "prefix": _text("the beginning of a word of the message"),
+    "untrusted": _flag("also text from tools and the web", default=True),
 }
+_ONE_FACT = "/v1/memory/facts/{key:path}"
 
-ROWS = (
-    Row("GET", "/v1/memory/search", "Find what was said, best first", _search, _SEARCH),
-    Row("POST", "/v1/memory/search", "Find what was said, best first", _search, _SEARCH),
-    Row(
-        "GET", "/v1/memory/conversations", "The conversations, newest first", _conversations,
+MEMORY_ENDPOINTS = (
+    *(
+        MemoryEndpoint("memory-search", method, "/v1/memory/search", "Search messages, best first", _search, _SEARCH)
+        for method in ("GET", "POST")
+    ),
+    MemoryEndpoint(
+        "memory-conversations", "GET", "/v1/memory/conversations", "The conversations, newest first", _conversations,
         {"limit": _number("how many", 1, 1000, default=50), "cursor": _CURSOR},
     ),
-    Row(
-        "GET", "/v1/memory/conversations/{conversation}", "The messages of one conversation, in order", _messages,
+    MemoryEndpoint(
+        "memory-messages", "GET", "/v1/memory/conversations/{conversation}",
+        "The messages of one conversation, in order", _messages,
         {"conversation": _CONVERSATION, "limit": _number("how many", 1, 1000, default=200), "cursor": _CURSOR},
     ),
-    Row(
-        "GET", "/v1/memory/facts", "The facts that are known", _facts,
+    MemoryEndpoint(
+        "memory-facts", "GET", "/v1/memory/facts", "The known facts", _facts,
         {
             "kind": _KIND,
-            "status": _text("now, once, or proposed", enum=["current", "past", "candidate"], default="current"),
+            "status": _text(
+                "current, replaced by a newer value, or proposed", enum=["current", "past", "candidate"],
+                default="current",
+            ),
         },
     ),
-    Row(
-        "GET", "/v1/memory/facts/{key:path}", "One fact", _get_fact,
-        {"key": _KEY, "history": _flag("with the values it had before")},
+    MemoryEndpoint(
+        "memory-fact", "GET", _ONE_FACT, "One fact", _get_fact,
+        {"key": _KEY, "history": _flag("with its earlier values")},
     ),
     *(
-        Row(
-            "PUT", path, "Set a fact; the value it had before becomes history", _set_fact,
+        MemoryEndpoint(
+            "memory-set-fact", "PUT", path, "Set a fact; its earlier value becomes history", _set_fact,
             {"key": _KEY, "value": _text("any text"), "kind": {**_KIND, "default": "fact"}}, ("key", "value"),
         )
-        for path in ("/v1/memory/facts/{key:path}", "/v1/memory/facts")
+        for path in (_ONE_FACT, "/v1/memory/facts")
     ),
     *(
-        Row("DELETE", path, "Clear a fact and all its history", _clear_fact, {"key": _KEY}, ("key",))
-        for path in ("/v1/memory/facts/{key:path}", "/v1/memory/facts")
+        MemoryEndpoint(
+            "memory-clear-fact", "DELETE", path, "Delete a fact and its history", _clear_fact, {"key": _KEY}, ("key",)
+        )
+        for path in (_ONE_FACT, "/v1/memory/facts")
     ),
-    Row("GET", "/v1/memory/profile", "Standing instructions and preferences, and proposed ones", _profile),
-    Row(
-        "POST", "/v1/memory/profile", "Add to the profile; it counts at once", _adopt,
-        {"value": _text("what always counts", minLength=1), "kind": {**_PROFILE_KIND, "default": "instruction"}},
+    MemoryEndpoint(
+        "memory-profile", "GET", "/v1/memory/profile", "Standing instructions and preferences, and proposed ones",
+        _profile,
+    ),
+    MemoryEndpoint(
+        "memory-add-to-profile", "POST", "/v1/memory/profile", "Add to the profile, with effect at once", _adopt,
+        {"value": _text("what always holds", minLength=1), "kind": {**_PROFILE_KIND, "default": "instruction"}},
         ("value",),
     ),
-    Row(
-        "POST", "/v1/memory/profile/{id}", "Confirm what was proposed, or take something away", _judge,
-        {"id": _number("the id of the candidate"), "action": _text("what to do", enum=["confirm", "reject"])},
+    MemoryEndpoint(
+        "memory-judge", "POST", "/v1/memory/profile/{id}", "Confirm a proposed entry, or remove an entry", _judge,
+        {"id": _number("the id of the entry"), "action": _text("what to do", enum=["confirm", "reject"])},
         ("action",),
     ),
-    Row(
-        "POST", "/v1/memory/notes", "Note a question and its answer; the same question again replaces it", _remember,
-        {"question": _text("the question", minLength=1), "answer": _text("the answer", minLength=1)},
-        ("question", "answer"),
+    MemoryEndpoint(
+        "memory-note", "POST", "/v1/memory/notes",
+        "Store a question and its answer; the same question replaces it", _remember,
+        {"question": _QUESTION, "answer": _text("the answer", minLength=1)}, ("question", "answer"),
     ),
-    Row(
-        "DELETE", "/v1/memory/notes", "Forget a note", _clear_memory,
-        {"question": _text("the question", minLength=1)}, ("question",),
+    MemoryEndpoint(
+        "memory-clear-note", "DELETE", "/v1/memory/notes", "Delete a note", _clear_memory, {"question": _QUESTION},
+        ("question",),
     ),
-    Row(
-        "POST", "/v1/memory/forget", "Forget what is all of this, for good; no byte of it is left", _would_forget,
+    MemoryEndpoint(
+        "memory-forget", "POST", "/v1/memory/forget",
+        "Delete the messages that match all of these, permanently: no byte of them is left", _count_to_forget,
         {
             "messages": _list("these messages", _number("the id of a message"), 10_000, minItems=1),
             "conversation": _CONVERSATION,
-            "matching": _text("all that holds this phrase, in small letters or capitals", minLength=1),
+            "matching": _text("every message with this phrase, in small letters or capitals", minLength=1),
             "before": _BEFORE,
-            "dry_run": _flag("only tell what would be forgotten"),
+            "dry_run": _flag("only count what would be deleted"),
         },
-        forgets=_meant,
+        forgets=_to_forget,
     ),
-    Row("GET", "/v1/memory/stats", "How much is kept, and how large it is", _stats),
-    Row(
-        "GET", "/v1/memory/export", "The whole archive, or one conversation, as lines of JSON", lines=_export,
-        takes={"conversation": _CONVERSATION},
+    MemoryEndpoint("memory-stats", "GET", "/v1/memory/stats", "How many messages are stored, and their size", _stats),
+    MemoryEndpoint(
+        "memory-export", "GET", "/v1/memory/export", "The whole archive, or one conversation, as lines of JSON",
+        parameters={"conversation": _CONVERSATION}, lines=_export,
     ),
 )  # fmt: skip
-
-MEMORY_ENDPOINTS = [f"{row.method} {row.path.replace(':path', '')}" for row in ROWS]
-
-_ANSWERS = {
-    200: "What was asked for; a list is empty when nothing was found.",
-    400: "The request is wrong; the message names the field.",
-    404: "No such conversation, or no memory here.",
-}

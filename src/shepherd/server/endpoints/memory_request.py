@@ -1,204 +1,183 @@
-"""One question to the memory over HTTP, from its first byte to its last: who asks, whose memory, and what exactly.
+"""An endpoint of the memory: it finds out whose memory and what exactly, asks the memory in a thread, and answers.
 
-    path, query, header, body ─ row.takes ─▶ checked values ─ row.answer(store, asked), in a thread ─▶ JSON
+    path, query, header, body ─ row.parameters ─▶ checked values ─ row.answer(store, arguments) ─▶ JSON
 
-A row says what it takes as JSON Schema: the same lines check a request and describe it in `/docs`. A field that a row
-does not know is refused: a misspelt limit must not make a `forget` larger than was meant.
+A row lists its parameters as JSON Schema: the same lines check a request and describe it in `/docs`. An unknown field
+is refused: a misspelt limit must not make a `forget` larger than the client wants.
 
-Whose memory: header `x-shepherd-user` or field `user`; neither = the owner's, for so are the keys. Without keys only
-programs on this machine are answered, whatever address the server listens on.
+Whose memory: the header `x-shepherd-user` or the field `user`; without either the owner's, because the keys are the
+owner's. Without keys only programs on this machine get an answer, whatever address the server listens on.
 
-Not here: what can be asked (`memory`), and who may use the server at all (`auth`).
+Not here: the rows (`memory`), and the check of keys (`auth`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from shepherd.core import InvalidRequest, NotAllowed, ShepherdError
+from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
-from shepherd.server.endpoints.generate import Limits, retry_headers
+from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.http.auth import is_loopback
-from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
+from shepherd.server.http.body import RawHeaders, json_bytes
 from shepherd.server.http.caller import USER
-from shepherd.server.observe.record import REQUEST_ID
-from shepherd.server.routes import encode_error
+from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
+from shepherd.wire.openai.shapes import encode_error
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
-    from shepherd.memory.archive.forget import Removed
-
-logger = logging.getLogger("shepherd.server")
 
 T = TypeVar("T")
 
 USER_HEADER = USER.decode()
 PAGE_BYTES = 64 * 2**10
-"""Of lines: what is sent at once."""
+"""Of an export: what is sent at once."""
 
-
-class Remembers(Protocol):
-    """What these questions need of the service."""
-
-    def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user, `LOCAL` = the owner; None: there is none. Called in a thread; may open a file.
-
-        Raises: `ConfigError`, `MemoryFailure`.
-        """
-        ...
-
-    async def forget(
-        self,
-        user: str,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> Removed:
-        """Take what is all of this out of a user's memory, and whatever may echo it out of the caches.
-
-        Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
-        """
-        ...
-
-
-Asked = Mapping[str, Any]
-"""The values that a row takes, checked; what was not said and has no default is not there."""
+Arguments = Mapping[str, Any]
+"""The checked values of a row's parameters; one that is absent and has no default is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that can be asked of a memory."""
+class MemoryEndpoint:
+    """One path of the memory."""
 
+    name: str
     method: str
     path: str
     summary: str
-    answer: Callable[[MemoryStore, Asked], Json] | None = None
-    takes: Mapping[str, Json] = field(default_factory=dict)
-    """By name, the schema of every field, wherever it is said: in the path, the query or the body."""
-    needs: tuple[str, ...] = ()
-    """Those that must be said. What is in the path is, always."""
-    lines: Callable[[MemoryStore, Asked], Iterator[str]] | None = None
-    """In the place of `answer`: lines of JSON, made as they are read."""
-    forgets: Callable[[MemoryStore, Asked], Json] | None = None
-    """What must go, as `Remembers.forget` takes it; `answer` says what a dry run would do."""
+    answer: Callable[[MemoryStore, Arguments], Json] | None = None
+    parameters: Mapping[str, Json] = field(default_factory=dict)
+    """By name, the schema of every parameter, wherever it stands: in the path, the query or the body."""
+    required: tuple[str, ...] = ()
+    """Parameters that a request must have, besides those of the path."""
+    lines: Callable[[MemoryStore, Arguments], Iterator[str]] | None = None
+    """Instead of `answer`: lines of JSON, made while the client reads."""
+    forgets: Callable[[MemoryStore, Arguments], Json] | None = None
+    """What to delete, as arguments of `Service.forget`; `answer` is then the answer of a dry run."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
+
+    @property
+    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
+        return encode_error
+
+    def route_options(self) -> Mapping[str, Any]:
+        operation = re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_")
+        return {
+            "operation_id": operation,
+            "tags": ["memory"],
+            "responses": {code: {"description": text} for code, text in _ANSWERS.items()},
+            "openapi_extra": _described(self),
+        }
+
+    async def respond(self, context: RequestContext) -> None:
+        if context.state.is_open:
+            _require_this_machine(context.scope)
+        user, arguments = await self._read(context)
+        service = context.state.service
+        if self.lines is not None:
+            await context.while_connected(self._export(self.lines, user, arguments, context))
+            return
+        # Not `while_connected`: a `forget` that has begun must empty the caches too, even if the client disconnects.
+        answer = await self._answer(service, user, arguments)
+        context.record.reason = "answered"
+        await context.answer(json_bytes(answer), _PRIVATE)
+
+    async def _read(self, context: RequestContext) -> tuple[str, Arguments]:
+        """Whose memory, and the arguments."""
+        if self.method in ("POST", "PUT"):
+            body = await context.read_body()
+        else:
+            body = b""
+            context.observers.receive(context.scope, body)
+        return await context.decode(body, lambda body: _decode(self, context.scope, body))
+
+    async def _answer(self, service: Service, user: str, arguments: Arguments) -> Json:
+        if self.forgets is not None and not arguments["dry_run"]:
+            wanted = await asyncio.to_thread(_ask, self.forgets, service, user, arguments)
+            removed = await service.forget(user, **wanted)
+            return {"messages": removed.n_messages, "facts": removed.n_facts}
+        assert self.answer is not None
+        return await asyncio.to_thread(_ask, self.answer, service, user, arguments)
+
+    async def _export(
+        self,
+        make_lines: Callable[[MemoryStore, Arguments], Iterator[str]],
+        user: str,
+        arguments: Arguments,
+        context: RequestContext,
+    ) -> None:
+        lines = await asyncio.to_thread(_ask, make_lines, context.state.service, user, arguments)
+        page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
+        context.record.status = 200
+        await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})
+        # Between pages neither a thread nor a view of the file is held. Observers do not get the pages: the archive may
+        # be larger than the RAM.
+        while page:
+            await context.send({"type": "http.response.body", "body": page, "more_body": True})
+            page = await asyncio.to_thread(_page, lines)
+        context.record.complete = True
+        context.record.reason = "answered"
+        await context.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def described(row: Row) -> Json:
-    """A row as OpenAPI says it."""
+def _ask(answer: Callable[[MemoryStore, Arguments], T], service: Service, user: str, arguments: Arguments) -> T:
+    """What `answer` says of the user's memory. Runs in a thread."""
+    if (store := service.memory(user)) is None:
+        raise InvalidRequest("this server has no memory: it is switched off in the configuration", status=404)
+    return answer(store, arguments)
+
+
+def _described(row: MemoryEndpoint) -> Json:
+    """A row as OpenAPI describes it."""
     in_path = re.findall(r"{(\w+)", row.path)
     has_body = row.method in ("POST", "PUT")
-    by_name = {**row.takes, "user": _USER}
+    by_name = {**row.parameters, "user": _USER}
     parameters = [
-        {"name": name, "in": "path" if name in in_path else "query", "required": name in (*in_path, *row.needs),
+        {"name": name, "in": "path" if name in in_path else "query", "required": name in (*in_path, *row.required),
          "schema": schema, "description": schema["description"]}
         for name, schema in by_name.items() if name in in_path or not has_body
     ]  # fmt: skip
     parameters.append({"name": USER_HEADER, "in": "header", "required": False, "schema": _USER})
-    body = {
-        "type": "object",
-        "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
-        "required": list(row.needs),
-        "additionalProperties": False,
-    }
-    said: Json = {"parameters": parameters}
+    described: Json = {"parameters": parameters}
     if has_body:
-        said["requestBody"] = {"required": bool(row.needs), "content": {"application/json": {"schema": body}}}
-    return said
+        body = {
+            "type": "object",
+            "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
+            "required": list(row.required),
+            "additionalProperties": False,
+        }
+        described["requestBody"] = {
+            "required": bool(row.required),
+            "content": {"application/json": {"schema": body}},
+        }
+    return described
 
 
-class Inquiry(Response):
-    """Answers one request. An ASGI application for one call."""
-
-    background = None
-
-    def __init__(self, row: Row, service: Remembers, limits: Limits, *, is_open: bool) -> None:
-        self._row = row
-        self._service = service
-        self._limits = limits
-        self._is_open = is_open
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if self._is_open:
-                _refuse_strangers(scope)
-            user, asked = await self._read(scope, receive)
-            if self._row.lines is None:
-                await send_json(send, 200, await self._answer(user, asked), _PRIVATE)
-            else:
-                await self._export(user, asked, scope, receive, send)
-        except ClientGone:
-            pass
-        except ShepherdError as error:
-            if error.status >= 500:
-                logger.warning("%s: %s", scope.get(REQUEST_ID, "-"), error)
-            unread = receive if isinstance(error, BodyTooLarge) else None
-            status, body = encode_error(scope["path"], error)
-            await send_json(send, status, body, retry_headers(error), unread=unread)
-
-    async def _read(self, scope: Scope, receive: Receive) -> tuple[str, Asked]:
-        """Whose memory is meant, and what is asked of it."""
-        body = b""
-        if self._row.method in ("POST", "PUT"):
-            body = await read_body(scope, receive, self._limits.max_body_bytes, self._limits.stall_s)
-        if len(body) <= self._limits.inline_bytes:
-            return _decode(self._row, scope, body)
-        return await asyncio.to_thread(_decode, self._row, scope, body)
-
-    async def _answer(self, user: str, asked: Asked) -> Json:
-        row = self._row
-        if row.forgets is not None and not asked["dry_run"]:
-            removed = await self._service.forget(user, **await asyncio.to_thread(self._ask, row.forgets, user, asked))
-            return {"messages": removed.n_messages, "facts": removed.n_facts}
-        assert row.answer is not None
-        return await asyncio.to_thread(self._ask, row.answer, user, asked)
-
-    def _ask(self, answer: Callable[[MemoryStore, Asked], T], user: str, asked: Asked) -> T:
-        """In a thread."""
-        if (store := self._service.memory(user)) is None:
-            raise InvalidRequest("there is no memory here: it is switched off in the configuration", status=404)
-        return answer(store, asked)
-
-    async def _export(self, user: str, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        assert self._row.lines is not None
-        lines = await asyncio.to_thread(self._ask, self._row.lines, user, asked)
-        first = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
-        stream = StreamingResponse(_pages(first, lines), media_type="application/x-ndjson")
-        stream.raw_headers += [(b"content-disposition", b'attachment; filename="shepherd-memory.jsonl"'), *_PRIVATE]
-        try:
-            await stream(scope, receive, send)
-        except Exception:  # the wall: the client sees that the answer has no end
-            logger.exception("%s: the export broke off", scope.get(REQUEST_ID, "-"))
-
-
-def _refuse_strangers(scope: Scope) -> None:
-    """Raises: `NotAllowed` for a peer on another machine; one without an address is in a process of this machine."""
+def _require_this_machine(scope: Scope) -> None:
+    """Raises: `NotAllowed` for a client on another machine; one without an address is in a process of this machine."""
     host = scope["client"][0] if scope.get("client") else "localhost"
     if not is_loopback(host):
         raise NotAllowed(
-            f"the memory is told to programs on this machine only, not to {host[:80]!r}, as long as no API key is "
-            "configured; configure one (server.api_keys)",
+            f"without an API key the memory answers only programs on this machine, not {host[:80]!r}; configure a key "
+            "(server.api_keys)",
             status=403,
         )
-
-
-async def _pages(page: bytes, lines: Iterator[str]) -> AsyncGenerator[bytes, None]:
-    """`page` and what follows it: no thread and no view of the file is held while the client reads."""
-    while page:
-        yield page
-        page = await asyncio.to_thread(_page, lines)
 
 
 def _page(lines: Iterator[str]) -> bytes:
@@ -214,9 +193,9 @@ def _page(lines: Iterator[str]) -> bytes:
 # ---- what is asked
 
 
-def _decode(row: Row, scope: Scope, body: bytes) -> tuple[str, Asked]:
+def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Arguments]:
     """The user and the checked values. Raises: `InvalidRequest`, and nothing else, whatever comes."""
-    schemas = {"user": _USER, **row.takes}
+    schemas = {"user": _USER, **row.parameters}
     in_path = {name: _spoken(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
     said: Json = {}
     for source in (in_path, _query(scope, schemas), _header(scope), decode_json(body) if body else {}):
@@ -233,7 +212,7 @@ def _decode(row: Row, scope: Scope, body: bytes) -> tuple[str, Asked]:
     for name, schema in schemas.items():
         if name in said:
             asked[name] = _checked(name, schema, said[name])
-        elif name in row.needs:
+        elif name in row.required:
             raise InvalidRequest(f"{name} is missing: {schema['description']}", field=name)
         elif "default" in schema:
             asked[name] = schema["default"]
@@ -307,7 +286,11 @@ def _milliseconds(name: str, text: str) -> int:
 
 
 _PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
-"""What is forgotten here must not be kept by a browser."""
+"""A browser must not keep what can be forgotten here."""
+_EXPORT_HEADERS: RawHeaders = [
+    (b"content-type", b"application/x-ndjson"),
+    (b"content-disposition", b'attachment; filename="shepherd-memory.jsonl"'),
+]
 _TEXT: Json = {"type": "string"}
 _USER: Json = {
     "type": "string",
@@ -319,3 +302,8 @@ _USER: Json = {
 _ALIASES = {"query": "q", "max_results": "limit"}
 """As the tool `search_memory` and the Python API call them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ANSWERS = {
+    200: "What was arguments for; a list is empty when nothing was found.",
+    400: "The request is wrong; the message names the field.",
+    404: "No such conversation, or no memory here.",
+}

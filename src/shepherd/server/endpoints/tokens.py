@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.llama import tokens
-
-if TYPE_CHECKING:
-    from shepherd.server.service import Service
 
 
 async def answer_tokenize(service: Service, body: Json, path: str) -> Json:

@@ -252,13 +252,13 @@ class _Server(uvicorn.Server):
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        live = self._app.state.live
-        live.refuse()
+        active = self._app.state.active
+        active.refuse_new()
         if self.should_exit:  # by a signal; who cancels us does not want to wait
             until_s = time.monotonic() + self._grace_s
-            while live.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn,
+            while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn,
                 await asyncio.sleep(0.02)  # for a signal handler can wake nobody
-        live.stop()  # answers that are left end with an error, not with a cut line
+        active.cancel_all()  # answers that are left end with an error, not with a cut line
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

@@ -1,32 +1,27 @@
-"""The four files of a request under `--debug`: what the client sent, what the model got and wrote, what went back.
+"""The four files of a request under `--debug`: the client's body, what the model got and wrote, the answer.
 
     <folder>/20261122_101112_131415_main/
         1_req_client_raw.json           the body, byte for byte
-        2_req_model.json                the request in our own words, and the prompt as the model reads it
-        3_res_model_raw.txt             what the model wrote, before anything is parsed
+        2_req_model.json                the decoded request, and the prompt as the model reads it
+        3_res_model_raw.txt             what the model wrote, before it is parsed
         4_res_client_transformed.json   what the client got: the list of a stream's events, or the whole body
 
-Every request that was let in leaves one folder with exactly these, whatever becomes of it; where there is nothing, the
-file says why. Only the owner of the process can read them. Headers are never written, nor the key that came in them,
-wherever it stands; fields of the body that hold other services' secrets are blotted out.
+Every request that passes authentication leaves one folder with exactly these files; a file without content states the
+reason. Headers are never written, and secrets are masked (`secrets`).
 
-`DebugFiles` looks on at one request (on the event loop, no I/O); `Folders` writes what it has seen, in one thread, in
-order. A disk that is full or slow costs files, never an answer.
+`DebugObserver` collects what one request brings (on the event loop, no I/O); `DebugFolder` writes it (`file_writer`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
 import os
 import re
 import shutil
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,8 +30,10 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import Event, Image, Part, ReasoningDelta, Request, TextDelta, Traced
+from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
+from shepherd.server.observe.secrets import find_keys, mask_fields, mask_keys, mask_query
 from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")
@@ -46,45 +43,13 @@ FILES = ("1_req_client_raw.json", "2_req_model.json", "3_res_model_raw.txt", "4_
 KEEP = 200
 """Requests: an afternoon of one person's."""
 MAX_BYTES = 2**30
-MAX_WAITING_BYTES = 256 * 2**20
-"""What may wait for a slow disk before requests go unwritten."""
-
 _OURS = re.compile(r"\d{8}_\d{6}_\d{6}_[\w.-]+")
 
-SECRET_FIELDS = (
-    "api_key", "apikey", "api-key", "x-api-key", "authorization", "authorization_token", "access_token",
-    "refresh_token", "client_secret", "password", "cookie",
-)  # fmt: skip
-"""Fields of bodies that hold secrets: those of MCP servers, of providers behind a client. Other cases count, too."""
 
-_BLOT = b"[not written]"
-# A field inside of a text has its quotes escaped and is not touched: it is what somebody said.
-_SECRET = re.compile(
-    rb'("(?:%s)"\s*:\s*")(?:[^"\\]|\\.)*"' % b"|".join(name.encode() for name in SECRET_FIELDS), re.IGNORECASE
-)
-_SECRET_QUERY = re.compile(r"\b((?:api[_-]?)?key=|\w*token=|\w*secret=)[^&]*", re.IGNORECASE)
+class DebugFolder:
+    """The folder that holds a folder for each request: the newest `keep` of them, at most `max_bytes` in all.
 
-_SHORTEST_KEY, _SHORTEST_TOKEN = 4, 16
-"""Shorter ones stand in ordinary words: of keys that opened this server, and of whatever a client sends to an open one
-(`none`, `anything`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """All of one request that is to be written."""
-
-    moment: datetime
-    cache: str
-    n_bytes: int
-    """About what it holds in memory."""
-    contents: Callable[[], tuple[bytes, ...]]
-    """Makes them, in the order of `FILES`; on the writer's thread, for long prompts take long to encode."""
-
-
-class Folders:
-    """The folder that holds the requests' folders: the newest `keep` of them, and no more than `max_bytes`.
-
-    `take` and `close` on any thread; nothing is written on the caller's.
+    `write` and `close` on any thread; they do not write themselves.
     """
 
     def __init__(
@@ -95,62 +60,42 @@ class Folders:
         max_bytes: int = MAX_BYTES,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """Nothing is made before the first request. What stands in `folder` from earlier runs counts and goes first."""
+        """Makes nothing before the first request. Folders of earlier runs count, and are removed first."""
         self._folder = folder
         self._keep = keep
         self._max_bytes = max_bytes
-        self._max_waiting_bytes = max_waiting_bytes
-        self._lock = threading.Lock()
-        self._waiting_bytes = 0
-        self._writer = ThreadPoolExecutor(1, "debug-files")
+        self._writer = FileWriter("debug files", folder, max_waiting_bytes)
         self._known: deque[tuple[str, int]] | None = None
-        """Names and sizes of our folders, the oldest first; only the writer's."""
-        self._failing = False
+        """Names and sizes of our folders, the oldest first; only the writer's thread uses it."""
 
-    def observe(self, record: Record) -> DebugFiles:
-        """Who looks on at a request that has just come: for `create_app(observe=...)`."""
-        return DebugFiles(self)
+    def observe(self, record: Record) -> DebugObserver:
+        """The observer of a new request: for `create_app(observe=...)`."""
+        return DebugObserver(self)
 
-    def take(self, taken: _Taken) -> None:
-        """Have these files written soon; too much at a time is left out, and the log says so."""
-        with self._lock:
-            fits = self._waiting_bytes + taken.n_bytes <= self._max_waiting_bytes
-            self._waiting_bytes += taken.n_bytes * fits
-        if fits:
-            with contextlib.suppress(RuntimeError):  # closed: a second signal waits for no request
-                self._writer.submit(self._write, taken)
-        else:
-            logger.warning("the debug files of a request were not written: %s is too slow", self._folder)
+    def write(self, moment: datetime, cache: str, n_bytes: int, contents: Callable[[], tuple[bytes, ...]]) -> None:
+        """Write the files of one request soon.
+
+        `n_bytes`: about what `contents` holds in memory. It makes the contents, in the order of `FILES`, on the
+        writer's thread: long prompts take long to encode.
+        """
+        self._writer.submit(n_bytes, lambda: self._write(moment, cache, contents()))
 
     def close(self) -> None:
-        """Wait until all that was taken is written. What is taken later is left out."""
-        self._writer.shutdown()
+        """Wait until everything is written. What comes later is dropped."""
+        self._writer.close()
 
     # -- the writer's thread -------------------------------------------------------------------------------------------
 
-    def _write(self, taken: _Taken) -> None:
-        try:
-            contents = taken.contents()
-            known = self._find_known()
-            known.append((self._put(taken, contents), sum(map(len, contents))))
-            self._thin_out(known)
-            self._failing = False
-        except OSError as error:
-            if not self._failing:  # a full disk would fill the log, too
-                logger.warning("debug files cannot be written below %s: %s", self._folder, error.strerror or error)
-            self._failing = True
-        except Exception:  # nobody asks for this future's result
-            logger.exception("debug files could not be written")
-        finally:
-            with self._lock:
-                self._waiting_bytes -= taken.n_bytes
+    def _write(self, moment: datetime, cache: str, contents: tuple[bytes, ...]) -> None:
+        known = self._find_known()
+        known.append((self._put(moment, cache, contents), sum(map(len, contents))))
+        self._thin_out(known)
 
-    def _put(self, taken: _Taken, contents: tuple[bytes, ...]) -> str:
-        """Write one folder; its name. Raises: `OSError`, and nothing of the folder is left then."""
+    def _put(self, moment: datetime, cache: str, contents: tuple[bytes, ...]) -> str:
+        """Write one folder; its name. Raises: `OSError`, and leaves nothing of the folder then."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        moment = taken.moment
         while True:
-            path = self._folder / f"{moment:%Y%m%d_%H%M%S_%f}_{_plain_name(taken.cache)}"
+            path = self._folder / f"{moment:%Y%m%d_%H%M%S_%f}_{_plain_name(cache)}"
             try:
                 path.mkdir(mode=0o700)
                 break
@@ -158,8 +103,7 @@ class Folders:
                 moment += timedelta(microseconds=1)
         try:
             for name, content in zip(FILES, contents, strict=True):
-                with os.fdopen(os.open(path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(content)
+                write_private(path / name, content)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -190,30 +134,28 @@ class Folders:
                 logger.debug("%s stays: %s", path, error)
 
 
-class DebugFiles(Observer):
-    """Keeps what is seen of one request until it has ended."""
+class DebugObserver(Observer):
+    """Collects what one request brings until it has ended."""
 
     wants_trace = True
 
-    def __init__(self, folders: Folders) -> None:
-        self._folders = folders
+    def __init__(self, folder: DebugFolder) -> None:
+        self._folder = folder
         self._moment = datetime.now()  # local time, as the logs of other programs on this machine have it
         self._body: bytes | None = None
         self._endpoint = ""
-        self._secrets: list[bytes] = []
+        self._method = ""
+        self._scope: Scope = {"headers": ()}
         self._decoded: Decoded[Any] | None = None
         self._choices: dict[int, _Choice] = {}
         self._sent: list[bytes] = []
 
     def receive(self, scope: Scope, body: bytes) -> None:
         self._body = body
-        query = _SECRET_QUERY.sub(r"\1" + _BLOT.decode(), scope["query_string"].decode("latin-1"))
+        self._scope = scope
+        self._method = scope["method"]
+        query = mask_query(scope["query_string"])
         self._endpoint = scope["path"] + ("?" + query if query else "")
-        self._secrets = [
-            value.strip().rpartition(b" ")[2]
-            for name, value in scope["headers"]
-            if name in (b"authorization", b"x-api-key", b"api-key")
-        ]
 
     def decode(self, decoded: Decoded[Any]) -> None:
         self._decoded = decoded
@@ -234,20 +176,19 @@ class DebugFiles(Observer):
     def close(self, record: Record) -> None:
         n_bytes = 3 * len(self._body or b"") + sum(map(len, self._sent))
         cache = record.cache or record.backend
-        self._folders.take(_Taken(self._moment, cache, n_bytes, lambda: self._contents(record)))
+        self._folder.write(self._moment, cache, n_bytes, lambda: self._contents(record))
 
     def _contents(self, record: Record) -> tuple[bytes, ...]:
         makers = (self._client_request, self._model_request, self._output, self._answer)
-        shortest = _SHORTEST_KEY if record.key else _SHORTEST_TOKEN
-        secrets = [key for key in self._secrets if len(key) >= shortest]
-        return tuple(_without(make(record), secrets) for make in makers)
+        keys = find_keys(self._scope, is_checked=bool(record.key))
+        return tuple(mask_keys(make(record), keys) for make in makers)
 
     def _client_request(self, record: Record) -> bytes:
-        return _why(record) if self._body is None else _SECRET.sub(rb"\g<1>" + _BLOT + b'"', self._body)
+        return _why(record) if self._body is None else mask_fields(self._body)
 
     def _model_request(self, record: Record) -> bytes:
         if self._decoded is None:
-            return _why(record)
+            return _why(record, {"method": self._method, "endpoint": self._endpoint} if self._endpoint else {})
         seen = [self._choices.get(at, _Choice()) for at in range(record.n_choices)]
         prompts = ["".join(choice.prompt) or None for choice in seen]
         first, *others = self._decoded.requests
@@ -356,9 +297,9 @@ def _snake(kind: type) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _why(record: Record) -> bytes:
-    """What stands in the place of what there is not."""
-    return _json({"nothing": _reason(record), "status": record.status})
+def _why(record: Record, request: Mapping[str, Any] = {}) -> bytes:
+    """The content of a file for which there is nothing."""
+    return _json({"nothing": _reason(record), "status": record.status, **request})
 
 
 def _reason(record: Record) -> str:
@@ -368,12 +309,6 @@ def _reason(record: Record) -> str:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
-
-
-def _without(content: bytes, secrets: list[bytes]) -> bytes:
-    for secret in secrets:
-        content = content.replace(secret, _BLOT)
-    return content
 
 
 def _plain_name(name: str) -> str:

@@ -14,11 +14,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
-import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,18 +23,12 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import ConfigError
+from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
+from shepherd.server.observe.secrets import find_keys, is_secret_name, mask_fields, mask_keys, mask_query
 
 logger = logging.getLogger(__name__)
-
-SECRET = re.compile(r"auth|cookie|credential|password|secret|(^|[-_])(key|token)s?$", re.IGNORECASE)
-"""Names of headers and fields whose values are never written."""
-BLOT = "[not written]"
-SHORTEST_SECRET = 8
-"""Shorter keys, such as `none`, stand in ordinary words."""
-MAX_WAITING_BYTES = 256 * 2**20
-"""What may wait for a slow disk before requests go unwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +94,7 @@ class Recorder:
                 f"requests cannot be recorded in {folder}: {error.strerror or error}", key="server.record_dir"
             ) from error
         self._begun_s = time.perf_counter()
-        self._max_waiting_bytes = max_waiting_bytes
-        self._waiting_bytes = 0
-        self._lock = threading.Lock()
-        self._writer = ThreadPoolExecutor(1, "recorder")
+        self._writer = FileWriter("recordings", folder, max_waiting_bytes)
 
     @property
     def warning(self) -> str:
@@ -115,11 +103,11 @@ class Recorder:
 
     def observe(self, record: Record) -> Observer:
         """Who looks on at a request that has just come: for `create_app(observe=...)`."""
-        return _Recording(self)
+        return _RecordingObserver(self)
 
     def close(self) -> None:
         """Wait until all is written. The recorder cannot be used again."""
-        self._writer.shutdown()
+        self._writer.close()
 
     def next_number(self) -> int:
         """The number of a request that has just come."""
@@ -135,30 +123,14 @@ class Recorder:
         if record.first_s is not None:
             answer["first_ms"] = round((record.first_s - begun_s) * 1e3, 1)
         answer["ms"] = round((time.perf_counter() - begun_s) * 1e3, 1)
-        with self._lock:
-            fits = self._waiting_bytes + len(body) <= self._max_waiting_bytes
-            self._waiting_bytes += len(body) * fits
-        if fits:
-            self._writer.submit(self._write, n, scope, body, answer)
-        else:
-            logger.warning("request %d was not recorded: %s is too slow", n, self.folder)
-
-    def _write(self, n: int, scope: Scope, body: bytes, answer: Mapping[str, Any]) -> None:
-        try:
-            content = written(n, scope, body, answer)
-            path = self.folder / f"{n:03}.json"
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-        except OSError as error:
-            logger.warning("request %d was not recorded in %s: %s", n, self.folder, error.strerror or error)
-        except Exception:  # nobody asks for this future's result
-            logger.exception("request %d was not recorded", n)
-        finally:
-            with self._lock:
-                self._waiting_bytes -= len(body)
+        path = self.folder / f"{n:03}.json"
+        is_checked = bool(record.key)
+        self._writer.submit(
+            len(body), lambda: write_private(path, encode_recording(n, scope, body, answer, is_checked=is_checked))
+        )
 
 
-class _Recording(Observer):
+class _RecordingObserver(Observer):
     """Keeps one request until it has been answered."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -173,45 +145,24 @@ class _Recording(Observer):
             self._recorder.take(*self._received, record)
 
 
-def written(n: int, scope: Scope, body: bytes, answer: Mapping[str, Any]) -> bytes:
-    """The bytes of a recording."""
-    query = scope.get("query_string", b"").decode("latin-1")
+def encode_recording(
+    n: int, scope: Scope, body: bytes, answer: Mapping[str, Any], *, is_checked: bool = False
+) -> bytes:
+    """The bytes of a recording, without secrets. `is_checked`: the request's key has opened this server."""
+    query = mask_query(scope.get("query_string", b""))
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    text = body.decode("utf-8", "replace")
+    masked = mask_fields(body)
     try:
-        said = without_secrets(json.loads(text))
+        content = json.loads(masked)
     except (ValueError, RecursionError):
-        said = text
+        content = masked.decode("utf-8", "replace")
     recording = {
         "n": n,
         "method": scope["method"],
         "path": scope["path"] + (f"?{query}" if query else ""),
-        "headers": {name: value for name, value in headers.items() if not SECRET.search(name)},
-        "body": said,
+        "headers": {name: value for name, value in headers.items() if not is_secret_name(name)},
+        "body": content,
         "answer": answer,
     }
-    told = json.dumps(recording, ensure_ascii=False, indent=1)
-    for name, value in headers.items():
-        secret = value.strip().rpartition(" ")[2]
-        if SECRET.search(name) and len(secret) >= SHORTEST_SECRET:
-            told = told.replace(json.dumps(secret, ensure_ascii=False)[1:-1], BLOT)
-    return told.encode("utf-8", "replace") + b"\n"
-
-
-def without_secrets(value: Any) -> Any:
-    """JSON with the text of every field that is named like a secret blotted out; keys of caches are none."""
-    match value:
-        case dict():
-            return {
-                name: BLOT if isinstance(inner, str) and is_secret(name) else without_secrets(inner)
-                for name, inner in value.items()
-            }
-        case list():
-            return [without_secrets(inner) for inner in value]
-        case _:
-            return value
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field of a body holds a secret. Schemas of tools describe such fields, and describe them in objects."""
-    return name != "prompt_cache_key" and SECRET.search(name) is not None
+    text = json.dumps(recording, ensure_ascii=False, indent=1).encode("utf-8", "replace")
+    return mask_keys(text, find_keys(scope, is_checked=is_checked)) + b"\n"

@@ -1,9 +1,9 @@
-"""Calls as Gemma spells them, `call:NAME{key:<|"|>text<|"|>,n:1,list:[true,{k:null}]}`: what they say, as JSON.
+"""Calls as Gemma spells them, `call:NAME{key:<|"|>text<|"|>,n:1,list:[true,{k:null}]}`: to JSON.
 
-Keys are bare and strings stand between quotes that nothing else means, so nothing in them is escaped. Models write
-Python's or JSON's quotes instead, `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the
-quote before a string, behind it, or both. A text that cannot be read as it should be is read again, and then a quote
-ends a string only if the call goes on behind it, and a missing one is put where the next key or the end shows it.
+Keys are bare. Strings stand between quotes of their own, so nothing in them is escaped. Models write Python's or JSON's
+quotes instead, write `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the quote before a
+string, behind it, or both. A text that cannot be read strictly is read again: then a quote ends a string only if the
+call goes on behind it, and a missing quote is put where the next key or the end shows it.
 Not here: where a block ends (`literal_body`).
 """
 
@@ -14,17 +14,15 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import Notation, n_found
+from shepherd.dialects.parse.bodies.literal_body import Notation
+from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
 from shepherd.dialects.parse.bodies.python_body import unescaped
-from shepherd.dialects.parse.call import Fault, Found, Unreadable, read_calls
+from shepherd.dialects.parse.call import Calls, Found, n_found, read_calls
 from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, value_of
 
 QUOTE = '<|"|>'
-HOW = f"write call:NAME{{key:{QUOTE}text{QUOTE},other:1}}"
-CUT = f"the output ended inside of the call; {HOW}"
 NEXT_CALL = re.compile(r"call\s*:")
 NEXT_BEGUN = re.compile(r"c(?:a(?:ll?\s*)?)?")
-BETWEEN = re.compile(r"[\s,;})\[\]]*")
 HEAD = re.compile(r"""(?:call\s*:\s*)?([^\s(){}\[\]<>"',;=]+)\s*([({])""")
 NAMELESS = re.compile(r"""(?:call\s*:\s*)?([^\s(){}\[\]<>"',;=]*)""")
 CLOSERS = {"{": "}", "(": ")", "[": "]"}
@@ -36,7 +34,7 @@ BARE_ITEM = re.compile(r"[^{}\[\](),<]*")
 
 
 class Quote:
-    """What stands around strings, and what is looked for about it."""
+    """The quote around strings, and the patterns that contain it."""
 
     def __init__(self, quote: str) -> None:
         self.text = quote
@@ -58,63 +56,53 @@ class Quote:
 quote_of = cache(Quote)
 
 
-def read_gemma_calls(
-    text: str, tools: Sequence[ToolSpec] = (), whole: bool = True, *, quote: str = QUOTE
-) -> tuple[Found | Fault, ...]:
+def read_gemma_calls(text: str, tools: Sequence[ToolSpec] = (), whole: bool = True, *, quote: str = QUOTE) -> Calls:
     """The calls in `text`; JSON is read, too. Never empty, never raises.
 
-    A name in a namespace is the tool's own if only that is declared. `whole` is false when the output ended inside of
-    the text: calls that were finished count, the last one is a fault.
+    A name loses its namespace if only the bare name is declared. `whole` is false when the output ended inside of the
+    text: complete calls count, the last one is a fault.
     """
     text = text.strip()
     if re.match(r"\[?\s*\{", text):
         return read_calls(text, tools=tools, whole=whole)
-    calls = Reader(text, tools, quote, lenient=False).calls(whole)
+    calls = GemmaReader(text, tools, quote, lenient=False).calls(whole)
     if whole and n_found(calls) < len(calls):
-        others = Reader(text, tools, quote, lenient=True).calls(whole)
+        others = GemmaReader(text, tools, quote, lenient=True).calls(whole)
         if n_found(others) == len(others):
             return others
     return calls
 
 
-class Reader:
-    """Reads one text from the front to its end."""
+class GemmaReader(LiteralReader):
+    """Reads one text; `lenient`: with missing quotes put where they belong."""
+
+    BLANKS = re.compile(r"\s*")
+    BETWEEN = re.compile(r"[\s,;})\[\]]*")
+    HOW = f"write call:NAME{{key:{QUOTE}text{QUOTE},other:1}}"
 
     def __init__(self, text: str, tools: Sequence[ToolSpec], quote: str, *, lenient: bool) -> None:
-        self._text = text
+        super().__init__(text)
         self._tools = tools
         self._quote = quote_of(quote)
         self._lenient = lenient
         self._tool: ToolSpec | None = None
         self._depth = 0
-        self._at = 0
 
-    def calls(self, whole: bool) -> tuple[Found | Fault, ...]:
-        """All calls, up to the first that cannot be read."""
-        found: list[Found | Fault] = []
-        name = ""
-        try:
-            while self._ahead(BETWEEN):
-                head = HEAD.match(self._text, self._at) or NAMELESS.match(self._text, self._at)
-                assert head is not None
-                self._at = head.end()
-                name = self._named(head[1])
-                self._tool = find_tool(self._tools, name)
-                opener = head[2] if head.re is HEAD else ""
-                if not opener and (not name or not whole or self._ahead()):
-                    raise self._unreadable("the arguments must stand")
-                found.append(Found(name, json_object(self._members(opener, top=True) if opener else [])))
-                name = ""
-        except (ValueError, RecursionError) as error:
-            found.append(Fault(f"the call cannot be read ({error}); {HOW}" if whole else CUT, name))
-        return tuple(found) or (Fault(f"the call is empty; {HOW}" if whole else CUT),)
+    def _call(self, whole: bool) -> Found:
+        head = HEAD.match(self._text, self._at) or NAMELESS.match(self._text, self._at)
+        assert head is not None
+        self._at = head.end()
+        self._name = name = self._named(head[1])
+        self._tool = find_tool(self._tools, name)
+        opener = head[2] if head.re is HEAD else ""
+        if not opener and (not name or not whole or self._ahead()):
+            raise self._unreadable("the arguments must stand")
+        return Found(name, json_object(self._members(opener, top=True) if opener else []))
 
     def _named(self, written: str) -> str:
-        """The tool that is meant."""
+        """The tool of this name, which may have a namespace before it."""
         own = written.rpartition(":")[2]
         return own if find_tool(self._tools, written) is None and find_tool(self._tools, own) else written.strip(":")
-
-    # Each reads what its name says from here on and passes it. Raises: `Unreadable`, `RecursionError`.
 
     def _members(self, opener: str, *, top: bool = False) -> list[tuple[str, str]]:
         """The members up to the bracket that closes, each with the JSON of its value."""
@@ -136,10 +124,6 @@ class Reader:
             self._comma("]")
         self._depth -= 1
         return items
-
-    def _comma(self, closer: str) -> None:
-        if not self._take(",") and self._ahead() != closer:
-            raise self._unreadable("a comma is missing")
 
     def _key(self) -> str:
         self._ahead()
@@ -195,30 +179,10 @@ class Reader:
         inside = self._text[begun : closing.start()] if closing else ""
         return closing.start() if closing and inside.count("{") == inside.count("}") else -1
 
-    def _ahead(self, blanks: re.Pattern[str] = re.compile(r"\s*")) -> str:
-        """The next character behind blanks; empty at the end."""
-        match = blanks.match(self._text, self._at)
-        self._at = match.end() if match else self._at
-        return self._text[self._at : self._at + 1]
-
-    def _take(self, character: str) -> bool:
-        """Pass the character, if it comes next."""
-        comes = self._ahead() == character
-        self._at += comes
-        return comes
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self._text, self._at)
-        self._at = match.end() if match else self._at
-        return match
-
-    def _unreadable(self, reason: str) -> Unreadable:
-        return Unreadable(f"{reason} at character {self._at}")
-
 
 @cache
 def notation(quote: str) -> Notation:
-    """Gemma's with this quote around strings."""
+    """Gemma's notation with this quote around strings."""
     return Notation(
         read=partial(read_gemma_calls, quote=quote),
         quotes=(quote, '"', "'"),

@@ -1,13 +1,13 @@
-"""What a header says, for families that head their messages instead of tagging thoughts and calls.
+"""Headers, for families that head their messages instead of tagging thoughts and calls.
 
     <|start|>assistant<|channel|>analysis<|message|>   a thought follows
     <|start|>assistant to=functions.f<|message|>       a call follows, read by the body that the header names
     <|start|>assistantHello                            no header after all: text follows, the markup is dropped
     "use <|start|> to begin"                           the text speaks of the marker: it stays
 
-A header is not taken in before it is decided, so that the same text is looked at for every cutting; that is at the
-first character that cannot belong to it, and after `LIMIT` characters at the latest. Not here: which words a family
-puts into its headers and what they mean (the families), what calls say (`call`).
+A header is taken in when it is decided, not before, so that every cutting reads the same text. It is decided at the
+first character that cannot belong to it, and after `LIMIT` characters at the latest. Not here: the words that a family
+puts into its headers and their meaning (the families), the calls (`call`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import Read
-from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Thought, markers_of
+from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, HandingOver
+from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
 
 LIMIT = 160
 """No text between two markers of a header is longer."""
 LONGEST = 3 * LIMIT
 """No header is."""
-MAX_BLANKS = 64
 SPOKEN_OF = re.compile(r"[^\w\n?\-\u2013\u2014]")
-"""What follows a marker that a text speaks of: a quote, a bracket, a blank. Behind a real one stands a word or a line's
-end, or the dashes and question marks that models spoil headers with."""
+"""What follows a marker that a text speaks of: a quote, a bracket, a blank. A real marker is followed by a word or the
+end of a line, or by the dashes and question marks that models spoil headers with."""
 LEAD = re.compile(r"\s*(?:assistant)*")
 LEAD_CUT = re.compile(r"\s*(?:(?:assistant)*|a(?:s(?:s(?:i(?:s(?:t(?:an?)?)?)?)?)?)?)\s*")
 ROLE = re.compile(r"\s*(user|system|developer|tool|functions)(?![^\W\d_])")
@@ -42,97 +41,51 @@ LETTERS = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a header has turned out to be."""
+class Header:
+    """A header that has been read."""
 
     stop: int
     """Where it ends and what it heads begins."""
     inside: MakeBody | None = None
-    """Reads the call that follows; its block's opener is the whole header. `None`: no call follows."""
+    """Makes the body that reads the call behind the header; its block's opener is the whole header. `None`: no call
+    follows."""
     then: Thought | None = None
     declined: str = ""
     """Text after all, as in `Body`."""
 
 
-ReadHead = Callable[[str, str, int, bool, Sequence[ToolSpec]], Head | None]
-"""The header from its opener (the first argument) on, whose rest begins at a place (the third) in a text (the second);
-`None` while more is needed to know, never when there will be no more (the fourth)."""
+ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
+"""`read(opener, text, at, final, tools)`: the header that `opener` begins and whose rest stands in `text` from `at` on;
+`None` while it needs more text, never if that is final."""
 
 
-class HeaderBody:
+class HeaderBody(HandingOver):
     """A header and the call that it heads, if it does."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHead) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._block = block
-        self._openers = openers
-        self._tools = tools
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHeader) -> None:
+        super().__init__(block, openers, tools)
         self._read = read
-        self._inside: Body | None = None
+        self._step = self._head
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        if self._inside is None:
-            head = self._read(self._block.opener, text, at, final, self._tools)
-            if head is None:
-                return at
-            if head.inside is None:
-                self.ended = self.closed = True
-                self.then, self.declined = head.then, head.declined
-                return head.stop
-            block = replace(self._block, opener=self._block.opener + text[at : head.stop])
-            self._inside = head.inside(block, self._openers, self._tools)
-            at = head.stop
-        at = self._inside.feed(text, at, final)
-        self.ended, self.closed, self.declined = self._inside.ended, self._inside.closed, self._inside.declined
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        return self._inside.take_calls() if self._inside else []
-
-
-class TextBody:
-    """A call that is text up to the next marker, such as a program."""
-
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: Read) -> None:
-        """`read` makes calls of the text, given whether it is whole."""
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._closers = block.closers
-        self._markers = markers_of(*openers, *block.closers)
-        self._read = read
-        self._written = [block.opener]
-        self._said: list[str] = []
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
-
-    def feed(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._markers.find(text, at)
-        if not marker and not final:
-            stop -= self._markers.begun(text, at)
-        self._said.append(text[at:stop])
-        self.ended, self.closed = bool(marker) or final, marker in self._closers
-        after = stop + len(marker) if self.closed else stop
-        self._written.append(text[at:after])
-        if self.ended:
-            whole = bool(marker) or not self._closers
-            self._ready.append(("".join(self._written), self._read("".join(self._said), whole)))
-        return after
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        ready, self._ready = self._ready, []
-        return ready
+    def _head(self, text: str, at: int, final: bool) -> int:
+        opener = self._block.opener
+        head = self._read(opener, text, at, final, self._tools)
+        if head is None:
+            return at
+        if head.inside is not None:
+            self._hand_over(head.inside, replace(self._block, opener=opener + text[at : head.stop]))
+        else:
+            self.ended = self.closed = True
+            self.then, self.declined = head.then, head.declined
+        return head.stop
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """The words of a header that mean something; of several of a kind the last one."""
+class HeaderFields:
+    """The words of a header that have a meaning; of several of a kind the last one."""
 
     role: str = ""
-    """Of somebody else than the assistant."""
+    """Of another than the assistant."""
     channel: str = ""
     to: str = ""
     """The recipient, if it is a tool."""
@@ -141,24 +94,24 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Headers:
-    """How a family writes its headers: `start role (mark words)* message`, any part of it forgotten at times."""
+class HeaderFormat:
+    """How a family writes its headers: `start role (mark words)* message`; models leave out any part of it."""
 
     start: str
     message: str
-    """What it heads begins here."""
+    """The marker behind a header."""
     ends: tuple[str, ...]
     """Markers behind what a header heads; another header follows, or nothing."""
     role: re.Pattern[str]
-    """Matches as a whole what may stand between `start` and the next marker, and every beginning of that."""
-    about: Callable[[Fields, int, Sequence[ToolSpec]], Head]
-    """What a header of these words heads, which begins at a place in the text."""
+    """Matches as a whole all that may stand between `start` and the next marker, and every beginning of it."""
+    about: Callable[[HeaderFields, int, Sequence[ToolSpec]], Header]
+    """`about(fields, at, tools)`: the header that has these words and ends at `at`."""
     marks: tuple[str, ...] = ()
     """Markers within headers; the first one stands before a channel."""
     channel: re.Pattern[str] = re.compile(r"(?!)")
     """A known channel as a group, with what models write around it by mistake."""
     nobody: tuple[str, ...] = ()
-    """Recipients that are no tools and mean nothing."""
+    """Recipients that are no tools."""
 
     @cached_property
     def markers(self) -> Markers:
@@ -169,24 +122,24 @@ class Headers:
         """Ends of messages, and beginnings without more."""
         return re.compile(rf"(?:\s|{'|'.join(map(re.escape, self.ends))}|{re.escape(self.start)}(?:assistant)?)*")
 
-    def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
-        """A `ReadHead`."""
-        return Look(self, opener, text, final, tools).head(at)
+    def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+        """A `ReadHeader`."""
+        return HeaderReader(self, opener, text, final, tools).head(at)
 
 
-class Look:
-    """One look at a header as far as it has come."""
+class HeaderReader:
+    """Reads a header as far as it has come. One per attempt."""
 
-    def __init__(self, headers: Headers, opener: str, text: str, final: bool, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, headers: HeaderFormat, opener: str, text: str, final: bool, tools: Sequence[ToolSpec]) -> None:
         self._headers = headers
         self._opener = opener
         self._text = text
         self._final = final
         self._tools = tools
-        self._fields = Fields()
-        self._end = 0  # of the words behind the last marker that mean something
+        self._fields = HeaderFields()
+        self._end = 0  # of the words behind the last marker that have a meaning
 
-    def head(self, at: int) -> Head | None:
+    def head(self, at: int) -> Header | None:
         headers, text = self._headers, self._text
         mark, begin = self._opener, at
         while mark != headers.message:
@@ -199,7 +152,7 @@ class Look:
             good, bad = words[:stop], words[stop : stop + 1]
             (self._take_role if is_role else self._take_words)(mark, good)
             if bad and is_first and SPOKEN_OF.match(words):
-                return Head(at, declined=mark)
+                return Header(at, declined=mark)
             if bad:
                 return self._broken(mark, at, good, bad, first=is_first)
             if not following:
@@ -211,11 +164,11 @@ class Look:
                 break
         return self._about(at)
 
-    def _about(self, at: int) -> Head:
+    def _about(self, at: int) -> Header:
         return self._headers.about(self._fields, at, self._tools)
 
     def _n_role(self, words: str) -> int:
-        """How many of the characters may stand behind a start, or behind an end whose next start is forgotten."""
+        """How many of the characters may stand behind a start, or behind an end where the next start is missing."""
         role = self._headers.role
         if role.fullmatch(words):
             return min(len(words), LIMIT)
@@ -237,7 +190,7 @@ class Look:
         self._end = lead.end() if lead else 0
         channel = self._headers.channel.match(words, self._end)
         role = None if channel or words[: self._end].strip() else ROLE.match(words)
-        self._fields = Fields(role[1] if role else "", channel[1] if channel else "", self._recipient(words))
+        self._fields = HeaderFields(role[1] if role else "", channel[1] if channel else "", self._recipient(words))
 
     def _take_words(self, mark: str, words: str) -> None:
         channel = self._headers.channel.match(words) if mark == self._headers.marks[0] else None
@@ -255,86 +208,108 @@ class Look:
         found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
         return found[-1] if found else ""
 
-    def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Head | None:
-        """What the header is behind whose words another one begins, or a message ends."""
+    def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Header | None:
+        """The header that another one, or the end of a message, cuts off behind these words."""
         stop = at + len(words)
-        said = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
-        if self._fields.to or (said and self._fields.channel):
-            return Head(at, declined=mark) if first and said else self._about(at + self._end)
-        if not said:
-            return Head(stop)
-        # Nothing known: junk if something follows, else what the model wanted to say.
+        letters = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
+        if self._fields.to or (letters and self._fields.channel):
+            return Header(at, declined=mark) if first and letters else self._about(at + self._end)
+        if not letters:
+            return Header(stop)
+        # No known word: junk if something follows, else the answer itself.
         headers, text = self._headers, self._text
         nothing = headers.nothing.match(text, stop, stop + LONGEST)
         end = nothing.end() if nothing else stop
-        is_open = headers.markers.begun(text, end) == len(text) - end or "assistant".startswith(text[end:])
+        is_open = headers.markers.is_open(text, end) or "assistant".startswith(text[end:])
         if not is_open:
-            return Head(stop)
-        return Head(len(text), declined=words.strip()) if self._final else None
+            return Header(stop)
+        return Header(len(text), declined=words.strip()) if self._final else None
 
-    def _broken(self, mark: str, at: int, good: str, bad: str, *, first: bool) -> Head:
-        """What the header is whose last marker is forgotten: a character stands there that no header has."""
+    def _broken(self, mark: str, at: int, good: str, bad: str, *, first: bool) -> Header:
+        """The header without its last marker: a character stands there that no header has."""
         if bad == "{" and self._fields.to:
             return self._about(at + len(good))
         if mark in self._headers.marks:
             is_there = not good[self._end :].strip(" ") or good[self._end :].startswith("\n")
             # In the middle of a text only what looks like a header is one.
-            return self._about(at + self._end) if is_there or not first else Head(at, declined=mark)
+            return self._about(at + self._end) if is_there or not first else Header(at, declined=mark)
         if mark == self._headers.start and self._fields.channel and bad.isupper():
             return self._about(at + len(good))
-        self._fields = Fields()
+        self._fields = HeaderFields()
         return self._about(at + (self._end if mark == self._headers.start else 0))
 
-    def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Head:
-        """What the header is in which the output ends."""
+    def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Header:
+        """The header in which the output ends."""
         end = len(self._text)
         if self._fields.to or self._fields.role:
             return self._about(end)
         if mark in self._headers.marks:
             if not words[self._end :].strip() or self._headers.role.fullmatch(words):
                 return self._about(end)
-            return Head(at, declined=mark) if first else self._about(at + self._end)
+            return Header(at, declined=mark) if first else self._about(at + self._end)
         if LEAD_CUT.fullmatch(words) or "to=" in words:
-            return Head(end)
-        return Head(at + (self._end if mark == self._headers.start else 0))
+            return Header(end)
+        return Header(at + (self._end if mark == self._headers.start else 0))
 
 
-def at_once(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head:
-    """A `ReadHead` of a marker that says nothing, but ends a thought that has not been closed."""
-    return Head(at)
+def at_once(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
+    """A `ReadHeader` of a marker without content that ends an open thought."""
+    return Header(at)
 
 
-def before(body: MakeBody) -> ReadHead:
-    """A `ReadHead` of a marker that counts everywhere, unless a text speaks of it: `body` reads what follows if that
-    begins like JSON, or stands close to the marker like no word stands behind another one."""
+def declined(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
+    """A `ReadHeader` of an opener that is text."""
+    return Header(at, declined=opener)
 
-    def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Head | None:
+
+def before(body: MakeBody) -> ReadHeader:
+    """A `ReadHeader` of a marker that counts everywhere unless a text speaks of it: `body` reads what follows if that
+    begins like JSON, or if a word follows without a blank."""
+
+    def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
         visible = VISIBLE.search(text, at, at + MAX_BLANKS)
         if visible is None:
-            return Head(at, inside=body) if final or len(text) - at >= MAX_BLANKS else None
+            return Header(at, inside=body) if final or len(text) - at >= MAX_BLANKS else None
         is_call = visible[0] in JSON_STARTS or (visible.start() == at and visible[0].isalnum())
-        return Head(at, inside=body) if is_call else Head(at, declined=opener)
+        return Header(at, inside=body) if is_call else Header(at, declined=opener)
 
     return read
 
 
-def unsaid(text: str, whole: bool) -> tuple[Found | Fault, ...]:
-    """No call: what somebody else is made to say is dropped (TPL-16)."""
-    return ()
+def answer_tags(opener: str, closer: str = "") -> Callable[[Sequence[ToolSpec]], tuple[Block, ...]]:
+    """A function for `Markup.declared`: the tags around a visible answer that are ordinary words of markup.
+
+    They are dropped as a pair only, so that an answer that shows XML with the same tags, such as `<response>`, keeps
+    them: the opener counts where nothing visible stands before it, the closer only behind such an opener.
+    """
+
+    def declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+        is_open = False
+
+        def read(mark: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header:
+            nonlocal is_open
+            was_open, is_open = is_open, mark == opener
+            return Header(at, declined=mark if was_open == is_open else "")
+
+        body = partial(HeaderBody, read=read)
+        blocks = (Block(opener, (), body, "start", "never"), Block(closer, (), body, "anywhere", "never"))
+        return blocks if closer else blocks[:1]
+
+    return declared
 
 
-def read_named(name: str, tools: Sequence[ToolSpec], text: str, whole: bool) -> Found | Fault:
-    """The call of a tool that a header names; a tool that needs nothing may be sent nothing."""
+def read_named(name: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+    """The call of a tool that a header names, as a `Read`; a tool without required arguments may be sent nothing."""
     tool = find_tool(tools, name)
     if not text.strip() and not whole:
-        return Fault("the output ended before the call's arguments; write them as one JSON object", name)
+        return (Fault("the output ended before the call's arguments; write them as one JSON object", name),)
     if not text.strip() and tool and not tool.parameters.get("required"):
-        return Found(name, "{}")
-    return read_arguments(name, text, whole=whole)[0]
+        return (Found(name, "{}"),)
+    return read_arguments(name, text, whole=whole)
 
 
 def read_program(tool: ToolSpec | None, text: str) -> Found | None:
-    """The call of a tool that takes one text, which was sent as it is; `None` when it takes something else."""
+    """The call of a tool that takes one text and was sent that text alone; `None` when it takes something else."""
     named = list(tool.parameters.get("properties", {})) if tool else []
     needed = list(tool.parameters.get("required", named)) if tool else []
     strings = [name for name in named if kinds(tool, name) == {"string"}]
@@ -346,6 +321,3 @@ def read_program(tool: ToolSpec | None, text: str) -> Found | None:
 def prefixes(*words: str) -> str:
     """A regular expression for the words and all their beginnings but the empty one."""
     return "|".join(re.escape(word[:length]) for word in words for length in range(len(word), 0, -1))
-
-
-_body: type[Body] = HeaderBody

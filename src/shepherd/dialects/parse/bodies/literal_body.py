@@ -1,47 +1,47 @@
-"""Where a block of calls ends that are written in a notation of literals: quotes, brackets, names.
+"""Where a block of calls ends whose notation is literals: quotes, brackets, names.
 
     lead ──[ { ( or a name──> value ──brackets closed──> after ──closer──> ended      after ──next call──> value
-      └─other──> garbage <────cannot be read, text────── after ──text────> ended: the closer was forgotten
+      └─other──> garbage <────cannot be read, text────── after ──text────> ended: the closer is missing
 
-A closer within a string is the string's own, unless what stands before it can be read as a whole: then the quote that
-seems to have begun the string was none. Not here: what the calls say (`Notation.read`).
+A closer within a string belongs to the string, unless the text before it can be read as complete calls: then the quote
+that seemed to begin the string was none. Not here: how the calls are read (`Notation.read`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import FENCE, FENCE_BEGUN, after_blanks
+from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
-from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.call import Calls, Read, is_found
+from shepherd.dialects.parse.markup import Block
 
 STARTS = re.compile(r"[\[({]|[^\W\d]")
 JUNK = re.compile(r"[\s\])},;`]+")
 JUNK_BEFORE_FENCE = re.compile(r"[\s\])},;]+")
 ENDS = (")", "]", "}")
 READS = 8
-"""A block is read so many times at most to find out where it ends, so that the cost stays linear."""
+"""A block is read so many times at most to find its end, so that the cost stays linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """What matters for finding the end of a block."""
+    """A notation, as far as the end of a block depends on it."""
 
-    read: Callable[[str, Sequence[ToolSpec], bool], tuple[Found | Fault, ...]]
-    """The calls of a text, given the tools and whether the text is whole. Never empty, never raises."""
+    read: Read
+    """Reads the calls of a block; never none."""
     quotes: tuple[str, ...]
-    """What begins a string and ends it; longest first."""
+    """The quotes around strings; longest first."""
     escapes: tuple[str, ...]
     """Those of the quotes in whose strings a backslash escapes."""
     next_call: re.Pattern[str]
-    """What begins another call, where no list stands around them."""
+    """The beginning of another call where no list stands around the calls."""
     next_begun: re.Pattern[str]
-    """The whole of what may become that."""
+    """Matches as a whole every beginning of that."""
 
 
 class LiteralBody(Machine):
@@ -56,13 +56,11 @@ class LiteralBody(Machine):
         notation: Notation,
         begun: str = "",
     ) -> None:
-        """`begun` is what the opener has spelt of a call: a name and its bracket."""
-        steps = {"lead": self._lead, "value": self._value, "after": self._after, "garbage": self._garbage}
-        super().__init__(block.opener, "value" if begun else "lead", steps)
-        self._block = block
-        self._tools = tools
+        """`begun` is the part of a call in the opener: a name and its bracket."""
+        super().__init__(block, openers, tools)
+        self._step = self._in_value if begun else self._lead
+        self._markers = self._stops()
         self._notation = notation
-        self._markers = markers_of(*openers, *block.closers)
         firsts = frozenset(closer[0] for closer in block.closers)
         self._outside, self._inside = patterns(notation, firsts)
         self._junk = JUNK_BEFORE_FENCE if "`" in firsts else JUNK
@@ -77,13 +75,11 @@ class LiteralBody(Machine):
         self._finish()
 
     def _finish(self) -> None:
-        self._ready.append(("".join(self._written), self._read(whole=self._state == "after")))
-        self._written, self._spelled = [], []
+        self._report(self._read(whole=self._step == self._after))
+        self._spelled = []
 
-    def _read(self, *more: str, whole: bool = True) -> tuple[Found | Fault, ...]:
+    def _read(self, *more: str, whole: bool = True) -> Calls:
         return self._notation.read("".join((*self._spelled, *more)), self._tools, whole)
-
-    # Each step takes in what it can from `at` on and says how far it came.
 
     def _lead(self, text: str, at: int, final: bool) -> int:
         after = after_blanks(text, at)
@@ -91,23 +87,23 @@ class LiteralBody(Machine):
             self.ended = final
         elif marker := self._markers.standing(text, after):
             if marker != self._block.opener:
-                self._state = "after"
-                return self._end(marker, after)
+                self._step = self._after
+                return self._close(marker, after)
             after += len(marker)  # written twice
         elif not final and (self._markers.is_begun(text, after) or FENCE_BEGUN.fullmatch(text, after)):
             return at
         elif fence := FENCE.match(text, after):
             after = fence.end()
         else:
-            self._state = "value" if STARTS.match(text, after) else "garbage"
+            self._step = self._in_value if STARTS.match(text, after) else self._in_garbage
             self._bare = text[after] not in "[{("
         return after
 
-    def _value(self, text: str, at: int, final: bool) -> int:
+    def _in_value(self, text: str, at: int, final: bool) -> int:
         stop = self._value_end(text, at, final)
         self._spelled.append(text[at:stop])
         self._last = text[at:stop].rstrip()[-1:] or self._last
-        self.ended = final and stop == len(text) and self._state == "value"
+        self.ended = final and stop == len(text) and self._step == self._in_value
         return stop
 
     def _value_end(self, text: str, at: int, final: bool) -> int:
@@ -124,7 +120,7 @@ class LiteralBody(Machine):
             elif sign in ENDS and not self._quote:
                 self._depth -= 1
                 if self._depth <= 0:
-                    self._state = "after"
+                    self._step = self._after
                     return at
             elif not final and self._may_be_longer(text, start):
                 return start
@@ -136,12 +132,12 @@ class LiteralBody(Machine):
             elif sign in self._notation.quotes and not self._quote:
                 self._quote = sign
             elif self._stops_at(text, begun, start):
-                self._state = "after"
+                self._step = self._after
                 return start
         return len(text)
 
     def _may_be_longer(self, text: str, at: int) -> bool:
-        """Whether the text ends within what may become a quote, or a marker, that begins at `at`."""
+        """Whether more text could make a quote or a marker of what begins at `at`."""
         rest = text[at : at + 8]
         if at + len(rest) == len(text):
             quotes = (self._quote,) if self._quote else self._notation.quotes
@@ -150,8 +146,8 @@ class LiteralBody(Machine):
         return self._markers.is_begun(text, at)
 
     def _stops_at(self, text: str, begun: int, at: int) -> bool:
-        """Whether a marker stands at `at` that ends the block: a closer, perhaps in what seems to be a string, or what
-        opens the next block if no bracket is open."""
+        """Whether a marker at `at` ends the block: a closer, perhaps in an apparent string, or the opener of the next
+        block if no bracket is open."""
         marker = self._markers.standing(text, at)
         if not self._quote:
             return marker in self._block.closers or (bool(marker) and not self._depth)
@@ -169,7 +165,7 @@ class LiteralBody(Machine):
             self.ended = final
             return at
         if marker := self._markers.standing(text, at):
-            return self._end(marker, at)
+            return self._close(marker, at)
         if final and self._markers.is_begun(text, at):
             self.ended = True  # the closer's beginning, as a rule
             return len(text)
@@ -180,30 +176,25 @@ class LiteralBody(Machine):
         if text[at] in "[{":
             self._finish()
             self._bare = False
-            self._state, self._depth = "value", 0
+            self._step, self._depth = self._in_value, 0
         elif self._bare and self._notation.next_call.match(text, at):
             self._spelled.append("\n")
-            self._state, self._depth = "value", 0
+            self._step, self._depth = self._in_value, 0
         elif is_found(self._read()):
             self.ended = True
         else:
-            self._state = "garbage"
+            self._step = self._in_garbage
         return at
 
-    def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop = self._pass_garbage(self._markers, text, at, final)
+    def _in_garbage(self, text: str, at: int, final: bool) -> int:
+        stop = self._garbage_end(self._markers, self._after, text, at, final)
         self._spelled.append(text[at:stop])
         return stop
-
-    def _end(self, marker: str, at: int) -> int:
-        self.ended = True
-        self.closed = marker in self._block.closers
-        return at + len(marker) if self.closed else at
 
 
 @cache
 def patterns(notation: Notation, firsts: frozenset[str]) -> tuple[re.Pattern[str], dict[str, re.Pattern[str]]]:
-    """What is looked for outside of strings, and in those that each quote begins; markers begin with `firsts`."""
+    """The patterns to look for outside of strings, and inside of those of each quote; markers begin with `firsts`."""
     outside = one_of((*notation.quotes, *"()[]{}", *firsts))
     escapes = {quote: "\\" if quote in notation.escapes else "" for quote in notation.quotes}
     return outside, {quote: one_of((quote, quote[0], *escapes[quote], *firsts)) for quote in notation.quotes}
@@ -217,11 +208,3 @@ def one_of(signs: Iterable[str]) -> re.Pattern[str]:
 def is_run(text: str) -> bool:
     """Whether these are three or more of one character."""
     return len(text) > 2 and text == text[0] * len(text)
-
-
-def n_found(calls: Sequence[Found | Fault]) -> int:
-    return sum(isinstance(call, Found) for call in calls)
-
-
-def is_found(calls: Sequence[Found | Fault]) -> bool:
-    return n_found(calls) == len(calls)

@@ -1,68 +1,137 @@
-"""What the bodies that are machines of steps have in common: how they go from step to step, and what they tell.
+"""What all bodies share: the steps, the text read so far, the calls found, and handing a block over to another body.
 
-    feed ─▶ step of the state ─▶ takes in text, perhaps another state ─▶ ... ─▶ no step can go on, or `ended` ─▶ settle
+    feed ─▶ step ─▶ reads some text, perhaps sets the next step ─▶ ... ─▶ no step makes progress, or `ended` ─▶ settle
+              └───▶ hand_over: another body reads the rest of the block
 
-Not here: the steps (one file a notation).
+A step takes in what it can of a text from a place on, and returns how far it came. Not here: the steps (one file a
+notation).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
-from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.markup import Markers, Thought
+from shepherd.core import ToolSpec
+from shepherd.dialects.parse.call import Calls
+from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Thought, markers_of
 
 Step = Callable[[str, int, bool], int]
-"""Takes in what it can of a text from a place on, and says how far it came; told whether no more will come."""
+"""`step(text, at, final)`, as `Body.feed`, for one part of a block."""
+MAX_BLANKS = 64
+"""So many blanks are held back at most."""
 
 
-class Machine(ABC):
-    """A body whose state names its next step. Satisfies `Body` with the steps of a subclass."""
+class Machine:
+    """A `Body` that goes from step to step. A subclass sets `_step` to its first step."""
 
-    def __init__(self, written: str, state: str, steps: Mapping[str, Step]) -> None:
-        """`written` is what has been read already: the opener."""
+    _step: Step
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
         self.ended = False
         self.closed = False
         self.declined = ""
         self.then: Thought | None = None
-        self._state = state
-        self._steps = steps
-        self._written = [written]
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
+        self._block = block
+        self._openers = openers
+        self._tools = tools
+        self._written = [block.opener]  # what was read since the last report
+        self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        at = self._run(text, at, final)
-        if self.ended:
-            self._settle(cut=final and at == len(text) and not self.closed)
+        """Runs step after step until none makes progress."""
+        while not self.ended:
+            step = self._step
+            stop = step(text, at, final)
+            if stop > at:
+                self._written.append(text[at:stop])
+                at = stop
+            elif step == self._step and not self.ended:
+                return at
+        self._settle(cut=final and at == len(text) and not self.closed)
         return at
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+    def take_calls(self) -> list[tuple[str, Calls]]:
+        if not self._ready:
+            return []
         ready, self._ready = self._ready, []
         return ready
 
-    def _run(self, text: str, at: int, final: bool) -> int:
-        """Go from step to step until none can go on; how far they came."""
-        while not self.ended:
-            state = self._state
-            stop = self._steps[state](text, at, final)
-            self._written.append(text[at:stop])
-            if stop == at and state == self._state and not self.ended:
-                break
-            at = stop
-        return at
+    def _settle(self, *, cut: bool) -> None:
+        """The block has ended: a subclass makes calls or text of what was read. `cut`: the output ended in it."""
 
-    def _pass_garbage(self, markers: Markers, text: str, at: int, final: bool) -> int:
-        """Where what is no value ends: at a marker, behind which the state is `after`, or with the output."""
-        stop, marker = markers.find(text, at)
+    def _stops(self) -> Markers:
+        """What may end the block: its closers, and what opens another one."""
+        return markers_of(*self._openers, *self._block.closers)
+
+    def _report(self, calls: Calls, keep: int = 0) -> None:
+        """Reports calls with all that was written; the last `keep` characters belong to the next call."""
+        written = "".join(self._written)
+        split = len(written) - keep
+        self._ready.append((written[:split], calls))
+        self._written = [written[split:]]
+
+    def _close(self, marker: str, at: int) -> int:
+        """Ends the block at a marker that stands at `at`; returns the place behind it if it is a closer, else `at`."""
+        self.ended = True
+        self.closed = marker in self._block.closers
+        return at + len(marker) if self.closed else at
+
+    def _garbage_end(self, markers: Markers, behind: Step, text: str, at: int, final: bool) -> int:
+        """The end of what is no value: at a marker, which `behind` reads, or with the output."""
+        stop, marker = markers.find_settled(text, at, final)
         if marker:
-            self._state = "after"
+            self._step = behind
         elif final:
             self.ended = True
-        else:
-            stop -= markers.begun(text, at)
         return stop
 
-    @abstractmethod
-    def _settle(self, *, cut: bool) -> None:
-        """The block has ended: make calls or text of what was read. `cut`: because the output has."""
+
+class HandingOver(Machine):
+    """A machine whose steps may let another body read the rest of the block."""
+
+    # A class of its own, for speed: the interpreter's inline caches serve one class at a time.
+
+    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+        super().__init__(block, openers, tools)
+        self._inner: Body | None = None
+        self._inner_opener = ""
+
+    def feed(self, text: str, at: int, final: bool) -> int:
+        inner = self._inner
+        if inner is None:
+            at = Machine.feed(self, text, at, final)
+            inner = self._inner
+            if inner is None:
+                return at
+        at = inner.feed(text, at, final)
+        if inner.ended:
+            self.ended, self.closed, self.declined, self.then = True, inner.closed, inner.declined, inner.then
+        return at
+
+    def take_calls(self) -> list[tuple[str, Calls]]:
+        taken = self._inner.take_calls() if self._inner else []
+        if not (taken or self._ready):
+            return taken
+        ready = Machine.take_calls(self)
+        for written, calls in taken:
+            before = "".join(self._written)
+            ready.append((before + written.removeprefix(self._inner_opener) if before else written, calls))
+            self._written = []
+        return ready
+
+    def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
+        """Lets another body read on from where the current step stops."""
+        block = block or self._block
+        self._inner, self._inner_opener = make(block, self._openers, self._tools), block.opener
+        self._step = self._wait
+
+    def _wait(self, text: str, at: int, final: bool) -> int:
+        return at
+
+
+def kept_blanks(start: int, stop: int) -> int:
+    """Where the blanks begin that a call leaves to what follows it, such as indentation."""
+    return max(start, stop - MAX_BLANKS)
+
+
+_body: type[Body] = Machine

@@ -3,10 +3,10 @@
     header ──{──> value ──}──> after ──end of one call, opener of another──> header
        │                         └─────closer, or text────────────────────> ended
        ├─closer──> ended, a call without arguments
-       └─prose───> ended, declined: the text only talks about the marker
+       └─prose───> ended, declined: the text speaks of the marker
 
-Where nothing stands before the brace, the object itself says what it calls (Mistral's older models, and slips).
-A `Form` is what differs between families. Not here: how JSON is repaired (`call`), where a value ends (`json_text`).
+Where nothing stands before the brace, the object names its tool (Mistral's older models, and slips). A `Form` holds the
+differences between families. Not here: how JSON is repaired (`call`), where a value ends (`json_text`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import FENCE, FENCE_BEGUN, after_blanks
-from shepherd.dialects.parse.bodies.json_text import JsonText
+from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
-from shepherd.dialects.parse.call import HERMES_KEYS, Fault, Found, Keys, read_arguments, read_calls
-from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
+from shepherd.dialects.parse.call import HERMES_KEYS, Calls, Fault, Found, Keys, read_arguments, read_calls
+from shepherd.dialects.parse.markup import Block, markers_of
 
 PART = re.compile(r"\s*(?:[\w$][\w$.:/@-]{0,255})?\s*")
-"""What may stand between two markers of a header: a name, an id or nothing."""
+"""The text between two markers of a header: a name, an id or nothing."""
 WORD = re.compile(r"[\w$][\w$.:/@-]{0,255}")
 JUNK = re.compile(r"[}\],;)]+")
 
@@ -35,14 +33,14 @@ class Form:
     """How a family writes such calls."""
 
     header: re.Pattern[str]
-    """What stands before the arguments, markers of the header included, blanks around it not: with a group `name`, and
+    """The header before the arguments, with its markers and without the blanks around it; its groups are `name`, and
     `id` where models write ids."""
     separators: tuple[str, ...] = ()
     """The markers of a header."""
     openers: tuple[str, ...] = ()
-    """What begins one call or several; a block's opener that is none of these is a part of the header."""
+    """The markers that begin calls; a block's opener that is none of these is a part of the header."""
     ends: tuple[str, ...] = ()
-    """What ends one call, but not the block."""
+    """The markers that end one call, but not the block."""
     chained: bool = False
     """Another header may follow arguments with nothing in between."""
     keys: Keys = HERMES_KEYS
@@ -53,32 +51,29 @@ class NamedBody(Machine):
     """One call after another, each a header and its arguments."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, form: Form) -> None:
-        steps = {"header": self._head, "value": self._argue, "after": self._after, "garbage": self._garbage}
-        super().__init__(block.opener, "header", steps)
+        super().__init__(block, openers, tools)
+        self._step = self._in_header
         self._form = form
-        self._tools = tools
         self._closers = frozenset(block.closers) - set(form.ends)
         # Openers that hold a separator are the beginnings of headers without the marker that is due before them.
         others = (opener for opener in openers if not any(mark in opener for mark in form.separators))
-        stops = {*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""}
-        self._stops = markers_of(*sorted(stops))
-        self._firsts = "".join(sorted({stop[0] for stop in stops}))
-        self._in_header = markers_of(*sorted(stops), "{", "```")
-        self._told = False  # a call has been reported
+        self._all_stops = tuple(sorted({*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""}))
+        self._all_markers = markers_of(*self._all_stops)
+        self._header_marks = markers_of(*self._all_stops, "{", "```")
+        self._reported = False  # a call has been reported
         self._prose = False  # all of this is text
         self._begin(block.opener)
         self._header = "" if block.opener in form.openers else block.opener
         self._sure = any(mark in self._header for mark in form.separators)
 
     def _begin(self, written: str) -> None:
-        """A call, or nothing, begins here."""
         self._written = [written]
         self._header = ""
         self._part = ""  # what stands behind the header's last marker
-        self._sure = False  # this is a call, whatever follows
+        self._sure = False  # this is certainly a call
         self._fenced = False
         self._whole = True  # the output did not end inside of the call
-        self._value = JsonText(self._stops, self._firsts)
+        self._value = JsonText(self._all_markers, self._all_stops)
         self._junk: list[str] = []  # what stands where the arguments should
         self._near = True  # no blank stands behind the arguments
 
@@ -86,19 +81,19 @@ class NamedBody(Machine):
         if self._prose:
             self.declined = "".join(self._written)
         else:
-            self._report()
+            self._end_call()
 
-    def _report(self) -> None:
+    def _end_call(self) -> None:
         nothing = self._header.strip() and self._part.strip() in {"null", "None"}
         header, value = self._header + ("" if nothing else self._part), self._value.text + "".join(self._junk)
-        if header.strip() or value or self._fenced or not self._told:
+        if header.strip() or value or self._fenced or not self._reported:
             written = "".join(self._written)
-            # Blanks between calls are the block's, those behind an unclosed one the text's.
+            # Blanks between calls belong to the block, those behind an unclosed call to the text.
             written = written.rstrip() if self.ended and not self.closed else written
             self._ready.append((written, self._calls(header.strip(), value)))
-            self._told = True
+            self._reported = True
 
-    def _calls(self, header: str, value: str) -> tuple[Found | Fault, ...]:
+    def _calls(self, header: str, value: str) -> Calls:
         if not header:
             return read_calls(value, keys=self._form.keys, tools=self._tools, whole=self._whole)
         match = self._form.header.fullmatch(header)
@@ -113,22 +108,18 @@ class NamedBody(Machine):
             return (Found(name, "{}", call_id),)
         return read_arguments(name, value, call_id=call_id, whole=self._whole)
 
-    # Each step takes in what it can from `at` on and says how far it came.
-
-    def _head(self, text: str, at: int, final: bool) -> int:
+    def _in_header(self, text: str, at: int, final: bool) -> int:
         if not self._part.strip():
             after = after_blanks(text, at)
             if after == len(text):
                 self._part = (self._part + text[at:after])[:1]
                 self._break_off(final)
                 return after
-            marked = self._stops.standing(text, after) or (not final and self._stops.is_begun(text, after))
+            marked = self._all_markers.standing(text, after) or (not final and self._all_markers.is_begun(text, after))
             if text[after] in '["' and not marked:
-                self._state = "value"
+                self._step = self._in_value
                 return after
-        start, marker = self._in_header.find(text, at)
-        if not marker:
-            start -= self._in_header.begun(text, at)
+        start, marker = self._header_marks.find_settled(text, at, final=False)
         if start > at:
             return self._take_part(text, at, start)
         if marker:
@@ -138,7 +129,7 @@ class NamedBody(Machine):
             self._break_off(final)
             return len(text)
         if final:
-            self._prose = not (self._sure or self._told) and self._is_prose()
+            self._prose = not (self._sure or self._reported) and self._is_prose()
         self._break_off(final)
         return at
 
@@ -156,7 +147,7 @@ class NamedBody(Machine):
         after = at + len(marker)
         empty = not (self._header + self._part).strip()
         if marker == "{":
-            self._state = "value"
+            self._step = self._in_value
             return at
         if marker == "```":
             fence = FENCE.match(text, at)
@@ -175,32 +166,32 @@ class NamedBody(Machine):
             return after
         if marker in self._form.openers:
             if not empty:
-                self._report()
+                self._end_call()
                 self._begin("")
             self._sure = True
             return after
-        self._state = "after"
+        self._step = self._after
         return at
 
     def _give_up(self, part: str) -> None:
-        """What follows the opener is no header: a spoilt call, or text that talks about the opener."""
+        """No header follows the opener: this is a broken call, or text that speaks of the opener."""
         word = WORD.search(part)
         named = word is not None and any(tool.name == word[0] for tool in self._tools)
-        self._prose = self.ended = not (self._sure or self._told or named)
-        self._state = "garbage"
+        self._prose = self.ended = not (self._sure or self._reported or named)
+        self._step = self._garbage
 
     def _is_prose(self) -> bool:
-        """Whether what ends the output looks more like a word about the opener than like a tool's name."""
+        """Whether the end of the output looks like text about the opener, not like a tool's name."""
         return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
 
     def _break_off(self, final: bool) -> None:
         self.ended = self.ended or final
         self._whole = not final
 
-    def _argue(self, text: str, at: int, final: bool) -> int:
+    def _in_value(self, text: str, at: int, final: bool) -> int:
         stop = self._value.feed(text, at, final)
         if self._value.ended or self._value.cut:
-            self._state = "after"
+            self._step = self._after
         elif final:
             self._break_off(final)
         return stop
@@ -216,13 +207,13 @@ class NamedBody(Machine):
             return junk.end()
         if self._fenced and text[at] == "`":
             return at + 1
-        marker = self._stops.standing(text, at)
+        marker = self._all_markers.standing(text, at)
         if marker in self._form.ends:
             return at + len(marker)
         if marker in (*self._form.openers, *self._form.separators) or self._goes_on(text, at):
-            self._report()
+            self._end_call()
             self._begin("")
-            self._state = "header"
+            self._step = self._in_header
         elif marker or final or not self._begins(text, at):
             self.ended = True
             self.closed = marker in self._closers
@@ -230,33 +221,30 @@ class NamedBody(Machine):
         return at
 
     def _goes_on(self, text: str, at: int) -> bool:
-        """Whether another call begins here that lacks its opener."""
+        """Whether another call, without its opener, begins here."""
         if text[at] in "{[":
             return not (self._header + self._part).strip() and bool(self._value.text)
         name = WORD.match(text, at) if self._form.chained else None
-        return name is not None and self._stops.standing(text, name.end()) in self._form.separators
+        return name is not None and self._all_markers.standing(text, name.end()) in self._form.separators
 
     def _begins(self, text: str, at: int) -> bool:
-        """Whether more text could show that the block goes on or ends here."""
+        """Whether the decision needs more text: the block may continue or end here."""
         name = WORD.match(text, at) if self._form.chained else None
-        return self._stops.is_begun(text, at) or (
-            name is not None and (name.end() == len(text) or self._stops.is_begun(text, name.end()))
+        return self._all_markers.is_begun(text, at) or (
+            name is not None and (name.end() == len(text) or self._all_markers.is_begun(text, name.end()))
         )
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        stop, marker = self._stops.find(text, at)
+        stop, marker = self._all_markers.find(text, at)
         line = -1 if self._closers or self._form.ends else text.find("\n", at, stop)
         if line >= 0:
             self.ended = True
             stop = line
         elif marker:
-            self._state = "after"
+            self._step = self._after
         elif final:
             self.ended = True
         else:
-            stop -= self._stops.begun(text, at)
+            stop -= self._all_markers.begun(text, at)
         self._junk.append(text[at:stop])
         return stop
-
-
-_body: MakeBody = partial(NamedBody, form=Form(re.compile("(?P<name>.*)")))

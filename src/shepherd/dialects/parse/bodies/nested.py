@@ -4,25 +4,23 @@
     ¤<invoke name="NAME">¤<K>TEXT¤</K>¤<K>¤<item>TEXT¤</item>¤</K>¤</invoke>
     ¤</tool_call>
 
-The token never stands in a value, so that nothing has to be guessed: a tag is one only behind the token, and an element
-ends with its closer, or with that of one around it. Not here: what a text means (`values`).
+The token never stands in a value, so nothing is guessed: a tag counts only behind the token, and an element ends with
+its closer, or with that of an element around it. Not here: the meaning of a text (`values`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Until, resolved
-from shepherd.dialects.parse.bodies.json_body import after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
-from shepherd.dialects.parse.bodies.tagged import kept_blanks
-from shepherd.dialects.parse.call import Fault, Found, read_calls
-from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
+from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, resolved, whole_json
+from shepherd.dialects.parse.bodies.json_text import after_blanks
+from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
+from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
+from shepherd.dialects.parse.markup import Block, markers_of
 from shepherd.dialects.parse.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
 
 HOW = "write every argument as an element of its own and close every element"
@@ -30,7 +28,7 @@ CUT = f"the output ended inside of the call; {HOW}"
 TAG = re.compile(r"""<(/?)([^\s<>/][^<>]*?)(?:\s+name\s*=\s*["']?([^"'<>]*)["']?)?\s*(/?)>?""")
 TAG_END = re.compile(r"[>\n\]]")
 PLAIN = ("<invoke ", "</invoke>", "</tool_call>")
-"""The tags between calls; now and then the token is missing there."""
+"""The tags between calls; there the token is sometimes missing."""
 DEEPEST = 64
 """So many elements may stand in each other; further ones are text."""
 DEEPEST_SPELT = 2
@@ -47,16 +45,15 @@ class Element:
     schema: Any = None
     children: list[Element] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    """Everything that stands in it, as written."""
-    said: list[str] = field(default_factory=list)
-    """What stands in it behind its last child."""
+    """All its text, as written."""
+    tail: list[str] = field(default_factory=list)
+    """The text behind its last child."""
     before: str = ""
-    """What stands in it before and between its children."""
+    """The text before and between its children."""
 
     def add(self, child: Element) -> None:
-        """Take in a child; it comes now."""
-        self.before += "".join(self.said)
-        self.said = []
+        self.before += "".join(self.tail)
+        self.tail = []
         self.children.append(child)
 
 
@@ -64,16 +61,8 @@ class NestedBody(Machine):
     """Calls as elements; the block's opener is the token that stands before every tag."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        steps = {
-            "between": self._between,
-            "json": self._in_json,
-            "text": self._text,
-            "tag": self._tag,
-            "tagged": self._tagged,
-        }
-        super().__init__(block.opener, "tag", steps)
-        self._block = block
-        self._tools = tools
+        super().__init__(block, openers, tools)
+        self._step = self._tag
         self._tokens = markers_of(block.opener)
         self._between_calls = markers_of(block.opener, *PLAIN)
         self._pieces: list[str] = []  # of the tag that comes in
@@ -83,47 +72,47 @@ class NestedBody(Machine):
         self._whole = False  # the call has been closed
         self._begun = False  # a call is due
         self._cut = False  # the output has ended
-        self._found: tuple[Found | Fault, ...] = ()  # in JSON
+        self._found: Calls = ()  # in JSON
 
     def _settle(self, *, cut: bool) -> None:
         if self._call or self._begun:
             self._cut = cut
-            self._tell(len(self.declined))
-
-    # Each step takes in what it can from `at` on and says how far it came.
+            self._end_call(len(self.declined))
 
     def _between(self, text: str, at: int, final: bool) -> int:
         after = after_blanks(text, at)
         mark = self._between_calls.standing(text, after)
         if mark:
-            self._state, self._pieces = "tag", []
+            self._expect(self._tag)
             return after + (len(mark) if mark == self._block.opener else 0)
-        if self._between_calls.begun(text, after) == len(text) - after:  # nothing, too
+        if self._between_calls.is_open(text, after):
             self.ended = final
             return len(text) if final else kept_blanks(at, after)
         if text[after] == "{" and self._begun:
-            self._state, self._pieces = "json", []
+            self._expect(self._in_json)
             return after
         self.ended = True
         return kept_blanks(at, after)
 
     def _in_json(self, text: str, at: int, final: bool) -> int:
-        start, token = self._tokens.find(text, at)
-        stop = start if token or final else start - self._tokens.begun(text, at)
+        stop, token = self._tokens.find_settled(text, at, final)
         self._pieces.append(text[at:stop])
         if token or final:
             self._found = read_calls("".join(self._pieces), tools=self._tools)
-            self._state, self._pieces = "tag", []
+            self._expect(self._tag)
             self.ended = final and not token
         return stop + len(token)
 
+    def _expect(self, step: Step) -> None:
+        """A tag, or JSON, comes in."""
+        self._step, self._pieces = step, []
+
     def _text(self, text: str, at: int, final: bool) -> int:
-        start, token = self._tokens.find(text, at)
-        stop = start if token else start - self._tokens.begun(text, at)
+        stop, token = self._tokens.find_settled(text, at, final=False)  # the beginning of the token is never text
         self._note(text[at:stop])
-        self._path[-1].said.append(text[at:stop])
+        self._path[-1].tail.append(text[at:stop])
         if token:
-            self._state, self._pieces = "tag", []
+            self._expect(self._tag)
         elif final:
             self._whole = self._is_complete()
             self.ended = True
@@ -133,7 +122,7 @@ class NestedBody(Machine):
     def _tag(self, text: str, at: int, final: bool) -> int:
         if not self._pieces and text[at : at + 1] != "<":
             if at < len(text):
-                self._state = "text"
+                self._step = self._text
             self.ended = final if at == len(text) else not self._path
             self._whole = self._whole or self._is_complete()
             return at
@@ -141,14 +130,13 @@ class NestedBody(Machine):
         stop = len(text) if end is None else end.end() if end[0] == ">" else end.start()
         self._pieces.append(text[at:stop])
         if end or final:
-            self._state = "tagged"
+            self._step = self._tagged
         return stop
 
     def _tagged(self, text: str, at: int, final: bool) -> int:
-        """What a tag means."""
         written = "".join(self._pieces)
         tag = TAG.fullmatch(written)
-        self._state = "text" if self._path else "between"
+        self._step = self._text if self._path else self._between
         if final and at == len(text) and not written.endswith(">"):
             closing = written.startswith("</") and self._call and self._call.children and len(self._path) < 2
             self._whole = self._whole or bool(closing) or self._is_complete()
@@ -156,7 +144,7 @@ class NestedBody(Machine):
             self.declined = "" if self._call or self._begun or "</tool_call>".startswith(written) else written
             self.ended = True
         elif tag and tag[1]:
-            self._close(tag[2], written)
+            self._close_element(tag[2], written)
         elif tag and tag[2] == "tool_call":
             self._begun = self._begun or not self._call
         elif tag and tag[2] == "invoke":
@@ -167,24 +155,24 @@ class NestedBody(Machine):
                 self._path.pop()
         elif self._path:
             self._note(self._block.opener + written)
-            self._path[-1].said.append(written)
+            self._path[-1].tail.append(written)
         else:
             self.declined = written
             self.ended = True
         return at
 
     def _note(self, written: str) -> None:
-        """It is part of the text of all that is open."""
+        """Adds to the text of all open elements."""
         for element in self._path:
             element.text.append(written)
 
     def _begin(self, name: str, written: str) -> None:
         if self._call:
             self._whole = self._whole or bool(self._call.children)
-            self._tell(len(self._block.opener + written))
+            self._end_call(len(self._block.opener + written))
         self._tool = find_tool(self._tools, name)
         self._call = Element("invoke", name, self._tool.parameters if self._tool else None)
-        self._path, self._whole, self._state = [self._call], False, "text"
+        self._path, self._whole, self._step = [self._call], False, self._text
 
     def _open(self, tag: str, name: str, written: str) -> None:
         if not self._path:
@@ -197,47 +185,42 @@ class NestedBody(Machine):
         element = Element(tag, name, self._schema_of(tag, name))
         self._path[-1].add(element)
         self._path.append(element)
-        self._state = "text"
+        self._step = self._text
 
     def _root(self) -> Mapping[str, Any]:
         return self._tool.parameters if self._tool else {}
 
     def _schema_of(self, tag: str, name: str) -> Any:
-        """The schema of an element that comes now."""
         around = self._path[-1].schema
         items = find_items(around, self._root()) if tag == "item" else None
         return items if items is not None else find_member(around, name, self._root())
 
-    def _close(self, tag: str, written: str) -> None:
+    def _close_element(self, tag: str, written: str) -> None:
         if tag == "tool_call":
             self._whole = self._whole or self._call is not None
             self.ended = self.closed = True
         elif not (self._call or self._begun):
             self.declined, self.ended = written, True
         elif tag == "invoke":
-            self._path, self._whole = [], self._call is not None
-            self._state = "between"
+            self._path, self._whole, self._step = [], self._call is not None, self._between
         elif any(element.tag == tag for element in self._path[1:]):
             while self._path.pop().tag != tag:
                 pass
             self._note(self._block.opener + written)
-        elif self._path and (said := "".join(self._path[-1].said)).strip():
+        elif self._path and (tail := "".join(self._path[-1].tail)).strip():
             # M3 leaves out the opener of the first argument.
-            element = Element(tag, tag, self._schema_of(tag, tag), text=[said], said=[said])
-            self._path[-1].said = []
+            element = Element(tag, tag, self._schema_of(tag, tag), text=[tail], tail=[tail])
+            self._path[-1].tail = []
             self._path[-1].add(element)
 
     def _is_complete(self) -> bool:
-        """Whether no argument can be missing."""
+        """Whether all declared arguments are there."""
         given = {child.name for child in self._call.children} if self._call and len(self._path) == 1 else set()
         return bool(names(self._tool)) and given.issuperset(names(self._tool))
 
-    def _tell(self, keep: int = 0) -> None:
-        """Report the call; the last `keep` characters belong to the next one."""
-        written = "".join(self._written)
-        split = len(written) - keep
-        self._ready.append((written[:split], self._found or (self._read(),)))
-        self._written = [written[split:]]
+    def _end_call(self, keep: int = 0) -> None:
+        """Reports the call; the last `keep` characters belong to the next one."""
+        self._report(self._found or (self._read(),), keep)
         self._call, self._begun, self._found = None, False, ()
 
     def _read(self) -> Found | Fault:
@@ -248,7 +231,7 @@ class NestedBody(Machine):
             return Fault(f"the call names no tool; {HOW}")
         if not self._whole:
             return Fault(CUT, call.name)
-        if (call.before + "".join(call.said)).strip():
+        if (call.before + "".join(call.tail)).strip():
             return Fault(f"something in the call of {call.name!r} is no argument; {HOW}", call.name)
         return Found(call.name, read_members(call, self._root()))
 
@@ -273,10 +256,10 @@ def read_items(elements: Sequence[Element], root: Mapping[str, Any]) -> str:
 
 
 def read_element(element: Element, root: Mapping[str, Any]) -> str:
-    """The JSON of the value that an element spells. What may be a string is one, whatever tags it holds."""
+    """The JSON of an element's value. A value that may be a string is one, even with tags in it."""
     kinds = kinds_of(element.schema, root)
     children, text = element.children, "".join(element.text)
-    if "string" in kinds or (element.before + "".join(element.said)).strip():
+    if "string" in kinds or (element.before + "".join(element.tail)).strip():
         return value_of(text, kinds)
     if not children:
         return "[]" if "array" in kinds else "{}" if "object" in kinds else value_of(text, kinds)
@@ -309,10 +292,8 @@ def spelled_element(token: str, name: str, tool: ToolSpec, schema: Any, depth: i
     """One element with its tags. What is too deep for tags is JSON."""
     schema = resolved(tool, schema)
     kinds, opener, closer = kinds_of(schema, tool.parameters), f"{token}<{name}>", f"{token}</{name}>"
-    choices = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-    if choices:
-        spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in choices)
-        return (opener, Pick(tuple((choice,) for choice in dict.fromkeys(spelt))), closer)
+    if chosen := choices(schema):
+        return (opener, chosen, closer)
     if not kinds or "string" in kinds:
         return (opener, Until(closer))
     if kinds == {"object"} and schema.get("properties") and depth < DEEPEST_SPELT:
@@ -324,8 +305,4 @@ def spelled_element(token: str, name: str, tool: ToolSpec, schema: Any, depth: i
         for number in range(min(schema.get("maxItems", MOST_ITEMS), MOST_ITEMS), 0, -1):
             parts = (*item, *parts) if number <= least else (Maybe((*item, *parts)),)
         return (opener, *parts, closer)
-    definitions = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
-    return (opener, Json({**schema, **definitions}), closer)
-
-
-_body: MakeBody = NestedBody
+    return (opener, whole_json(tool, schema), closer)

@@ -7,10 +7,9 @@
       ├─{ [──> json_body     name( name{──> python_body     <function──> tagged: models mix what they have learnt
       └─other──> declined: the text speaks of the tag
 
-Values are code about such tags, too. `</arg_value>` ends one if markup of the call follows, `</tool_call>` if another
-call does. Models forget each of the tags; so the first place that may be the end is kept in mind, and was the end
-unless a certain one comes before another call. What stands behind it waits until then. Not here: what a value means
-(`values`).
+Values may be code about such tags. `</arg_value>` ends a value if markup of the call follows, `</tool_call>` if another
+call follows. Models leave out each of the tags, so the first possible end is remembered: it is the end unless a certain
+one comes before the next call. The text behind it waits until then. Not here: the meaning of a value (`values`).
 """
 
 from __future__ import annotations
@@ -19,29 +18,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, markers_of
+from shepherd.dialects.parse.markup import Block, MakeBody, Markers, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
 CUT = f"the output ended inside of the call; {HOW}"
 TAG = re.compile(r"<(\w*?)tool_call((?::\w+)?)>")
 HEAD = re.compile(r"""([^\s<>{}()\[\]"'`=,]{0,128})(\s{0,256})""")
-"""A call's name, no longer than is held back to see whether a call follows."""
+"""A call's name and the blanks behind it, up to the length that is held back."""
 XML = Markers(("<function", "<invoke"))
-State = Literal["lead", "tags", "key", "value", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of one spelling of this protocol, and what is looked for."""
+    """The tags of one spelling of this protocol, and the patterns that contain them."""
 
     key: str
     key_end: str
@@ -49,7 +47,7 @@ class Tags:
     value_end: str
     separator: str
     any: re.Pattern[str]
-    """What stands first behind a name."""
+    """The first tag behind a name."""
     member: re.Pattern[str]
     """A key and its tags, one of which may be missing or doubled; `key` is the name."""
     end: re.Pattern[str]
@@ -79,43 +77,27 @@ def tags_of(opener: str) -> Tags:
     )
 
 
-class PairsBody(Machine):
+class PairsBody(HandingOver):
     """One call between an opener and its closers."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        steps = {
-            "lead": self._lead,
-            "tags": self._between,
-            "key": self._behind_key,
-            "value": self._value,
-            "other": self._other,
-        }
-        super().__init__(block.opener, "lead", steps)
-        self._block = block
-        self._openers = openers
-        self._tools = tools
+        super().__init__(block, openers, tools)
+        self._step = self._lead
         self._tags = tags = tags_of(block.opener)
         self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
         self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
         self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
-        self._inner: Body | None = None  # another notation
         self._n_openers = 1
         self._whole = False  # the output did not end within the call
         self._closer = ""
         self._maybe: tuple[int, str] | None = None  # a possible end: the length of its marker, the closer if it is one
         self._seen = 0  # how much has been looked at from the beginning of that marker on
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        return self._inner.take_calls() if self._inner else super().take_calls()
-
     def _settle(self, *, cut: bool) -> None:
-        if self._inner or self.declined:
-            return
-        written = "".join(self._written)
-        inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
-        self._ready.append((written, (read_pairs(inside, self._tags, self._tools, self._whole),)))
-
-    # Each step takes in what it can from `at` on and says how far it came.
+        if not self.declined:
+            written = "".join(self._written)
+            inside = written[: len(written) - len(self._closer)].replace(self._block.opener, "", self._n_openers)
+            self._report((read_pairs(inside, self._tags, self._tools, self._whole),))
 
     def _lead(self, text: str, at: int, final: bool) -> int:
         if text[at : at + 1].isspace():
@@ -123,7 +105,7 @@ class PairsBody(Machine):
         head = HEAD.match(text, at)
         assert head is not None
         name, gap, stop = head[1], head[2], head.end()
-        if stop == len(text) or self._markers.is_begun(text, stop) or XML.begun(text, stop) == len(text) - stop:
+        if stop == len(text) or self._markers.is_begun(text, stop) or XML.is_open(text, stop):
             self.ended = final
             return len(text) if final else at
         marker = self._markers.standing(text, stop)
@@ -131,22 +113,22 @@ class PairsBody(Machine):
             self._n_openers += 1
             return stop + len(marker)  # written twice
         if marker and (name or marker not in self._openers):
-            self._state = "tags"
+            self._step = self._between
             return stop
         if notation := self._notation(text, at, name, gap):
-            self._inner, self._state = notation(self._block, self._openers, self._tools), "other"
+            self._hand_over(notation)
         elif not find_tool(self._tools, name):
             self.ended = True
             self.declined = "".join(self._written)
         elif "\n" in gap:
-            self.ended = self._whole = True  # it has no arguments, and its closer has been forgotten
+            self.ended = self._whole = True  # it has no arguments and lacks its closer
             return stop - len(gap)
         else:
-            self._state = "tags"
+            self._step = self._between
         return at
 
     def _notation(self, text: str, at: int, name: str, gap: str) -> MakeBody | None:
-        """What reads a block that is written in another notation; `None` when it is not."""
+        """The body for a block in another notation; `None` when it is in this one."""
         following = text[at + len(name + gap)]
         if name:
             return PythonBody if following == "{" or (following == "(" and not gap) else None
@@ -154,22 +136,16 @@ class PairsBody(Machine):
             return JsonBody
         return partial(TaggedBody, padded=True) if XML.standing(text, at) else None
 
-    def _other(self, text: str, at: int, final: bool) -> int:
-        assert self._inner is not None
-        at = self._inner.feed(text, at, final)
-        self.ended, self.closed = self._inner.ended, self._inner.closed
-        return at
-
     def _between(self, text: str, at: int, final: bool) -> int:
         """Behind the name, or between pairs."""
-        stop, marker = self._markers.find(text, at)
+        stop, marker = self._markers.find_settled(text, at, final)
         if not marker:
             self.ended = final
-            return stop if final else stop - self._markers.begun(text, at)
+            return stop
         if marker in self._block.closers or marker in self._openers:
             return self._finish(stop, marker)
         if marker in (self._tags.value, self._tags.key_end):
-            self._state = "value" if marker == self._tags.value else "key"
+            self._step = self._value if marker == self._tags.value else self._behind_key
         return stop + len(marker)
 
     def _behind_key(self, text: str, at: int, final: bool) -> int:
@@ -179,25 +155,25 @@ class PairsBody(Machine):
         marker = self._markers.standing(text, after)
         if marker == self._tags.key_end:
             return after + len(marker)  # written twice
-        self._state = "tags" if marker or after == len(text) else "value"
+        self._step = self._between if marker or after == len(text) else self._value
         return after
 
     def _value(self, text: str, at: int, final: bool) -> int:
         start = at if self._maybe else -1
         seen = at + self._seen
         while True:
-            stop, marker = self._in_value.find(text, seen)
+            stop, marker = self._in_value.find_settled(text, seen, final)
             if not marker:
-                seen = stop if final else stop - self._in_value.begun(text, seen)
+                seen = stop
                 break
             behind, after = self._behind(text, stop, marker)
-            is_cut = self._follows.begun(text, after) == len(text) - after
+            is_cut = self._follows.is_open(text, after)
             if is_cut and not final:
                 seen = stop
                 break
             follows = self._follows.standing(text, after)
             if marker == self._tags.value_end and (follows or is_cut):
-                self._state, self._maybe, self._seen = "tags", None, 0
+                self._step, self._maybe, self._seen = self._between, None, 0
                 return behind
             if marker == self._block.opener:
                 calls = self._call_follows(text, behind, final) if self._maybe else False
@@ -230,7 +206,7 @@ class PairsBody(Machine):
             at = after
 
     def _call_follows(self, text: str, at: int, final: bool) -> bool | None:
-        """Whether the opener that ends at `at` is a call's; `None` while that cannot be known."""
+        """Whether the opener that ends at `at` opens a call; `None` while it needs more text."""
         head = HEAD.match(text, at)
         assert head is not None
         if not final and (head.end() == len(text) or self._markers.is_begun(text, head.end())):
@@ -238,14 +214,14 @@ class PairsBody(Machine):
         return bool(head[1] and self._markers.standing(text, head.end()))
 
     def _finish(self, at: int, marker: str) -> int:
-        """The call ends at a marker that stands at `at`: its closer, or what comes next."""
+        """Ends the call at a marker that stands at `at`: its closer, or the next opener."""
         self.ended = self._whole = True
         self.closed = marker in self._block.closers
         self._closer = marker if self.closed else ""
         return at + len(self._closer)
 
     def _finish_at(self, start: int) -> int:
-        """The call has ended at the marker that may have been its end, and stands at `start`."""
+        """Ends the call at its possible end, which stands at `start`."""
         assert self._maybe is not None
         length, self._closer = self._maybe
         self.ended = self._whole = True
@@ -292,6 +268,3 @@ def name_before_key(text: str, head: str, tools: Sequence[ToolSpec]) -> tuple[st
     known = max((tool.name for tool in tools if head.startswith(tool.name)), key=len, default="")
     name = known or head.partition(" ")[0]
     return name, text.index(name) + len(name)
-
-
-_body: MakeBody = PairsBody

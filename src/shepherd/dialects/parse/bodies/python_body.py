@@ -1,16 +1,16 @@
-"""Calls as Python spells them, `[fn(a=1, b="x"), pkg.fn()]`: what they say, as JSON.
+"""Calls as Python spells them, `[fn(a=1, b="x"), pkg.fn()]`: to JSON.
 
-Nothing is compiled or run: values are literals, and become JSON by their own characters, so that integers of any length
-and 1.10 survive. What is no literal, such as a name or `1 + 1`, is a fault; so is an argument without a name.
+Nothing is compiled or run. Values are literals and become JSON by their own characters, so that integers of any length
+and 1.10 survive. A value that is no literal, such as a name or `1 + 1`, is a fault; so is an argument without a name.
 
     '…' "…" '''…'''  with any prefix, raw line breaks and unknown escapes allowed   string
     1_000 0x1F .5 5. +7 007                                                        number
     True true None null                                                            JSON's word
     [] () {1, 2}  {"k": 1}                                                         array, object
 
-Models forget to escape quotes, the more as some templates show them strings without escapes: a text that cannot be read
-is read again, and then only a quote ends its string behind which the call goes on. Not here: what a protocol does with
-names, such as Llama's `.call`.
+Models forget to escape quotes, for some templates show them strings without escapes. A text that cannot be read is read
+again; then a quote ends a string only if the call continues behind it. Not here: names that a protocol changes, such as
+Llama's `.call`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,32 @@ from functools import partial
 from typing import Literal
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation, n_found
-from shepherd.dialects.parse.call import Fault, Found, Unreadable, json_string, read_arguments, read_calls, sliced
-from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation
+from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
+from shepherd.dialects.parse.bodies.machine import HandingOver
+from shepherd.dialects.parse.call import (
+    Calls,
+    Found,
+    Unreadable,
+    json_string,
+    n_found,
+    read_arguments,
+    read_calls,
+    sliced,
+)
+from shepherd.dialects.parse.markup import Block, MakeBody
 from shepherd.dialects.parse.values import json_object, json_text
 
-HOW = "write [name(argument=value, ...)] with every argument named and every value a literal"
-CUT = f"the output ended inside of the call; {HOW}"
 Quoting = Literal["python", "backslashes", "quotes"]
-"""What ends a string: a quote as in Python; or only one behind which the call goes on, escaped quotes too (paths end in
-backslashes), or not."""
+"""What ends a string. `python`: a quote, as in Python. `backslashes`: a quote behind which the call goes on, even an
+escaped one (paths end in backslashes). `quotes`: the same without escaped ones."""
 
-BLANKS = re.compile(r"(?:\s|#[^\n]*|\\\n)*")
-BETWEEN = re.compile(r"(?:[\s,;()\[\]]|#[^\n]*)*")
 NAME = r"""[^\s()\[\]{},;:='"`<>+*#]+"""
 HEAD = re.compile(rf"(?:print\s*\(\s*(?={NAME}\s*\()|await\s+|[^\W\d]\w*\s*=\s*)*({NAME})\s*\(")
 FIRST_HEAD = re.compile(rf"\s*\[?\s*{HEAD.pattern}")
 HEAD_BEGUN = re.compile(r"""[^)\]{}"'`,;:#+*<>]*""")
 LONGEST_HEAD = 256
-"""So many characters are held back at most to see whom a call names."""
+"""So many characters are held back at most to read the name of a call."""
 NAMED = re.compile(rf"({NAME})\s*(?=\{{)")
 KEY = re.compile(r"""(?:([^\s()\[\]{},;:='"]+(?:[ \t]+[^\s()\[\]{},;:='"]+)*)|"([^"\\]*)"|'([^'\\]*)')\s*[=:](?!=)""")
 MEMBER = re.compile(r"([^\W\d][\w-]*)\s*:")
@@ -69,54 +76,46 @@ ITEMS_GO_ON = re.compile(r"\s*(?:[,:\]})]|$)")
 """Behind a string within a list or a dict."""
 
 
-def read_python_calls(text: str, *, whole: bool = True) -> tuple[Found | Fault, ...]:
+def read_python_calls(text: str, *, whole: bool = True) -> Calls:
     """The calls in `text`: a list of them, or some side by side; JSON is read, too. Never empty, never raises.
 
-    Names come out as they were written, dots included. `whole` is false when the output ended inside of the text:
-    calls that were finished count, the last one is a fault.
+    Names keep their dots. `whole` is false when the output ended inside of the text: complete calls count, the last one
+    is a fault.
     """
     text = text.strip()
     if re.match(r"\[?\s*\{", text):
         return read_calls(text, whole=whole)
     if named := NAMED.match(text):
         return read_arguments(named[1], text[named.end() :], whole=whole)
-    reader = Reader(text, "python")
+    reader = PythonReader(text, "python")
     calls = reader.calls(whole)
     if n_found(calls) < len(calls) and reader.failed not in OPERATORS:
         for quoting in ("backslashes", "quotes"):
-            others = Reader(text, quoting).calls(whole)
+            others = PythonReader(text, quoting).calls(whole)
             if n_found(others) > n_found(calls):
                 calls = others
     return calls
 
 
-class Reader:
-    """Reads one text from the front to its end."""
+class PythonReader(LiteralReader):
+    """Reads one text in one way of quoting."""
+
+    BLANKS = re.compile(r"(?:\s|#[^\n]*|\\\n)*")
+    BETWEEN = re.compile(r"(?:[\s,;()\[\]]|#[^\n]*)*")
+    HOW = "write [name(argument=value, ...)] with every argument named and every value a literal"
 
     def __init__(self, text: str, quoting: Quoting) -> None:
-        self._text = text
+        super().__init__(text)
         self._quoting = quoting
-        self._at = 0
         self.failed = ""
         """The character that could not be read; empty when there was none."""
 
-    def calls(self, whole: bool) -> tuple[Found | Fault, ...]:
-        """All calls, up to the first that cannot be read."""
-        found: list[Found | Fault] = []
-        name = ""
-        try:
-            while self._ahead(BETWEEN):
-                head = self._match(HEAD)
-                if head is None:
-                    raise self._unreadable("a call must stand")
-                name = head[1]
-                found.append(Found(name, json_object(self._arguments(whole))))
-                name = ""
-        except (ValueError, RecursionError) as error:
-            found.append(Fault(f"the call cannot be read ({error}); {HOW}" if whole else CUT, name))
-        return tuple(found) or (Fault(f"the call is empty; {HOW}" if whole else CUT),)
-
-    # Each reads what its name says from here on and passes it. Raises: `Unreadable`, `RecursionError`.
+    def _call(self, whole: bool) -> Found:
+        head = self._match(HEAD)
+        if head is None:
+            raise self._unreadable("a call must stand")
+        self._name = head[1]
+        return Found(self._name, json_object(self._arguments(whole)))
 
     def _arguments(self, whole: bool) -> list[tuple[str, str]]:
         """The members up to the closing parenthesis, each with the JSON of its value."""
@@ -128,10 +127,9 @@ class Reader:
                 members.append((key[1] or key[2] or key[3] or "", self._value(CALL_GOES_ON)))
             else:
                 raise self._unreadable("an argument with a name must stand")
-            if not self._take(",") and self._ahead() != ")":
-                if whole and self._ahead() in ("", "]"):
-                    break  # only the parenthesis has been forgotten
-                raise self._unreadable("a comma is missing")
+            if whole and self._ahead() in ("", "]"):
+                break  # only the parenthesis is missing
+            self._comma(")")
         return members
 
     def _value(self, goes_on: re.Pattern[str]) -> str:
@@ -160,9 +158,7 @@ class Reader:
         comma = ""
         while not self._take(CLOSERS[opener]):
             items.append(self._value(ITEMS_GO_ON))
-            comma = self._take(",")
-            if not comma and self._ahead() != CLOSERS[opener]:
-                raise self._unreadable("a comma is missing")
+            comma = self._comma(CLOSERS[opener])
         if opener == "(" and len(items) == 1 and not comma:
             return items[0]
         return f"[{', '.join(items)}]"
@@ -181,8 +177,7 @@ class Reader:
                     members.append((json_string(value) or value.strip('"'), self._value(ITEMS_GO_ON)))
                 else:
                     items.append(value)
-            if not self._take(",") and self._ahead() != "}":
-                raise self._unreadable("a comma is missing")
+            self._comma("}")
         if items and members:
             raise self._unreadable("neither a set nor a dict may end")
         return f"[{', '.join(items)}]" if items else json_object(members)
@@ -216,28 +211,9 @@ class Reader:
         self._at = len(self._text)
         raise self._unreadable("the end of a string must stand")
 
-    def _ahead(self, blanks: re.Pattern[str] = BLANKS) -> str:
-        """The next character behind blanks; empty at the end."""
-        match = blanks.match(self._text, self._at)
-        self._at = match.end() if match else self._at
-        return self._text[self._at : self._at + 1]
-
-    def _take(self, token: str) -> str:
-        """The token, if it comes next."""
-        if self._ahead() != token:
-            return ""
-        self._at += 1
-        return token
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        self._ahead()
-        match = pattern.match(self._text, self._at)
-        self._at = match.end() if match else self._at
-        return match
-
     def _unreadable(self, reason: str) -> Unreadable:
         self.failed = self._ahead()
-        return Unreadable(f"{reason} at character {self._at}")
+        return super()._unreadable(reason)
 
 
 def json_number(number: re.Match[str]) -> str:
@@ -276,8 +252,8 @@ def is_escaped(text: str, at: int, start: int) -> bool:
     return (at - before) % 2 == 1
 
 
-def read_block(text: str, tools: Sequence[ToolSpec], whole: bool) -> tuple[Found | Fault, ...]:
-    """The calls of a block; which tools there are does not matter."""
+def read_block(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
+    """A `Read`; the tools do not matter."""
     return read_python_calls(text, whole=whole)
 
 
@@ -292,49 +268,44 @@ PythonBody: MakeBody = partial(LiteralBody, notation=PYTHON)
 """A block of Python calls."""
 
 
-class DeclaredBody:
+class PythonFenceBody(HandingOver):
     """Python calls of declared tools alone, to the block's closer; a block of anything else is text.
 
     Code that computes is no call: the block is declined at the first character that shows it.
     """
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
+        super().__init__(block, openers, tools)
         self._names = {tool.name for tool in tools}
-        self._inside = LiteralBody(block, openers, tools, notation=PYTHON)
-        self._calls: list[tuple[str, tuple[Found | Fault, ...]]] = []
-        self._sure = False  # it calls a declared tool
-        self._written = [block.opener]
+        self._calls: list[tuple[str, Calls]] = []
+        self._step = self._first_head
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        if not self._sure:
-            begun = text[at : at + LONGEST_HEAD]
-            if not final and len(begun) < LONGEST_HEAD and HEAD_BEGUN.fullmatch(begun):
-                return at
-            head = FIRST_HEAD.match(begun)
-            self._sure = head is not None and bool(self._declared(head[1]))
-            self.ended = not self._sure
-        if self._sure:
-            stop = self._inside.feed(text, at, final)
-            self._written.append(text[at:stop])
-            self._calls += self._inside.take_calls()
-            self.ended, self.closed = self._inside.ended, self._inside.closed
-            at = stop
+        at = super().feed(text, at, final)
+        self._calls += super().take_calls()
         named = [self._declared(call.name) for _, calls in self._calls for call in calls]
         if self.ended and not (named and all(named)):
-            self.declined = "".join(self._written)
+            self.declined = "".join(written for written, _ in self._calls) or self._block.opener
         return at
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+    def take_calls(self) -> list[tuple[str, Calls]]:
         if not self.ended or self.declined:
             return []
         return [
             (written, tuple(replace(call, name=self._declared(call.name)) for call in calls))
             for written, calls in self._calls
         ]
+
+    def _first_head(self, text: str, at: int, final: bool) -> int:
+        begun = text[at : at + LONGEST_HEAD]
+        if not final and len(begun) < LONGEST_HEAD and HEAD_BEGUN.fullmatch(begun):
+            return at
+        head = FIRST_HEAD.match(begun)
+        if head and self._declared(head[1]):
+            self._hand_over(PythonBody)
+        else:
+            self.ended = True
+        return at
 
     def _declared(self, name: str) -> str:
         """The declared tool of this name, which may stand in a module; empty when there is none."""

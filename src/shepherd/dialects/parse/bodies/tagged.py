@@ -8,26 +8,27 @@
     </function>
     </tool_call>                      between  is there another call?
 
-Nothing in a value is escaped, and values are code about such tags, too: where one ends is decided in `value`. A call
-that is only spoken of makes the block text.
+Nothing in a value is escaped, and values may be code about such tags: `value` decides where one ends. A block that only
+quotes a call is text.
 
-Every character is taken in once, and what has been taken is not given back: linear for any cutting. A call that was cut
-off is a `Fault` unless all its declared parameters are there. Not here: what a value means (`values`).
+Every character is read once and never given back, so the cost is linear for any cutting. A call that was cut off is a
+`Fault` unless all its declared parameters are there. Not here: the meaning of a value (`values`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.json_body import JsonBody, after_blanks
-from shepherd.dialects.parse.bodies.machine import Machine
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
+from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blanks
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
-from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
-from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, MakeBody, markers_of
+from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, PossibleEnd, Value, tags
+from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, markers_of
 from shepherd.dialects.parse.values import (
     argument,
     find_tool,
@@ -46,8 +47,6 @@ NAME = re.compile(r"[\w.:/-]+")
 ELEMENT = re.compile(r"\s*<([\w.:-]+)>")
 PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 WRAPPER_CLOSERS = tuple(f"</{word}>" for word, kind in WORDS.items() if kind == "wrapper")
-MAX_BLANKS = 64
-"""So many blanks are held back at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,8 @@ class Argument:
     is_string: bool | None
 
 
-class TaggedBody(Machine):
-    """Calls as tags, between an opener and its closers; an opener without `>` is itself the beginning of a tag."""
+class TaggedBody(HandingOver):
+    """Calls as tags, between an opener and its closers; an opener without `>` is the beginning of a tag."""
 
     def __init__(
         self,
@@ -70,112 +69,84 @@ class TaggedBody(Machine):
         *,
         padded: bool = False,
         cdata: bool = False,
+        repair: Callable[[str, Calls], Calls] | None = None,
     ) -> None:
-        """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it."""
-        steps = {
-            "outer": self._outer,
-            "garbage": self._garbage,
-            "tag": self._tag,
-            "tagged": self._tagged,
-            "call": self._call,
-            "value": self._in_value,
-            "mark": self._tag,
-            "marked": self._marked,
-            "follow": self._follow,
-            "lead": self._lead,
-            "cdata": self._in_cdata,
-            "between": self._between,
-        }
+        """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it. `repair` changes
+        the calls of a text that is written so; its block is never text."""
+        super().__init__(block, openers, tools)
         self._bare = not block.opener.endswith(">")
-        super().__init__(block.opener, "tag" if self._bare else "outer", steps)
-        self._block = block
-        self._openers = tuple(openers)
-        self._tools = tools
         self._padded = padded
         self._cdata = cdata
+        self._repair = repair
         self._wrappers = tuple(closer.strip("</>") for closer in block.closers)
         self._pieces = [block.opener[block.opener.rindex("<") :]] if self._bare else []  # of the tag that comes in
+        self._judge: Step = self._tagged  # what comes behind that tag
+        self._step = self._tag if self._bare else self._outer
         self._head: Tag | None = None  # of the open call
         self._tool: ToolSpec | None = None
         self._arguments: list[Argument] = []
         self._loose = ""  # what stands in the call outside of its parameters
         self._whole = False  # the call has been closed
         self._value = Value(None, {})
-        self._closer = Closer("parameter")
+        self._closer = PossibleEnd("parameter")
         self._pending: list[str] = []  # the closer and the blanks behind it, until it is known whether it is one
-        self._json: JsonBody | None = None
-        self._prose = False  # it is no call, but text that speaks of one
+        self._prose = False  # it is text that speaks of a call
         self._cut_off = False  # the output has ended inside of a call
-        self._told = False  # a call has been reported
+        self._reported = False  # a call has been reported
         self._due = True  # the block has no call yet
-
-    def feed(self, text: str, at: int, final: bool) -> int:
-        if not self._json:
-            at = super().feed(text, at, final)
-        if self._json:
-            at = self._json.feed(text, at, final)
-            self.ended, self.closed = self._json.ended, self._json.closed
-        return at
 
     def _settle(self, *, cut: bool) -> None:
         if self._prose:
-            self.declined = "".join(self._written)
+            self.declined = "" if self._repair else "".join(self._written)
         elif self._head or self._due:
             self._cut_off = cut
-            self._tell()
+            self._end_call()
 
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
+    def take_calls(self) -> list[tuple[str, Calls]]:
+        repair = self._repair
         ready = super().take_calls()
-        for written, calls in self._json.take_calls() if self._json else ():
-            # The other body knows of nothing but the opener.
-            before = "".join(self._written)
-            ready.append((before + written.removeprefix(self._block.opener) if before else written, calls))
-            self._written = []
-        return ready
-
-    # Each step takes in what it can from `at` on and says how far it came.
+        return [(written, repair(written, calls)) for written, calls in ready] if repair else ready
 
     def _outer(self, text: str, at: int, final: bool) -> int:
         after = after_blanks(text, at)
         if after == len(text):
             self.ended = final
         elif text[after] == "<":
-            self._state, self._pieces = "tag", []
+            self._expect_tag()
         elif text[after] in "{[`":
-            self._json = JsonBody(self._block, self._openers, self._tools)
-            return at  # the blanks are its own
-        elif not self._told and self._goes_on(text[at : after + 1]):
+            self._hand_over(JsonBody)
+            return at  # the blanks belong to the JSON
+        elif not self._reported and self._is_sentence(text[at : after + 1]):
             self._decline()
         else:
-            self._state = "garbage"
+            self._step = self._garbage
         return after
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
-        marks = markers_of(*self._openers, *self._block.closers)
-        stop, mark = marks.find(text, at)
+        stop, mark = self._stops().find_settled(text, at, final)
         tag = read_tag(mark)
-        if mark in self._block.closers:
-            self.ended = self.closed = True
-            return stop + len(mark)
-        if tag and tag.kind == "call":
-            self._state, self._pieces = "tag", []
-        elif mark:
-            self.ended = True
-        else:
-            self.ended = final
-            stop -= 0 if final else marks.begun(text, at)
+        if tag and tag.kind == "call" and mark not in self._block.closers:
+            self._expect_tag()
+        elif mark or final:
+            return self._close(mark, stop)
         return stop
+
+    def _expect_tag(self, judge: Step | None = None) -> None:
+        """A tag comes in; `judge` is the step behind it."""
+        self._pieces = []
+        self._judge = judge or self._tagged
+        self._step = self._tag
 
     def _tag(self, text: str, at: int, final: bool) -> int:
         end = TAG_END.search(text, at if self._pieces else at + 1)
         stop = len(text) if end is None else end.end() if end[0] == ">" else end.start()
         self._pieces.append(text[at:stop])
         if end or final:
-            self._state = "tagged" if self._state == "tag" else "marked"
+            self._step = self._judge
         return stop
 
     def _tagged(self, text: str, at: int, final: bool) -> int:
-        """What a tag means where tags are due."""
+        """Acts on a tag between values."""
         written = "".join(self._pieces)
         if final and at == len(text) and not written.endswith(">"):
             closing = written.startswith("</") and self._closer.kind != "cdata"  # whose parameter is yet to be closed
@@ -195,16 +166,16 @@ class TaggedBody(Machine):
         return read_tag(written)
 
     def _open(self, tag: Tag | None, written: str) -> None:
-        """A tag where a call is due."""
-        self._state = "outer"
+        """Acts on a tag where a call is due."""
+        self._step = self._outer
         name = written.strip("<>")
         if tag is None and find_tool(self._tools, name):
             tag = Tag("call", name, "", closing=False, name=name)
         match tag:
-            case None if self._bare and not self._told:
+            case None if self._bare and not self._reported:
                 self._decline()
             case None:
-                self._state = "garbage"
+                self._step = self._garbage
             case Tag("wrapper", closing=True):
                 self.ended = self.closed = True
             case Tag("call", closing=False):
@@ -214,8 +185,8 @@ class TaggedBody(Machine):
                 self._begin_value(tag)
 
     def _go_on(self, head: Tag, tag: Tag | None, written: str) -> None:
-        """A tag in an open call, or behind a closed one."""
-        self._state = "between" if self._whole else "call"
+        """Acts on a tag in an open call, or behind a closed one."""
+        self._step = self._between if self._whole else self._call
         match tag:
             case None if self._is_prose():
                 self._decline()
@@ -224,37 +195,36 @@ class TaggedBody(Machine):
             case Tag("parameter", closing=False):
                 self._begin_value(tag)
             case Tag("call", closing=True):
-                self._state, self._whole = "between", True
+                self._step, self._whole = self._between, True
             case Tag("wrapper", closing=True):
                 self._whole = self.ended = self.closed = True
             case Tag(closing=False) if self._whole or self._arguments or self._loose or tag.name != head.name:
                 self._whole = self._whole or bool(self._arguments or self._loose)
-                self._tell(len(written))
-                self._state, self._due = "outer", True
+                self._end_call(len(written))
+                self._step, self._due = self._outer, True
                 if tag.kind == "call":
                     self._begin(tag)
 
     def _begin(self, tag: Tag) -> None:
-        """A call begins."""
-        if self._bare and not self._told and not NAME.fullmatch(tag.name):
+        if self._bare and not self._reported and not NAME.fullmatch(tag.name):
             self._decline()
             return
         self._head, self._whole = tag, tag.empty
         self._tool = find_tool(self._tools, tag.name)
         self._arguments, self._loose = [], ""
-        self._state = "between" if tag.empty else "call"
+        self._step = self._between if tag.empty else self._call
         if tag.lead.strip():
             self._begin_value(None, tag.lead)
 
     def _is_prose(self, behind: str = "") -> bool:
-        """Whether a tool is only spoken of: no block and no arguments show that it is called, and it is unknown, or the
-        sentence goes on behind its tag."""
-        if not self._bare or self._told or self._arguments or self._loose or self._whole:
+        """Whether the text only speaks of a tool: neither a block nor arguments show a call, and the tool is unknown
+        or a sentence continues behind its tag."""
+        if not self._bare or self._reported or self._arguments or self._loose or self._whole:
             return False
-        return not self._tool or self._goes_on(behind)
+        return not self._tool or self._is_sentence(behind)
 
-    def _goes_on(self, behind: str) -> bool:
-        """Whether a sentence goes on behind the last tag."""
+    def _is_sentence(self, behind: str) -> bool:
+        """Whether a sentence continues behind the last tag."""
         return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
 
     def _decline(self) -> None:
@@ -266,7 +236,7 @@ class TaggedBody(Machine):
             self._whole = self._whole or self._is_complete()
             self.ended = final
         elif text[after] == "<":
-            self._state, self._pieces = "tag", []
+            self._expect_tag()
         elif text[after] != "{" and self._is_prose(text[at : after + 1]):
             self._decline()
         else:
@@ -274,7 +244,7 @@ class TaggedBody(Machine):
         return after
 
     def _is_complete(self) -> bool:
-        """Whether no argument can be missing."""
+        """Whether all declared arguments are there."""
         given = {argument.name for argument in self._arguments}
         return bool(given) and bool(names(self._tool)) and given.issuperset(names(self._tool))
 
@@ -282,7 +252,7 @@ class TaggedBody(Machine):
         assert self._head is not None
         self._value = Value.opened(tag, self._head, self._wrappers, names(self._tool))
         self._value.add(lead + (tag.lead if tag else ""))
-        self._state = "lead" if tag and self._cdata else "value"
+        self._step = self._lead if tag and self._cdata else self._in_value
         if tag and tag.empty:
             self._end_value()
 
@@ -291,40 +261,37 @@ class TaggedBody(Machine):
         self._value.add(text[at:after])
         if text.startswith(CDATA, after):
             self._value.text, self._value.is_sealed = [], True
-            self._state = "cdata"
+            self._step = self._in_cdata
             return after + len(CDATA)
         if final or not CDATA.startswith(text[after:]):
-            self._state = "value"
+            self._step = self._in_value
         return after
 
     def _in_cdata(self, text: str, at: int, final: bool) -> int:
-        marks = markers_of(CDATA_END)
-        start, mark = marks.find(text, at)
-        stop = start if mark or final else start - marks.begun(text, at)
+        stop, mark = markers_of(CDATA_END).find_settled(text, at, final)
         self._value.add(text[at:stop])
         if mark:
-            self._suspect(Closer("cdata"), mark)
+            self._suspect(PossibleEnd("cdata"), mark)
         elif final:
             self._cut()
         return stop + len(mark)
 
     def _in_value(self, text: str, at: int, final: bool) -> int:
-        start, mark = self._value.marks.find(text, at)
-        stop = start if mark or final else start - self._value.marks.begun(text, at)
+        stop, mark = self._value.marks.find_settled(text, at, final)
         self._value.add(text[at:stop])
         if mark:
-            self._state, self._pieces = "mark", []
+            self._expect_tag(self._marked)
         elif final:
             self._cut()
         return stop
 
     def _marked(self, text: str, at: int, final: bool) -> int:
-        """What a tag is to the value in which it stands."""
+        """Acts on a tag in a value."""
         value, written = self._value, "".join(self._pieces)
         tag = self._read_tag(written)
         if at == len(text) and not final and value.may_nest(tag):
             return at
-        self._state = "value"
+        self._step = self._in_value
         if closer := value.closer(tag, written):
             self._suspect(closer, written)
         elif tag and value.is_ended_by(tag, written):
@@ -334,12 +301,11 @@ class TaggedBody(Machine):
             value.take_in(tag, written, text[at : at + 1])
         return at
 
-    def _suspect(self, closer: Closer, written: str) -> None:
-        """What has come may end the value."""
-        self._closer, self._pending, self._state = closer, [written], "follow"
+    def _suspect(self, closer: PossibleEnd, written: str) -> None:
+        self._closer, self._pending, self._step = closer, [written], self._follow
 
     def _follow(self, text: str, at: int, final: bool) -> int:
-        """Whether the closer that has just come ends the value: that depends on what follows."""
+        """Decides by what follows whether the last closer ends the value."""
         after = after_blanks(text, at)
         self._pending.append(text[at:after])
         following = self._value.following(text, after, final)
@@ -348,19 +314,19 @@ class TaggedBody(Machine):
             return after
         if not self._value.ends(self._closer, following):
             self._value.resume(self._closer, "".join(self._pending))
-            self._state = "cdata" if kind == "cdata" else "value"
+            self._step = self._in_cdata if kind == "cdata" else self._in_value
             return after
         self._end_value(unclosed=kind in ("call", "wrapper"))
         if kind == "call":
-            self._state, self._whole = "between", True
+            self._step, self._whole = self._between, True
         elif kind == "wrapper":
             self._whole = self.ended = self.closed = True
         return after
 
     def _end_value(self, *, unclosed: bool = False) -> None:
-        """The value is over; `unclosed` if its own closer is missing."""
+        """Ends the value; `unclosed` if its own closer is missing."""
         value = self._value
-        self._state = "call"
+        self._step = self._call
         if value.tag is None:
             self._loose += value.so_far
         else:
@@ -368,7 +334,7 @@ class TaggedBody(Machine):
             self._arguments.append(Argument(value.tag.name, text, value.tag.is_string))
 
     def _cut(self) -> None:
-        """The output ends inside of a value, or what looked like its end was taken for text."""
+        """The output ends inside of a value, which may have taken in its own end."""
         self._whole = self._value.is_whole()
         self._end_value(unclosed=True)
         self.ended = True
@@ -387,25 +353,21 @@ class TaggedBody(Machine):
         if mark in ends:
             self.ended = self.closed = True
             return after + len(mark)
-        if marks.begun(text, after) == len(text) - after or (mark in own and not behind):
+        if marks.is_open(text, after) or (mark in own and not behind):
             self.ended = final
             return len(text) if final else kept_blanks(at, after)
         if mark.startswith(f"<{label}") or (mark in own and (mark.startswith("</") or behind in "= \t")):
-            self._state, self._pieces = "tag", []
+            self._expect_tag()
             return after
         self.ended = True
         return kept_blanks(at, after)
 
-    def _tell(self, keep: int = 0) -> None:
-        """Report the call; the last `keep` characters belong to the next one."""
-        written = "".join(self._written)
-        split = len(written) - keep
-        self._ready.append((written[:split], (self._read(),)))
-        self._written = [written[split:]]
-        self._head, self._told, self._due = None, True, False
+    def _end_call(self, keep: int = 0) -> None:
+        """Reports the call; the last `keep` characters belong to the next one."""
+        self._report((self._read(),), keep)
+        self._head, self._reported, self._due = None, True, False
 
     def _read(self) -> Found | Fault:
-        """The call that has been written."""
         if self._head is None:
             return Fault(CUT if self._cut_off else f"the block holds no call; {HOW}")
         name, loose = self._head.name, self._loose.strip()
@@ -426,11 +388,6 @@ class TaggedBody(Machine):
         return as_json or argument(self._tool, given.name, given.text)
 
 
-def kept_blanks(start: int, stop: int) -> int:
-    """Where blanks begin that are left to what follows a call: its indentation."""
-    return max(start, stop - MAX_BLANKS)
-
-
 def read_loose(tool: ToolSpec | None, name: str, text: str) -> Found | Fault:
     """The call whose arguments stand in no parameter tags: in JSON, in tags of their own names, in pairs of tags."""
     if text.startswith("{"):
@@ -448,6 +405,3 @@ def read_loose(tool: ToolSpec | None, name: str, text: str) -> Found | Fault:
             return Fault(f"what stands in the call of {name!r} are no parameters; {HOW}", name)
         at = after_blanks(text, at)
     return Found(name, object_text(tool, pairs))
-
-
-_body: MakeBody = TaggedBody

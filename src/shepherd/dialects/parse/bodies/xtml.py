@@ -6,10 +6,10 @@
     VALUE<|close|>argument<|sep|>
     <|close|>call<|sep|><|close|>tools<|sep|>
 
-Instead of arguments a call may hold one object: `<|open|>json type="object"<|sep|>{...}<|close|>json<|sep|>`, which the
-model forgets to tag at times. A value ends at its closer, or where another tag of the call stands if that is missing;
-all other tags are its own. What `type` says is believed where the tool's schema does not know better. A call that was
-cut off is a `Fault` unless all its declared arguments are there.
+Instead of arguments a call may hold one object: `<|open|>json type="object"<|sep|>{...}<|close|>json<|sep|>`; the model
+sometimes leaves out that tag. A value ends at its closer, or at another tag of the call if the closer is missing; all
+other tags belong to the value. `type` counts where the tool's schema does not tell more. A call that was cut off is a
+`Fault` unless all its declared arguments are there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Literal
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Body, Markers, Thought
+from shepherd.dialects.parse.bodies.machine import HandingOver
+from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
+from shepherd.dialects.parse.markup import Block, Markers
 from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kind_of, kinds
 
 OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
@@ -52,54 +53,26 @@ class Tag:
         return ("" if self.opens else "/") + self.name
 
 
-class XtmlBody:
+class XtmlBody(HandingOver):
     """Calls from `<|open|>tools` on, or from the first `<|open|>call` if that is missing."""
 
     def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        self.ended = False
-        self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._block = block
-        self._openers = openers
-        self._tools = tools
+        super().__init__(block, openers, tools)
+        self._step = self._head
         self._state: Literal["tag", "between", "call", "value"] = "tag"
         self._name = ""  # of the open call
         self._key: tuple[str, str] = ("", "")  # name and type of the open argument; no name is the json tag
         self._text: list[str] = []  # of the open value, or of what stands in a call beside its arguments
         self._given: dict[str, str] = {}
         self._object: str | None = None
-        self._json: JsonBody | None = None
-        self._written = [block.opener]
-        self._ready: list[tuple[str, tuple[Found | Fault, ...]]] = []
-        self._told = False
+        self._reported = False  # a call has been reported
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        while not self.ended and not self._json:
-            stop = self._head_tag(text, at, final) if self._state == "tag" else self._step(text, at, final)
-            if stop == at and not self.ended and not self._json:
-                break
-            at = stop
-        if self._json:
-            at = self._json.feed(text, at, final)
-            self.ended, self.closed = self._json.ended, self._json.closed
-        return at
-
-    def take_calls(self) -> list[tuple[str, tuple[Found | Fault, ...]]]:
-        if self._json:
-            return self._json.take_calls()
-        ready, self._ready = self._ready, []
-        return ready
-
-    # Each step takes in what it can from `at` on and says how far it came.
-
-    def _head_tag(self, text: str, at: int, final: bool) -> int:
+    def _head(self, text: str, at: int, final: bool) -> int:
         """The rest of the tag that the block's opener begins."""
         found = read_tag(self._block.opener, text, at)
         if isinstance(found, tuple):
             tag, stop = found
-            self._state = "between"
-            self._written.append(text[at:stop])
+            self._state, self._step = "between", self._inside
             if tag.name == "call":
                 self._begin(tag)
             return stop
@@ -109,21 +82,17 @@ class XtmlBody:
         if not found or text[at : at + 1].isalnum():
             self.declined = self._block.opener
             return at
-        self._written.append(text[at:])
         if self._block.opener.endswith("call"):
-            self._end_cut()
+            self._end_cut(text[at:])
         return len(text)
 
-    def _step(self, text: str, at: int, final: bool) -> int:
-        stop, mark = MARKS.find(text, at)
-        cut = 0 if mark else MARKS.begun(text, at)
-        stop -= cut
+    def _inside(self, text: str, at: int, final: bool) -> int:
+        stop, mark = MARKS.find_settled(text, at, final=False)
         if self._state == "between" and text[at:stop].strip():
             return self._between(text, at, stop)
         self._text.append(text[at:stop])
-        self._written.append(text[at:stop])
         if not mark and final:
-            self._end_cut(text[stop:])
+            self._end_cut(text[at:])
             return len(text)
         if not mark or stop > at:
             return stop
@@ -136,31 +105,29 @@ class XtmlBody:
             if final:
                 self._end_cut(text[at:], closing=mark == CLOSE)
             return len(text) if final else at
-        if isinstance(found, tuple) and self._take(found[0], text[at : found[1]]):
+        if isinstance(found, tuple) and self._take(found[0]):
             return at if self.ended and not self.closed else found[1]
         self._text.append(mark)
-        self._written.append(mark)
         return after
 
     def _between(self, text: str, at: int, stop: int) -> int:
         """Something visible stands where a call should."""
         visible = stop - len(text[at:stop].lstrip())
-        if text[visible] in "{[`" and not self._told:
-            block = Block("".join(self._written) + text[at:visible], ("<|close|>tools<|sep|>",), XtmlBody)
-            self._json = JsonBody(block, self._openers, self._tools)
-            return visible
-        self.ended = True
+        if text[visible] in "{[`" and not self._reported:
+            opener = "".join(self._written) + text[at:visible]
+            self._hand_over(JsonBody, Block(opener, ("<|close|>tools<|sep|>",), XtmlBody))
+        else:
+            self.ended = True
         return visible
 
-    def _take(self, tag: Tag, written: str) -> bool:
-        """Go on with a tag; false if it is none here, but text."""
+    def _take(self, tag: Tag) -> bool:
+        """Reads a tag; false if it is none here, but text."""
         if self._state == "value":
             closer = "/argument" if self._key[0] else "/json"
             if str(tag) not in (closer, "argument", "call", "/call", "/tools", "/message"):
                 return False
             self._end_value()
             if str(tag) == closer:
-                self._written.append(written)
                 return True
         match str(tag):
             case "argument" | "json" if self._state == "call":
@@ -168,11 +135,10 @@ class XtmlBody:
                 self._key = (tag.attributes.get("key", ""), tag.attributes.get("type", ""))
                 self._state = "value"
             case "call":
-                self._tell(whole=True)
+                self._end_call(whole=True)
                 self._begin(tag)
             case "/call":
-                self._tell(written, whole=True)
-                written = ""
+                self._step = self._call_ended
             case "/tools":
                 self._end(whole=True)
                 self.closed = True
@@ -182,8 +148,13 @@ class XtmlBody:
                 pass
             case _:
                 return False
-        self._written.append(written)
         return True
+
+    def _call_ended(self, text: str, at: int, final: bool) -> int:
+        """Behind the closer of a call."""
+        self._end_call(whole=True)
+        self._step = self._inside
+        return at
 
     def _begin(self, tag: Tag) -> None:
         self._state = "call"
@@ -200,30 +171,30 @@ class XtmlBody:
             self._object = value
 
     def _end(self, *, whole: bool) -> None:
-        self._tell(whole=whole)
+        self._end_call(whole=whole)
         self.ended = True
 
-    def _end_cut(self, written: str = "", *, closing: bool = False) -> None:
-        """The output ends here, with the beginning of a tag if any is `written`; `closing` if of a closing one."""
-        self._written.append(written)
+    def _end_cut(self, rest: str, *, closing: bool = False) -> None:
+        """The output ends behind this rest, perhaps within a tag; `closing`: within a closing one."""
+        self._written.append(rest)
         tool = find_tool(self._tools, self._name)
         named = tool.parameters.get("properties", {}) if tool else ()
         whole = self._state == "call" and bool(closing or (named and all(name in self._given for name in named)))
         if self._state != "between":
-            self._tell(whole=whole)
-        elif not self._told:
-            self._ready.append(("".join(self._written), (Fault(f"the output ended before the call; {HOW}"),)))
+            self._end_call(whole=whole)
+        elif not self._reported:
+            self._report((Fault(f"the output ended before the call; {HOW}"),))
         self.ended = True
 
-    def _tell(self, written: str = "", *, whole: bool) -> None:
-        """Report the open call, if there is one, with what is `written` behind it."""
-        if self._state in ("call", "value", "tag"):
-            self._ready.append(("".join(self._written) + written, self._calls(whole)))
-            self._written, self._told = [], True
+    def _end_call(self, *, whole: bool) -> None:
+        """Reports the open call, if there is one."""
+        if self._state != "between":
+            self._report(self._calls(whole))
+            self._reported = True
         self._state = "between"
         self._text = []
 
-    def _calls(self, whole: bool) -> tuple[Found | Fault, ...]:
+    def _calls(self, whole: bool) -> Calls:
         loose = "".join(self._text).strip()
         spelled = self._object if self._object is not None else loose
         if not self._name and whole:
@@ -250,12 +221,9 @@ def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
 
 
 def value_of(tool: ToolSpec | None, name: str, kind: str, text: str) -> str:
-    """The JSON of an argument's text, by what its tag and the tool's schema say it is."""
+    """The JSON of an argument's text, by its tag and the tool's schema."""
     allowed = kinds(tool, name)
     if kind == "string" and (not allowed or "string" in allowed):
         return json_text(text)
     value = json_value(text.strip()) if kind and kind != "string" else ""
     return value if value and (not allowed or kind_of(value) in allowed) else argument(tool, name, text)
-
-
-_body: type[Body] = XtmlBody

@@ -17,7 +17,7 @@ from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
-from shepherd.engine.scheduler import EngineOptions, Work
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.ticket import Ticket
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
@@ -40,7 +40,7 @@ class Bench:
             cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, swa_full=options.swa_full,
         )  # fmt: skip
         self.runtime = LlamaRuntime(weights, options)
-        self.work = Work(
+        self.scheduler = Scheduler(
             self.runtime,
             EngineOptions(sequences=3, tiers=Tiers(ram_bytes=2**26)),
             name="test",
@@ -57,20 +57,20 @@ class Bench:
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
         ticket = Ticket(Job(array("i", tokens), N_ANSWER, GREEDY, **more), cast(Any, SilentLoop()))
-        self.work.add(ticket)
+        self.scheduler.add(ticket)
         return ticket
 
     def run(self) -> None:
         for _ in range(2000):
-            self.work.admit()
-            if not self.work.running:
+            self.scheduler.admit()
+            if not self.scheduler.running:
                 break
-            self.work.step()
-            ledger = self.work.pool.ledger
+            self.scheduler.step()
+            ledger = self.scheduler.pool.ledger
             ledger.check_self()
             for resident in ledger:
                 ledger.check(resident, self.runtime.held(resident.id))
-        assert not self.work.waiting
+        assert not self.scheduler.waiting
 
     def ask(self, name: str, *prompts: Sequence[int]) -> list[list[int]]:
         """The answers to prompts that come at the same time, each compared with a cold run's."""
@@ -117,12 +117,12 @@ def tell(weights: Weights, options: ContextOptions) -> tuple[float, dict[str, ob
     bench.ask("the same again", turn)
     others = [bench.say(50) for _ in range(2)]
     bench.ask("three at once", [*turn, *bench.say(20)], [*system, *others[0]], others[1])
-    for resident in bench.work.pool.ledger.idle():
-        bench.work.pool.drop(resident)
+    for resident in bench.scheduler.pool.ledger.idle():
+        bench.scheduler.pool.drop(resident)
     bench.ask("back from memory", [*turn, *bench.say(10)])
     evict(bench)
     if options.swa_full or weights.is_recurrent:
-        assert bench.work.stats().restored > 0
+        assert bench.scheduler.stats().restored > 0
     bench.runtime.close()
     return bench.worst, dict(bench.cached)
 
@@ -147,7 +147,7 @@ def evict(bench: Bench) -> None:
         if not bench.runtime.memory.hole:
             (resident,) = [
                 r
-                for r in bench.work.pool.ledger
+                for r in bench.scheduler.pool.ledger
                 if len(r) >= len(history) and r.tokens[:60] == array("i", history[:60])
             ]
             kept = [at for run in resident.runs for at in range(run.start, run.stop) if at < len(history)]

@@ -1,4 +1,4 @@
-"""Vectors for what has been said, made in the background while nobody waits for them."""
+"""A thread that computes missing vectors while the memory is idle."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ import threading
 from pathlib import Path
 
 from shepherd.core import ShepherdError
-from shepherd.memory.users import Shelf
+from shepherd.memory.users import UserStores
 
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 5.0
-"""Between two looks for messages that have none."""
+"""Between two searches for messages without a vector."""
 
 
-class Meanings:
-    """A thread that makes the vectors which the open memories of a shelf are lacking, until it is closed."""
+class VectorBackfill:
+    """Computes the missing vectors of all open stores in a thread of its own, until `close`."""
 
-    def __init__(self, shelf: Shelf, *, pause_s: float = PAUSE_S) -> None:
-        self._shelf = shelf
+    def __init__(self, stores: UserStores, *, pause_s: float = PAUSE_S) -> None:
+        self._stores = stores
         self._pause_s = pause_s
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="shepherd-vectors", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shepherd-vectors", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop at the next message, and wait for that."""
+        """Stop after the current batch, and wait for the thread."""
         self._closed.set()
         self._thread.join()
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         done: dict[Path, int] = {}
-        """The newest message of each file when all had theirs: looking for missing ones reads the whole file."""
+        """The newest message of each file when no vector was missing. A search for missing ones reads the whole
+        file."""
         while not self._closed.wait(self._pause_s):
-            for store in self._shelf.stores():
+            for store in self._stores.open_stores():
                 try:
                     newest = store.newest_message()
                     if done.get(store.path) == newest:

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.local.history import Answers, Begun, Days, Prompts, Tools, spliced, weight
+from shepherd.backends.local.compile import Prepared
+from shepherd.backends.local.kept_prefix import KeptAnswers, KeptDays, KeptPrompts, KeptTools, weight
+from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import TOOLS, Piece, Prompt, Stretch, Template, detect, render
 from shepherd.dialects.render.replay import OWN, Said
@@ -38,8 +40,8 @@ def spoken(message: Message, text: str = "<call>") -> Said:
 
 
 def test_calls_are_found_by_their_ids_wherever_they_stand() -> None:
-    answers = Answers()
-    answers.remember(request(SYSTEM, ASK), spoken(ANSWER))
+    answers = KeptAnswers()
+    answers.keep(request(SYSTEM, ASK), spoken(ANSWER))
     without_thought = replace(ANSWER, parts=(replace(CALL, arguments='{"b":2,"a":1}'),))
     for history in ((SYSTEM, ASK, ANSWER, RESULT), (ASK, without_thought), (Message.user("Changed"), ANSWER)):
         assert answers.find(history) == {history.index(next(m for m in history if m.calls)): spoken(ANSWER)}
@@ -55,40 +57,40 @@ def test_calls_are_found_by_their_ids_wherever_they_stand() -> None:
     ],
 )
 def test_another_call_is_not_found(other: ToolCall) -> None:
-    answers = Answers()
-    answers.remember(request(ASK), spoken(ANSWER))
+    answers = KeptAnswers()
+    answers.keep(request(ASK), spoken(ANSWER))
     assert answers.find((ASK, Message("assistant", (other,)))) == {}
     assert answers.find((ASK, Message("assistant", (CALL, other)))) == {}
 
 
 def test_a_call_that_comes_back_under_another_id_is_found_where_it_was_made() -> None:  # Ollama's protocol has no ids
-    answers = Answers()
+    answers = KeptAnswers()
     renamed = replace(CALL, id="call_0")
     results = Message("tool", (ToolResult("call_0", (Text("3"),)),))
-    answers.remember(request(SYSTEM, ASK), spoken(ANSWER))
-    answers.remember(request(SYSTEM, ASK, ANSWER, RESULT), spoken(Message.assistant("Three.")))
+    answers.keep(request(SYSTEM, ASK), spoken(ANSWER))
+    answers.keep(request(SYSTEM, ASK, ANSWER, RESULT), spoken(Message.assistant("Three.")))
     knowing = Message("assistant", (Reasoning(" hm"), renamed))
     assert list(answers.find((SYSTEM, ASK, knowing, results, Message.assistant(" Three.")))) == [2, 4]
     assert answers.find((ASK, knowing, results)) == {}, "elsewhere"
     guessed = Message("assistant", (renamed,))
     assert answers.find((SYSTEM, ASK, guessed, results)) == {}, "a thought comes back to whoever was given it only"
-    answers.remember(request(SYSTEM, ASK), spoken(Message("assistant", (CALL,))))
+    answers.keep(request(SYSTEM, ASK), spoken(Message("assistant", (CALL,))))
     assert list(answers.find((SYSTEM, ASK, guessed, results))) == [2], "there was none"
 
 
 def test_an_id_that_the_model_wrote_is_its_conversations_alone() -> None:
-    answers = Answers()
+    answers = KeptAnswers()
     call = replace(CALL, id="functions.add:0")
     answer = Message("assistant", (Reasoning("A secret of the system prompt."), call))
-    answers.remember(request(SYSTEM, ASK), spoken(answer, "<|call|>functions.add:0{}"))
+    answers.keep(request(SYSTEM, ASK), spoken(answer, "<|call|>functions.add:0{}"))
     assert answers.find((SYSTEM, ASK, answer)) == {2: spoken(answer, "<|call|>functions.add:0{}")}
     assert answers.find((Message.system("Be cruel."), ASK, answer)) == {}
     assert answers.find((ASK, answer)) == {}
 
 
 def test_words_are_found_where_they_were_said() -> None:
-    answers = Answers()
-    answers.remember(request(ASK), spoken(Message.assistant("Three.\n")))
+    answers = KeptAnswers()
+    answers.keep(request(ASK), spoken(Message.assistant("Three.\n")))
     assert list(answers.find((ASK, Message.assistant("Three."), ASK))) == [1], "clients strip"
     assert answers.find((Message.user("4 + 5?"), Message.assistant("Three."))) == {}
     assert answers.find((ASK, Message.assistant("Four."))) == {}
@@ -96,8 +98,8 @@ def test_words_are_found_where_they_were_said() -> None:
 
 def test_everything_that_is_said_tells_conversations_apart() -> None:
     def found(*messages: Message) -> bool:
-        answers = Answers()
-        answers.remember(request(ASK, ANSWER, RESULT), spoken(Message.assistant("Three.")))
+        answers = KeptAnswers()
+        answers.keep(request(ASK, ANSWER, RESULT), spoken(Message.assistant("Three.")))
         return bool(answers.find((*messages, Message.assistant("Three."))))
 
     assert found(ASK, ANSWER, RESULT)
@@ -110,51 +112,60 @@ def test_everything_that_is_said_tells_conversations_apart() -> None:
 
 def test_what_is_remembered_is_bounded_and_the_longest_unused_goes_first() -> None:
     size = weight(spoken(Message.assistant("x"), "1234567890").pieces, "1234567890")
-    answers = Answers(limit_bytes=2 * size)
+    answers = KeptAnswers(limit_bytes=2 * size)
     for name in "abc":
-        answers.remember(request(Message.user(name)), spoken(Message.assistant("x"), "1234567890"))
+        answers.keep(request(Message.user(name)), spoken(Message.assistant("x"), "1234567890"))
     assert answers.find((Message.user("a"), Message.assistant("x"))) == {}
     assert answers.find((Message.user("b"), Message.assistant("x")))
-    answers.remember(request(Message.user("c")), spoken(Message.assistant("x"), "1234567890"))
-    answers.remember(request(Message.user("d")), spoken(Message.assistant("x"), "1234567890"))
+    answers.keep(request(Message.user("c")), spoken(Message.assistant("x"), "1234567890"))
+    answers.keep(request(Message.user("d")), spoken(Message.assistant("x"), "1234567890"))
     assert answers.find((Message.user("b"), Message.assistant("x"))) == {}
     assert answers.find((Message.user("c"), Message.assistant("x"))), "the same again takes no more room"
 
 
-def short_answers() -> Answers:
-    answers = Answers(limit_bytes=LIMIT_BYTES)
+def short_answers() -> KeptAnswers:
+    answers = KeptAnswers(limit_bytes=LIMIT_BYTES)
     for n in range(5_000):
-        answers.remember(request(Message.user(str(n))), spoken(Message.assistant(f"It is {n}."), f"It is {n}."))
+        answers.keep(request(Message.user(str(n))), spoken(Message.assistant(f"It is {n}."), f"It is {n}."))
     return answers
 
 
-def short_prompts() -> Prompts:
-    prompts = Prompts(limit_bytes=LIMIT_BYTES)
+def short_prompts() -> KeptPrompts:
+    prompts = KeptPrompts(limit_bytes=LIMIT_BYTES)
     for n in range(5_000):
         pieces = (Piece("<|user|>", None), Piece(f"What is {n}?", 0), Piece("<|end|>", None))
         size = sum(len(piece.text) for piece in pieces)
-        prompts.going_on(request(Message.user(str(n))), Prompt(pieces, "", (), (Stretch(0, size, 0),)))
+        continued(prompts, request(Message.user(str(n))), Prompt(pieces, "", (), (Stretch(0, size, 0),)))
     return prompts
 
 
-def long_prompts() -> Prompts:
+def long_prompts() -> KeptPrompts:
     """Of many messages, in letters that take four bytes each."""
-    prompts = Prompts(limit_bytes=LIMIT_BYTES)
+    prompts = KeptPrompts(limit_bytes=LIMIT_BYTES)
     for n in range(50):
         text = f"{n} " + "\U0001f411" * 1000
         messages = [Message.user(text)] * 10
         pieces = tuple(Piece(f"{text} {at}", at) for at in range(10))
         stretches = tuple(Stretch(at * 1000, at * 1000 + 1000, at) for at in range(10))
-        prompts.going_on(request(*messages), Prompt(pieces, "", (), stretches))
+        continued(prompts, request(*messages), Prompt(pieces, "", (), stretches))
     return prompts
 
 
 LIMIT_BYTES = 500_000
 
 
+def continued(prompts: KeptPrompts, asked: Request, prompt: Prompt, day: datetime | None = None) -> Prompt:
+    """The prompt of the request, as it continues an earlier one; it is kept."""
+    prepared = prompts.find(Prepared(asked, day=day))
+    if prepared.earlier is not None and prompt.stretches:
+        prompt = spliced(prepared.earlier, prompt, prepared.n_earlier) or prompt
+    prompts.keep(prepared, prompt)
+    return prompt
+
+
 @pytest.mark.parametrize("fill", [short_answers, short_prompts, long_prompts])
 def test_what_is_remembered_takes_no_more_memory_than_its_limit_however_short_it_is(
-    fill: Callable[[], Answers | Prompts],
+    fill: Callable[[], KeptAnswers | KeptPrompts],
 ) -> None:
     tracemalloc.start()
     try:
@@ -175,7 +186,7 @@ MORE = Message.user("And 4 + 5?")
 
 
 def test_a_conversation_keeps_its_day_and_a_new_one_has_its_own() -> None:
-    days = Days()
+    days = KeptDays()
     assert days.day_of(request(ASK), MONDAY) == MONDAY
     assert days.day_of(request(ASK, THREE, MORE), TUESDAY) == MONDAY
     assert days.day_of(request(ASK, THREE, MORE, ANSWER, RESULT), TUESDAY) == MONDAY
@@ -183,7 +194,7 @@ def test_a_conversation_keeps_its_day_and_a_new_one_has_its_own() -> None:
 
 
 def test_the_same_words_on_another_day_begin_another_conversation() -> None:
-    days = Days()
+    days = KeptDays()
     days.day_of(request(ASK), MONDAY)
     days.day_of(request(ASK, THREE, MORE), MONDAY)
     assert days.day_of(request(ASK), TUESDAY) == TUESDAY
@@ -192,14 +203,14 @@ def test_the_same_words_on_another_day_begin_another_conversation() -> None:
 
 
 def test_sessions_are_told_apart() -> None:
-    days = Days()
+    days = KeptDays()
     days.day_of(request(ASK, session="a"), MONDAY)
     assert days.day_of(request(ASK, THREE, MORE, session="b"), TUESDAY) == TUESDAY
     assert days.day_of(request(ASK, THREE, MORE, session="a"), TUESDAY) == MONDAY
 
 
 def test_days_are_bounded() -> None:
-    days = Days(limit=2)
+    days = KeptDays(limit=2)
     for name in "abc":
         days.day_of(request(Message.user(name)), MONDAY)
     assert days.day_of(request(Message.user("c"), THREE, MORE), TUESDAY) == MONDAY
@@ -231,15 +242,17 @@ def prompt_of(asked: Request, source: str = FORGETFUL) -> Prompt:
     return render(Template(source), detect(source), asked.messages, tools=asked.tools, reasoning=asked.reasoning)
 
 
-def played(*conversation: Message, source: str = FORGETFUL, prompts: Prompts | None = None) -> list[tuple[str, Prompt]]:
+def played(
+    *conversation: Message, source: str = FORGETFUL, prompts: KeptPrompts | None = None
+) -> list[tuple[str, Prompt]]:
     """For each request of a conversation the template's own prompt, and the one that is used."""
-    prompts = prompts or Prompts()
+    prompts = prompts or KeptPrompts()
     made = []
     for at in range(1, len(conversation) + 1):
         if at == len(conversation) or conversation[at].role == "assistant":
             asked = request(*conversation[:at])
             own = prompt_of(asked, source)
-            made.append((own.text, prompts.going_on(asked, own)))
+            made.append((own.text, continued(prompts, asked, own)))
     return made
 
 
@@ -262,17 +275,17 @@ def test_what_a_model_has_read_it_reads_again_when_the_template_would_write_it_a
 
 
 def test_the_same_request_again_is_the_same_prompt() -> None:
-    prompts = Prompts()
+    prompts = KeptPrompts()
     first = [used for _, used in played(*TALK, prompts=prompts)]
     assert [used for _, used in played(*TALK, prompts=prompts)] == first
 
 
 def test_a_prompt_of_another_day_is_another() -> None:
-    prompts = Prompts()
+    prompts = KeptPrompts()
     first, second = request(*TALK[:4]), request(*TALK[:6])
-    prompts.going_on(first, prompt_of(first), MONDAY)
-    assert prompts.going_on(second, prompt_of(second), TUESDAY) == prompt_of(second)
-    assert prompts.going_on(second, prompt_of(second), MONDAY) != prompt_of(second)
+    continued(prompts, first, prompt_of(first), MONDAY)
+    assert continued(prompts, second, prompt_of(second), TUESDAY) == prompt_of(second)
+    assert continued(prompts, second, prompt_of(second), MONDAY) != prompt_of(second)
 
 
 @pytest.mark.parametrize(
@@ -289,12 +302,12 @@ def test_a_prompt_of_another_day_is_another() -> None:
     ],
 )
 def test_what_says_something_else_goes_on_with_nothing(change: Mapping[str, Any]) -> None:
-    prompts = Prompts()
+    prompts = KeptPrompts()
     played(*TALK[:4], prompts=prompts)
     asked = replace(request(*TALK[:6]), **change)
-    assert prompts.going_on(asked, prompt_of(asked)) == prompt_of(asked)
+    assert continued(prompts, asked, prompt_of(asked)) == prompt_of(asked)
     unchanged = request(*TALK[:6])
-    assert prompts.going_on(unchanged, prompt_of(unchanged)) != prompt_of(unchanged)
+    assert continued(prompts, unchanged, prompt_of(unchanged)) != prompt_of(unchanged)
 
 
 def test_a_prompt_that_cannot_be_parted_stays_as_the_template_has_it() -> None:
@@ -307,15 +320,15 @@ def test_a_prompt_that_cannot_be_parted_stays_as_the_template_has_it() -> None:
         "{% if loop.last or m.role != 'tool' or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
         "{% endfor %}",
     )
-    prompts = Prompts()
+    prompts = KeptPrompts()
     played(*TALK[:4], source=joining, prompts=prompts)
     for further, is_parted in ((RESULT, False), (THREE, True)):
         asked = request(*TALK[:4], further, MORE)
         own = prompt_of(asked, joining)
-        assert (prompts.going_on(asked, own) != own) == is_parted, "two results in one turn, or one alone"
+        assert (continued(prompts, asked, own) != own) == is_parted, "two results in one turn, or one alone"
 
 
-OLD = Begun((Piece("<old>", None), Piece("A", 0), Piece("</q>", None)), (Stretch(0, 10, 0),))
+OLD = Earlier((Piece("<old>", None), Piece("A", 0), Piece("</q>", None)), (Stretch(0, 10, 0),))
 FIRST, SECOND = (Piece("<new>", None), Piece("A", 0)), Piece("B", 1)
 ENDS = Piece("</q><a>", None)
 
@@ -344,11 +357,11 @@ def test_a_beginning_is_put_before_what_parts_from_it_only(
 
 
 def test_an_answer_that_is_to_be_gone_on_with_is_no_beginning() -> None:
-    prompts = Prompts()
+    prompts = KeptPrompts()
     asked = request(ASK, Message.assistant("Thr"))
-    assert prompts.going_on(asked, prompt_of(asked)) == prompt_of(asked)
+    assert continued(prompts, asked, prompt_of(asked)) == prompt_of(asked)
     longer = request(ASK, Message.assistant("Thr"), MORE)
-    assert prompts.going_on(longer, prompt_of(longer)) == prompt_of(longer)
+    assert continued(prompts, longer, prompt_of(longer)) == prompt_of(longer)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------
@@ -365,7 +378,7 @@ def names(asked: Request) -> list[str]:
 
 @pytest.mark.parametrize("session", ["s", None])
 def test_tools_keep_their_order_and_new_ones_come_last(session: str | None) -> None:
-    tools = Tools()
+    tools = KeptTools()
 
     def settled(*offered: ToolSpec, turns: int = 1) -> list[str]:
         messages = (ASK, *(THREE, MORE) * turns)
@@ -382,7 +395,7 @@ def test_tools_keep_their_order_and_new_ones_come_last(session: str | None) -> N
 
 @given(st.permutations(list(ADD.parameters["properties"])), st.permutations(list(ADD.parameters)))
 def test_a_tool_is_spelled_as_it_came_first(inner: list[str], outer: list[str]) -> None:
-    tools = Tools()
+    tools = KeptTools()
     first = tools.settled(replace(request(ASK), tools=(ADD,)))
     properties = {key: ADD.parameters["properties"][key] for key in inner}
     shuffled = replace(ADD, parameters={key: {**ADD.parameters, "properties": properties}[key] for key in outer})
@@ -394,7 +407,7 @@ def test_a_tool_is_spelled_as_it_came_first(inner: list[str], outer: list[str]) 
 
 def test_two_tools_of_one_name_both_stay() -> None:
     twice = (ADD, replace(ADD, description="counts, too"))
-    assert Tools().settled(replace(request(ASK), tools=twice)).tools == twice
+    assert KeptTools().settled(replace(request(ASK), tools=twice)).tools == twice
 
 
 # -- what changes with every request ---------------------------------------------------------------------------------
@@ -404,11 +417,11 @@ def test_how_much_room_is_left_is_not_told_at_the_front_and_stays_where_it_was_t
     def asked(left: int) -> Request:
         note = f"<total_tokens>{left} tokens left</total_tokens>"
         told = (Message.system(f"Be kind.\n\n{note}"), Message.system(note), ASK, THREE, Message.system(note), MORE)
-        return Tools().settled(request(*told))
+        return KeptTools().settled(request(*told))
 
     texts = [message.text for message in asked(17).messages]
     later = "<total_tokens>17 tokens left</total_tokens>"
     assert texts == ["Be kind.", "", "1 + 2?", "Three.", later, "And 4 + 5?"]
     assert asked(17).messages[:4] == asked(16).messages[:4]
     untouched = request(SYSTEM, ASK)
-    assert Tools().settled(untouched) is untouched
+    assert KeptTools().settled(untouched) is untouched

@@ -1,4 +1,4 @@
-"""Where a search looks: the filters as SQL."""
+"""The part of the archive that a search covers: the filters as SQL."""
 
 from __future__ import annotations
 
@@ -13,57 +13,56 @@ from shepherd.memory.records import Trust, clean
 from shepherd.memory.search.query import Filters
 
 ASKED_CHARS = 300
-"""A message of fewer characters that ends with a question mark asks; the next one replies."""
+"""A shorter message that ends with a question mark is a question, and the next message is its reply."""
 BATCH = 34
+ReplyKind = Literal["", "answered", "reply"]
+"""What the message before it is: a question ("reply"), a model's answer ("answered"), anything else ("")."""
 
 
-class Row(NamedTuple):
-    """A message, as a search needs it."""
+class MessageRow(NamedTuple):
+    """A message, as the scorer needs it."""
 
     id: int
     conversation: int
     turn: int
     body: str
-    """What is indexed of it."""
+    """The indexed text."""
     context: str
-    place: Place
+    reply_kind: ReplyKind
 
 
-Place = Literal["", "answered", "reply"]
-"""Where a message stands: behind one that asks ("reply"), behind what a model said ("answered"), elsewhere."""
-
-_PLACE = f"""
+_REPLY_KIND = f"""
     CASE WHEN length(b.body) < {ASKED_CHARS} AND rtrim(b.body) LIKE '%?' THEN 'reply'
     WHEN b.role != 'user' THEN 'answered' ELSE '' END"""
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A part of the archive."""
+class Scope:
+    """A part of the archive, as a condition on `message`."""
 
     where: str
-    """A condition on `message`; "" = everywhere."""
+    """"" = everything."""
     values: tuple[object, ...]
     first: int = 0
     last: int = 2**62
-    """All its ids are from `first` to `last`."""
+    """No id is outside of `first` to `last`."""
 
-    def read(self, connection: apsw.Connection, ids: Sequence[int], without: Collection[int]) -> Iterator[Row]:
-        """Of those messages the ones inside, in their order; read as they are taken."""
+    def read(self, connection: apsw.Connection, ids: Sequence[int], without: Collection[int]) -> Iterator[MessageRow]:
+        """The messages of `ids` inside the scope, in this order; read in batches, as the caller takes them."""
         left_out = frozenset(without)
         for start in range(0, len(ids), BATCH):
             batch = [id for id in ids[start : start + BATCH] if id not in left_out]
             rows = connection.execute(
                 "SELECT id, conversation, turn, coalesce(spaced, body), coalesce(context, ''), coalesce("
-                f"(SELECT {_PLACE} FROM message b WHERE b.id = m.before1), '') FROM message m "
+                f"(SELECT {_REPLY_KIND} FROM message b WHERE b.id = m.before1), '') FROM message m "
                 f"WHERE id IN (SELECT value FROM json_each(?)) AND {self.where or 'true'}",
                 (json.dumps(batch), *self.values),
             )
-            by_id = {row[0]: Row(*row) for row in rows}
+            by_id = {row[0]: MessageRow(*row) for row in rows}
             yield from (by_id[id] for id in batch if id in by_id)
 
     def newest(self, connection: apsw.Connection, limit: int, without: Collection[int]) -> list[int]:
-        """The ids of its newest messages that say something, newest first."""
+        """The ids of the newest messages with text, newest first."""
         rows = connection.execute(
             "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
             f"AND {self.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
@@ -72,8 +71,8 @@ class Region:
         return [id for (id,) in rows]
 
 
-def region_of(connection: apsw.Connection, filters: Filters) -> Region | None:
-    """Where the filters allow to look; None when that is nowhere."""
+def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
+    """The scope of the filters; None when it is empty."""
     where, values = list[str](), list[object]()
     first, last = 0, 2**62
     if filters.conversation is not None or filters.session is not None:
@@ -98,4 +97,4 @@ def region_of(connection: apsw.Connection, filters: Filters) -> Region | None:
         if value is not None:
             where.append(condition)
             values.append(value)
-    return Region(" AND ".join(where), tuple(values), first, last)
+    return Scope(" AND ".join(where), tuple(values), first, last)

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shepherd.core import EngineError
+from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.records import Entry
-from shepherd.memory.search.backfill import Meanings
-from shepherd.memory.users import LOCAL, Shelf
+from shepherd.memory.users import LOCAL, UserStores
 
 
 class Letters:
@@ -38,10 +38,10 @@ class Letters:
 
 def test_what_is_said_gets_a_vector_even_after_a_failure(tmp_path: Path) -> None:
     letters = Letters(fails=True)
-    with Shelf(tmp_path / "memory.db", embedder=letters) as shelf:
-        store = shelf.of(LOCAL)
+    with UserStores(tmp_path / "memory.db", embedder=letters) as stores:
+        store = stores.find_store(LOCAL)
         assert store is not None
-        meanings = Meanings(shelf, pause_s=0.01)
+        meanings = VectorBackfill(stores, pause_s=0.01)
         store.archive([Entry("user", "The zebra is striped.")])
         assert letters.worked.wait(30)
         letters.worked.clear()

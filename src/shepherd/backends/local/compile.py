@@ -1,0 +1,156 @@
+"""A request becomes the tokens of its prompt, and the spans that say which tokens are which message.
+
+    Prepared ─ template ─▶ Prompt ─ splice ─▶ Prompt ─ Encoder ─▶ tokens ─ turns ─▶ spans      ═ Compiled
+    completion ──────────── tokenize ─────────────────────────▶ tokens                        ═ Compiled, bare
+
+What is kept of earlier requests comes in as values (`Prepared`), so the same input gives the same tokens. The encoder
+keeps chunks of text, and a warning is logged once; nothing else here has a state. Any thread.
+
+Not here: what is kept and looked up (`kept_prefix.py`), and whether the prompt fits (`token_budget.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import chain
+
+from shepherd.backends.local.completion import BarePrompt, encode
+from shepherd.backends.local.prompt import Encoded, Encoder
+from shepherd.backends.local.splice import Earlier, spliced
+from shepherd.backends.local.turns import cuts, spans
+from shepherd.core import InvalidRequest, Request, ToolSpec
+from shepherd.dialects import Dialect, Prompt, Template, render
+from shepherd.dialects.render.prompt import end_of_answer
+from shepherd.dialects.render.replay import Said
+from shepherd.engine.base import Span, Vocabulary
+
+logger = logging.getLogger(__name__)
+
+RESERVED_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""What a client's `chat_template_kwargs` may not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, with what is kept of the conversation that it continues."""
+
+    request: Request
+    answers: Mapping[int, Said] = field(default_factory=dict)
+    """By index of the message: how the model wrote this answer."""
+    day: datetime | None = None
+    """When the conversation began, for templates that print the date."""
+    earlier: Earlier | None = None
+    """The longest earlier prompt that this one continues."""
+    n_earlier: int = 0
+    """How many of the messages are in it."""
+    key: bytes | None = None
+    """Names this prompt, so that a later one can continue it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A request as the engine takes it."""
+
+    request: Request
+    prompt: Prompt
+    encoded: Encoded
+    spans: tuple[Span, ...] = ()
+    bare: BarePrompt | None = None
+    """For a completion: no template was rendered."""
+
+    def cut(self, spans: tuple[Span, ...]) -> Compiled:
+        """The same, up to the end of the last of these spans."""
+        return replace(self, encoded=Encoded(self.encoded.tokens[: spans[-1].stop], (), ""), spans=spans)
+
+
+class Compiler:
+    """Turns requests into tokens for one cache of one model. Any thread."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        template: Template,
+        dialect: Dialect,
+        *,
+        model: str,
+        n_ctx: int,
+        with_tools: Template | None = None,
+        thinking: bool | None = None,
+    ) -> None:
+        """`with_tools`: the template for requests with tools, where a model has two. `thinking`: False turns reasoning
+        off for requests that do not choose."""
+        self.vocabulary = vocabulary
+        self.dialect = dialect
+        self._template = template
+        self._with_tools = with_tools or template
+        self._model = model
+        self._n_ctx = n_ctx
+        self._thinking = thinking
+        self._has_warned = False
+        sources = template.source + (with_tools.source if with_tools else "")
+        self.encoder = Encoder(vocabulary, " ".join((sources, *dialect.openers, *chain(*dialect.thoughts))))
+
+    def template_for(self, request: Request) -> Template:
+        """The template that renders this request."""
+        return self._with_tools if _offered(request) else self._template
+
+    def compile(self, prepared: Prepared) -> Compiled:
+        """The prompt of a request in tokens. Raises: `InvalidRequest`; as `Template.render`."""
+        request = prepared.request
+        if request.completion is not None:
+            bare = encode(request.completion, self.vocabulary, model=self._model)
+            return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
+        prompt = self._render(prepared)
+        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.stretches))
+        if not encoded.tokens:
+            raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
+        found = spans(request.messages, prompt.stretches, encoded.edges, n_ctx=self._n_ctx)
+        return Compiled(request, prompt, encoded, found)
+
+    def ends(self, prompt: Prompt) -> tuple[tuple[str, ...], int | None]:
+        """What ends an answer besides the engine's end tokens: the texts, and the token that the template has there.
+
+        Not every file names that token as an end. Where the vocabulary has no such token, its text ends the answer.
+        """
+        end = end_of_answer(self._template, self.dialect)
+        token = self.encoder.find_token(end)
+        return (*prompt.stops, *([end] if end and token is None else ())), token
+
+    def spell(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return b"".join(map(self.vocabulary.piece, tokens)).decode("utf-8", "replace")
+
+    def _render(self, prepared: Prepared) -> Prompt:
+        request, template = prepared.request, self.template_for(prepared.request)
+        reasoning = request.reasoning
+        if reasoning is None and self._thinking is False:
+            reasoning = "off"
+        extra = request.extra.get("chat_template_kwargs", {})
+        for name in RESERVED_VARIABLES & extra.keys():
+            raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
+        tools = _offered(request)
+        if tools and not self._has_warned and not template.caps.shows_tools:
+            self._has_warned = True
+            logger.warning(
+                "the chat template of %s knows no tools: the system message describes those of requests", self._model
+            )
+        prompt = render(
+            template,
+            self.dialect,
+            request.messages,
+            tools=tools,
+            reasoning=reasoning,
+            extra=extra,
+            now=prepared.day or template.clock(),
+            answers=prepared.answers,
+        )
+        if prepared.earlier is None or not prompt.stretches:
+            return prompt
+        return spliced(prepared.earlier, prompt, prepared.n_earlier) or prompt
+
+
+def _offered(request: Request) -> tuple[ToolSpec, ...]:
+    return () if request.tool_choice == "none" else request.tools

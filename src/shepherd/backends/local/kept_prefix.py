@@ -1,0 +1,284 @@
+"""What is kept of earlier requests, so that the prompt of the next one begins with the same tokens (K7, K8).
+
+    prepare     before rendering: what earlier requests fixed        Request ─▶ Prepared
+    compile     rendering, and the prompt is kept for later ones     Prepared ─▶ Compiled
+    learn       after an answer: how the model wrote it
+    recognise   a conversation of another process: its answers are read out of the saved tokens
+
+A request carries its whole history, but clients drop or rewrite parts of it, and so do templates:
+
+    what would break the cache                                 what is kept
+    the model's own spelling, reasoning that clients drop      KeptAnswers
+    reasoning that a template shows in the newest turn only    KeptPrompts
+    tools in another order, or their keys in another order     KeptTools
+    the date                                                   KeptDays
+    how much room is left, stated at the front                 nothing: it is left out (`without_volatile`)
+
+All of it is found by a hash of the messages (`prefix_hash.py`), and by the session where a client names one. All of it
+is bounded: the least recently used leaves first, which costs a prefill and nothing else.
+
+Not here: how kept characters get into a prompt (`splice.py`, `dialects.render.replay`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from operator import ne
+
+from shepherd.backends.local.compile import Compiled, Compiler, Prepared
+from shepherd.backends.local.prefix_hash import calls_hash, prefix_hashes, tool_hash
+from shepherd.backends.local.splice import Earlier
+from shepherd.core import Message, Request, Text, ToolSpec
+from shepherd.core.lru import LruCache
+from shepherd.dialects import Piece, Prompt
+from shepherd.dialects.render.replay import Said, said, spelled
+
+ENTRY_BYTES = 400
+"""What an entry takes besides the texts of its value: its key, its links, and the objects around the texts."""
+PIECE_BYTES = 120
+"""What a piece of a prompt takes besides its text: itself, and its part of the stretches."""
+
+
+class KeptPrefix:
+    """What one cache keeps of its conversations. Any thread."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._answers = KeptAnswers()
+        self._prompts = KeptPrompts()
+        self._tools = KeptTools()
+        self._days = KeptDays()
+
+    def prepare(self, request: Request) -> Prepared:
+        """The request, with what is kept of its conversation."""
+        request = self._tools.settled(request)
+        if request.completion is not None:
+            return Prepared(request)
+        template = self._compiler.template_for(request)
+        day = self._days.day_of(request, template.clock()) if template.is_dated else None
+        return self._prompts.find(Prepared(request, self._answers.find(request.messages), day))
+
+    def compile(self, prepared: Prepared) -> Compiled:
+        """The request in tokens; its prompt is kept. Raises: as `Compiler.compile`."""
+        compiled = self._compiler.compile(prepared)
+        self._prompts.keep(prepared, compiled.prompt)
+        return compiled
+
+    def learn(self, compiled: Compiled, tokens: Sequence[int], message: Message | None) -> bool:
+        """Keep how the model wrote the answer `message`; whether the tokens say what the message says."""
+        if compiled.bare is not None:
+            return False  # a prompt that continues it is tokenised as a whole
+        encoder, request = self._compiler.encoder, compiled.request
+        encoder.remember(compiled.encoded.tail, tokens)
+        written = encoder.spell(tokens)
+        if written is None or message is None:
+            return False
+        answer = said(compiled.prompt, written, message, self._compiler.dialect, request.tools)
+        if answer is not None:
+            self._answers.keep(request, answer)
+        return answer is not None
+
+    def recognise(self, request: Request, known: Sequence[array[int]]) -> None:
+        """Learn the answers of a conversation from token sequences that begin with its first prompt.
+
+        The messages do not hold how the model wrote its answers, and another process has not seen it. The saved tokens
+        do: they are read again, and compared with the messages.
+        """
+        for at, message in enumerate(request.messages):
+            if message.role != "assistant":
+                continue
+            compiled = self.compile(self.prepare(replace(request, messages=request.messages[:at])))
+            prompt, (_, end) = compiled.encoded.tokens, self._compiler.ends(compiled.prompt)
+            answers = (tokens[len(prompt) :] for tokens in known if tokens[: len(prompt)] == prompt)
+            for rest in answers:
+                if self.learn(compiled, list(takewhile(partial(ne, end), rest)), message):
+                    break
+
+    def begin(self, request: Request, day: datetime) -> None:
+        """The conversation of this request began on that day."""
+        self._days.begin(self._tools.settled(request), day)
+
+    def clear(self) -> None:
+        """Drop the answers and the prompts."""
+        self._answers.clear()
+        self._prompts.clear()
+
+
+def weight(pieces: Sequence[Piece], *texts: str) -> int:
+    """Bytes of memory that an entry with these pieces and texts takes, about."""
+    held = sum(sys.getsizeof(text) for text in texts)
+    return ENTRY_BYTES + held + sum(sys.getsizeof(piece.text) + PIECE_BYTES for piece in pieces)
+
+
+class KeptAnswers:
+    """Answers, each as the model wrote it. Any thread."""
+
+    def __init__(self, limit_bytes: int = 8_000_000) -> None:
+        self._by_calls = LruCache[Said](limit_bytes)
+        self._by_prefix = LruCache[Said](limit_bytes)
+
+    def keep(self, request: Request, answer: Said) -> None:
+        """Keep the answer to the request."""
+        calls = answer.message.calls
+        written = spelled(answer.pieces)
+        n_bytes = weight(answer.pieces, written)
+        # Another client can guess an id that the model wrote: such a call is found in its own conversation only.
+        if calls and not any(call.id in written for call in calls):
+            self._by_calls.keep(calls_hash(calls), answer, n_bytes)
+        self._by_prefix.keep(prefix_hashes((*request.messages, answer.message))[-1], answer, n_bytes)
+
+    def clear(self) -> None:
+        """Drop all answers."""
+        self._by_calls.clear()
+        self._by_prefix.clear()
+
+    def find(self, messages: Sequence[Message]) -> dict[int, Said]:
+        """The kept answers among the messages, by their index."""
+        found: dict[int, Said] = {}
+        if not self._by_prefix:
+            return found
+        for index, (message, prefix) in enumerate(zip(messages, prefix_hashes(messages), strict=True)):
+            if message.role != "assistant":
+                continue
+            answer = self._by_calls.find(calls_hash(message.calls)) if message.calls else None
+            if answer is None and (there := self._by_prefix.find(prefix)) is not None and knows(message, there):
+                answer = there
+            if answer is not None:
+                found[index] = answer
+        return found
+
+
+def knows(message: Message, answer: Said) -> bool:
+    """Whether the client that sends the message has received that answer.
+
+    A client could guess the calls and so read the reasoning that the answer holds. Ollama's protocol has no ids; then
+    the reasoning itself must have come back.
+    """
+    own = answer.message
+    same_ids = [call.id for call in message.calls] == [call.id for call in own.calls]
+    return same_ids or message.reasoning.strip() == own.reasoning.strip()
+
+
+class KeptPrompts:
+    """Prompts, each up to the end of its last message: one that continues another begins with its very characters.
+
+    Some templates write an old message in another way than a new one. The cached prefix would end there: at a user's
+    next question that is before the whole last tool loop. So the model reads again what it has read once. Any thread.
+    """
+
+    def __init__(self, limit_bytes: int = 8_000_000) -> None:
+        self._earlier = LruCache[Earlier](limit_bytes)
+
+    def clear(self) -> None:
+        """Drop all prompts."""
+        self._earlier.clear()
+
+    def find(self, prepared: Prepared) -> Prepared:
+        """The same, with the longest earlier prompt that it continues, and the key of its own."""
+        request = prepared.request
+        if not request.messages:
+            return prepared
+        # The prompt may hold reasoning, so only the same user and session may continue it.
+        owner = (request.user, request.session)
+        kwargs = request.extra.get("chat_template_kwargs")
+        apart = (owner, prepared.day, request.reasoning, request.tool_choice == "none", kwargs)
+        hashes = prefix_hashes(request.messages, repr((apart, *map(tool_hash, request.tools))), ids=True)
+        for n in range(len(hashes), 0, -1):
+            if (earlier := self._earlier.find(hashes[n - 1])) is not None:
+                return replace(prepared, earlier=earlier, n_earlier=n, key=hashes[-1])
+        return replace(prepared, key=hashes[-1])
+
+    def keep(self, prepared: Prepared, prompt: Prompt) -> None:
+        """Keep the prompt of a request that `find` has returned."""
+        messages = prepared.request.messages
+        if prepared.key is None or not prompt.stretches or messages[-1].role == "assistant":
+            return  # an answer that is being continued has no end yet
+        earlier = Earlier.of(prompt)
+        self._earlier.keep(prepared.key, earlier, weight(earlier.pieces))
+
+
+class KeptTools:
+    """The tools of conversations, in the order and the spelling in which each came first.
+
+    Nearly all templates write the tools at the front. A client may send them in another order, with the keys of a
+    schema in another order, or with new tools among them; new tools come last here. Any thread.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._orders = LruCache[tuple[str, ...]](limit)
+        """Names in their order, by session or else by prefix."""
+        self._specs = LruCache[ToolSpec](limit)
+
+    def settled(self, request: Request) -> Request:
+        """The request with its system messages and tools in the form that they had before, where they mean the same."""
+        messages = without_volatile(request.messages)
+        if not request.tools:
+            return request if messages is request.messages else replace(request, messages=messages)
+        keys: list[object] = [request.session] if request.session else [*prefix_hashes(messages, "tools")]
+        order = next((known for key in reversed(keys) if (known := self._orders.find(key))), ())
+        rank = {name: at for at, name in enumerate(order)}
+        tools = sorted(map(self._first, request.tools), key=lambda tool: rank.get(tool.name, len(rank)))
+        new = dict.fromkeys(tool.name for tool in tools if tool.name not in rank)
+        self._orders.keep(keys[-1] if keys else None, (*order, *new))
+        return replace(request, messages=messages, tools=tuple(tools))
+
+    def _first(self, tool: ToolSpec) -> ToolSpec:
+        """The same tool in the spelling in which it came first."""
+        key = tool_hash(tool)
+        if (known := self._specs.find(key)) is None:
+            self._specs.keep(key, tool)
+        return known or tool
+
+
+VOLATILE = re.compile(r"\s*<total_tokens>[^<>]{0,80}</total_tokens>")
+"""How much room is left, as Claude Code states it."""
+
+
+def without_volatile(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages, the leading system messages without what changes with every request.
+
+    Among the turns such a note stays: it was true at that turn and does not change.
+    """
+    leading = tuple(takewhile(lambda message: message.role == "system", messages))
+    if not any(VOLATILE.search(message.text) for message in leading):
+        return messages
+    steady = (
+        replace(
+            message, parts=tuple(replace(p, text=VOLATILE.sub("", p.text)) for p in message.parts if type(p) is Text)
+        )
+        for message in leading
+    )
+    return (*steady, *messages[len(leading) :])
+
+
+class KeptDays:
+    """The day on which each conversation began. Any thread.
+
+    A request that begins with all messages of an earlier one continues it, and keeps its day. A request that continues
+    none begins today, even if another conversation began with the same words.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._days = LruCache[datetime](limit)
+
+    def begin(self, request: Request, day: datetime) -> None:
+        """The conversation of this request began on that day."""
+        for prefix in prefix_hashes(request.messages[:2], request.session or ""):
+            self._days.keep(prefix, day)
+
+    def day_of(self, request: Request, today: datetime) -> datetime:
+        """When the conversation of this request began."""
+        seen = prefix_hashes(request.messages, request.session or "")
+        if not seen:
+            return today
+        known = seen if request.session else seen[:-1]
+        day = next((day for prefix in reversed(known) if (day := self._days.find(prefix))), today)
+        self._days.keep(seen[-1], day)
+        return day

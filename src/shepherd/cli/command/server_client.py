@@ -1,0 +1,142 @@
+"""Where a running server is found from here, and how it is asked; its errors in one wording.
+
+Not here: what is asked (`top.py`, `launch.py`, `replay.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+import click
+import httpx2
+
+from shepherd.cli.command.serve import url
+from shepherd.cli.text import clean
+from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.server.http.auth import is_loopback
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a server."""
+
+    url: str
+    """Without `/v1` and without a slash at its end."""
+    key: str | None = None
+
+
+def find_address(config: Config, given: str | None, keys: tuple[str, ...]) -> Address:
+    """The server at `given`, or else the one that `config` would start on this machine.
+
+    `keys`: those of the command line. Keys of the configuration belong to the local server and go nowhere else.
+
+    Raises: `UsageError` for a text that is no address of a server.
+    """
+    if given is not None:
+        return Address(_checked(given), next(iter(keys), None))
+    return Address(url(_from_here(config.server.host.strip("[]")), config.server.port), own_key(config))
+
+
+def find_running(config: Config, given: str | None, keys: tuple[str, ...]) -> Address:
+    """As `find_address`. Raises: `UsageError` for a configured port of 0 as well, which names no server."""
+    if given is None and config.server.port == 0:
+        raise click.UsageError("The configured port is 0, which means any free port. Name the server with --url.")
+    return find_address(config, given, keys)
+
+
+def own_key(config: Config) -> str | None:
+    """A key that the configured server accepts; None where it has none, or hashes only."""
+    named = (entry.key for entry in config.server.keys or ())
+    return next((key for key in (*(config.server.api_keys or ()), *named) if key), None)
+
+
+def has_keys(config: Config) -> bool:
+    """Whether the configured server asks for a key, even if it accepts none."""
+    return config.server.api_keys is not None or config.server.keys is not None
+
+
+def local(address: str) -> str:
+    """The address that a server says it listens on, as it is reached from this machine."""
+    found = httpx2.URL(address)
+    return url(_from_here(found.host.strip("[]")), found.port or 80)
+
+
+def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
+    """A client of the server. A proxy of the environment cannot reach a server on this machine."""
+    key = address.key
+    headers = {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
+    host = httpx2.URL(address.url).host.strip("[]")
+    return httpx2.Client(base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host))
+
+
+def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:
+    """The error for a request that got no answer."""
+    if isinstance(error, httpx2.TimeoutException):
+        return TimedOut(f"{url} has not answered for {timeout_s:g} s", backend=url)
+    if isinstance(error, httpx2.ConnectError):
+        return no_server(url)
+    return Unreachable(f"{url} cannot be asked: {clean(str(error)) or type(error).__name__}", backend=url)
+
+
+def no_server(url: str) -> Unreachable:
+    """The error for an address at which no server listens."""
+    return Unreachable(
+        f"no server answers at {url}; start one with 'shepherd serve', or name another with --url", backend=url
+    )
+
+
+def refusal(answer: httpx2.Response, url: str) -> ShepherdError:
+    """The error for an answer with another status than 200."""
+    path = answer.request.url.path
+    match answer.status_code:
+        case 401 | 403:
+            return NotAllowed(f"{url} refuses access; give its key with --api-key KEY", status=answer.status_code)
+        case 404 | 405:
+            return BadReply(f"{url} has no {path}: it is no Shepherd server, or an old one", backend=url)
+        case 503:
+            return EngineDown(f"{url}: {_error_message(answer) or 'it is not ready'}")
+        case status:
+            return BackendError(f"{url} answers {path} with status {status}", backend=url)
+
+
+def _error_message(answer: httpx2.Response) -> str:
+    """The sentence in an error body; empty without one."""
+    try:
+        return clean(str(answer.json()["error"]["message"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+
+
+def json_object(answer: httpx2.Response) -> dict[str, Any]:
+    """The JSON object in an answer; empty where it has none."""
+    try:
+        body = answer.json()
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _from_here(host: str) -> str:
+    """The host at which a server that listens on `host` is reached from this machine."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return host
+    return ("127.0.0.1" if found.version == 4 else "::1") if found.is_unspecified else host
+
+
+def _checked(address: str) -> str:
+    """`address` with a scheme, without a path behind `/v1`. Raises: `UsageError`."""
+    text = address if "://" in address else f"http://{address}"
+    try:
+        found = httpx2.URL(text)
+    except (httpx2.InvalidURL, ValueError):
+        found = httpx2.URL("")
+    if found.scheme not in {"http", "https"} or not found.host or len(text.split()) != 1:
+        raise click.UsageError(f"{address!r} is no address of a server; write one such as http://127.0.0.1:8000.")
+    return str(found.copy_with(query=None, fragment=None)).rstrip("/").removesuffix("/v1").rstrip("/")

@@ -1,0 +1,413 @@
+"""Every subcommand of `shepherd` in one table: its name, the function that runs it, its help, its parameters.
+
+Not here: the options that all of them take (`options.py`), how the table becomes commands (`main.py`). Imports click
+alone: `shepherd --help` reads this file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from shepherd.cli.options import Model
+
+
+class Subcommand(NamedTuple):
+    """One subcommand. A name that begins other names is a group; the group's own function runs when it stands alone."""
+
+    name: str
+    """`memory facts set` is the command `set` in the group `facts` of the group `memory`."""
+    runs: str
+    """The module below `shepherd.cli` and the function, imported when the command runs. Empty: a group that shows its
+    help. The function gets the shared options, for `memory` a `MemoryAccess`, and `params` by name; it returns the exit
+    status, or None for 0."""
+    help: str
+    params: tuple[click.Parameter, ...] = ()
+    sections: tuple[str, ...] = ()
+    """The sections of shared options that its help shows."""
+    hidden: bool = False
+
+
+def _flag(flag: str, *name: str, help: str) -> click.Option:
+    return click.Option([flag, *name], is_flag=True, help=help)
+
+
+def _text(*flags: str, metavar: str, help: str, multiple: bool = False) -> click.Option:
+    return click.Option(flags, metavar=metavar, help=help, multiple=multiple)
+
+
+def _number(*flags: str, most: int | None = None, least: int = 0, default: Any = None, help: str) -> click.Option:
+    return click.Option(flags, metavar="N", type=click.IntRange(least, most), default=default, help=help)
+
+
+def _words(name: str, metavar: str, *, required: bool = True, **settings: Any) -> click.Argument:
+    return click.Argument([name], metavar=metavar, nargs=-1, required=required, **settings)
+
+
+def _json(help: str = "Print JSON, for programs.") -> click.Option:
+    return _flag("--json", "as_json", help=help)
+
+
+_JSON = _json()
+_NAME = click.Argument(["name"])
+_OPTIONAL_MODEL = click.Argument(["model_word"], metavar="[MODEL]", required=False, type=Model())
+_PROJECT = _flag("--project", help="Change the file of this folder, not your own.")
+_ID_RANGE = click.IntRange(1, 2**63 - 1)
+_KEY, _ID = click.Argument(["key"]), click.Argument(["id"], type=_ID_RANGE)
+_CONVERSATION = _text("--conversation", metavar="NAME", help="Only the conversation whose name begins like this.")
+_BEFORE = _text("--before", metavar="TIME", help="Only messages from before this time.")
+_MEMORY = (_JSON, _text("--user", metavar="ID", help="Use the memory of this user; the default is your own."))
+
+CHAT_PARAMS = (
+    _text("-p", "--prompt", metavar="TEXT", help="Answer this prompt and exit."),
+    _json("Print one event per line, for programs."),
+    _flag("--continue", "go_on", help="Continue the newest saved conversation."),
+    _text("--resume", metavar="NAME", help="Continue this saved conversation; /load lists them."),
+)
+
+_GENERAL = (
+    Subcommand(
+        "chat",
+        "chat.run.run",
+        """Chat with a model, or answer one prompt.
+
+        Text from a pipe is the prompt: 'shepherd chat -p "Summarise this." < notes.txt'.
+        """,
+        (_OPTIONAL_MODEL, *CHAT_PARAMS),
+        ("Model", "Answers", "Tools", "Messages"),
+    ),
+    Subcommand(
+        "serve",
+        "command.serve.run",
+        "Serve models over HTTP. Clients use the protocols of OpenAI, Anthropic or Ollama.",
+        (_OPTIONAL_MODEL,),
+        ("Model", "Answers", "Server", "Tools", "Messages"),
+    ),
+    Subcommand(
+        "models",
+        "command.models.show_configured",
+        "Show the configured models. It shows the memory that each one needs.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "models list", "command.models.show_list", "List the models that you can use without a download.", (_JSON,)
+    ),
+    Subcommand(
+        "models info",
+        "command.models.show_one",
+        "Show what a model is, and how much memory it needs.",
+        (click.Argument(["name"], metavar="MODEL", type=Model()), _JSON),
+    ),
+    Subcommand("config", "configure.show_config", "Show the configuration and where it comes from."),
+    Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),
+    Subcommand("config path", "configure.show_paths", "Print the configuration files that Shepherd looks for."),
+    Subcommand(
+        "top",
+        "command.top.run",
+        """Watch the caches and conversations of a running server.
+
+        --api-key gives the key for a server that asks for one. The key q quits.
+        """,
+        (
+            _text("--url", metavar="URL", help="The server; the default is the configured one on this machine."),
+            _flag("--once", help="Print one snapshot and exit; this is the default in a pipe."),
+            _json("Print one object per second, for programs."),
+        ),
+    ),
+    Subcommand(
+        "launch",
+        "command.launch.run",
+        """Run a coding agent on the local server.
+
+        The agents are claude, codex, opencode and aider. If no server runs, one is started and stopped afterwards. The
+        options of the agent follow two dashes: 'shepherd launch claude -- --continue'. The agent's own configuration
+        does not change.
+        """,
+        (
+            click.Argument(["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider"))),
+            _words("arguments", "[-- ARGS...]", required=False, type=click.UNPROCESSED),
+            _flag("--print", "printing", help="Print the settings for a shell, and start nothing."),
+            _flag("--show-key", help="Show the key of the server in the output of --print."),
+            _text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),
+        ),
+        ("Model", "Server"),
+    ),
+    Subcommand(
+        "replay",
+        "command.replay.run",
+        """Send recorded requests again.
+
+        It shows what they cost and what has changed. PATH is a recording or a folder of recordings ('shepherd serve
+        --record'), or the folder of a request that --debug wrote, or a folder of those. The exit status is 1 when a
+        request ends in another way than it was recorded.
+        """,
+        (
+            _words("paths", "PATH...", type=click.Path(exists=True, path_type=Path)),
+            _text("--url", metavar="URL", help="A running server; the default is the configured model, in process."),
+            click.Option(
+                ["--speed"],
+                metavar="FACTOR",
+                type=click.FloatRange(min=0, min_open=True),
+                help="Keep the recorded pauses: 1 as recorded, 2 half as long. The default is no pauses.",
+            ),
+            _json("Print one object per request, for programs."),
+        ),
+        ("Model", "Server"),
+    ),
+    Subcommand(
+        "doctor",
+        "command.doctor.run",
+        """Check this installation and this machine.
+
+        The exit status is 1 when a check fails.
+        """,
+        (_JSON,),
+        ("Server",),
+    ),
+    Subcommand(
+        "completion",
+        "main.show_completion",
+        """Print a script for shell completion.
+
+        It completes commands, options and model names. For bash: eval "$(shepherd completion bash)"
+        """,
+        (click.Argument(["shell"], type=click.Choice(("bash", "zsh", "fish"))),),
+    ),
+    Subcommand(
+        "build",
+        "command.doctor.show_build",
+        "Test the native library that was built when Shepherd was installed.",
+        hidden=True,
+    ),
+)
+
+_TOOLS = (
+    Subcommand(
+        "tools",
+        "command.tools.show_list",
+        "List the tools that the model may use, show one, or run one.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "tools list",
+        "command.tools.show_list",
+        """List all tools, and why some are off.
+
+        It starts the MCP servers to ask for their tools, and stops them again.
+        """,
+        (_JSON,),
+        ("Tools",),
+    ),
+    Subcommand("tools show", "command.tools.show_one", "Show what a tool does, and its arguments.", (_NAME, _JSON)),
+    Subcommand(
+        "tools run",
+        "command.tools.run",
+        """Run one call as a model would.
+
+        It prints the result that the model would read. ARGUMENTS are one JSON object, or NAME=VALUE for
+        each, or - for JSON from standard input: 'shepherd tools run read_file path=notes.txt'. The exit status is 1
+        when the call fails.
+        """,
+        (_NAME, _words("arguments", "[ARGUMENTS]...", required=False), _JSON),
+        ("Tools",),
+    ),
+)
+
+_MCP_SERVE = Subcommand(
+    "mcp serve",
+    "command.mcp_serve.run",
+    """Offer the local tools to another agent.
+
+    The memory and the models, too; over standard input and output. Every enabled tool runs without a question:
+    the agent asks its own user.
+    """,
+    (_OPTIONAL_MODEL,),
+    ("Model", "Tools", "Messages"),
+)
+_MCP = (
+    Subcommand(
+        "mcp",
+        "command.mcp.show_list",
+        "List, add, remove and test MCP servers. The model may use their tools.",
+        (_JSON,),
+    ),
+    Subcommand("mcp list", "command.mcp.show_list", "List the configured servers.", (_JSON,)),
+    Subcommand(
+        "mcp test",
+        "command.mcp.test",
+        """Start servers, and show what they offer.
+
+        Without a name it tests all enabled servers. It stops them again. The exit status is 1 when one of them fails.
+        """,
+        (_words("names", "[NAME]...", required=False), _JSON),
+    ),
+    Subcommand(
+        "mcp add",
+        "command.mcp_file.add",
+        """Add a server to your configuration.
+
+        The command follows two dashes: 'shepherd mcp add files -- npx -y @modelcontextprotocol/server-filesystem .'
+        """,
+        (
+            _NAME,
+            _words("command", "[-- COMMAND ARGS...]", required=False, type=click.UNPROCESSED),
+            _text("--url", metavar="URL", help="The address of the server, instead of a command."),
+            _text("--env", metavar="NAME=VALUE", multiple=True, help="A variable for the command; may be repeated."),
+            _text(
+                "--header",
+                "headers",
+                metavar="'NAME: VALUE'",
+                multiple=True,
+                help="A header for the URL; may be repeated.",
+            ),
+            _text("--cwd", metavar="DIR", help="The folder in which the command starts."),
+            click.Option(
+                ["--timeout"],
+                type=click.FloatRange(0.1, 86_400),
+                metavar="S",
+                help="Seconds for each request; 60 by default.",
+            ),
+            _PROJECT,
+        ),
+    ),
+    Subcommand("mcp remove", "command.mcp_file.remove", "Remove a server from your configuration.", (_NAME, _PROJECT)),
+    _MCP_SERVE,
+    _MCP_SERVE._replace(name="mcp-serve", sections=(), hidden=True),
+)
+
+
+def _memory(name: str, function: str, help: str, *params: click.Parameter) -> Subcommand:
+    return Subcommand(f"memory {name}", f"command.{function}", help, (*params, *_MEMORY))
+
+
+_MEMORY_COMMANDS = (
+    Subcommand("memory", "", "Search, show and change the memory. It holds messages, facts and standing instructions."),
+    _memory(
+        "search",
+        "memory.search",
+        "Search the archived messages, best results first. Without a query: the newest messages.",
+        _words("words", "[QUERY]...", required=False),
+        _number("-n", "limit", least=1, most=50, default=5, help="The most results to show; 5 by default."),
+        _CONVERSATION,
+        click.Option(
+            ["--role", "roles"],
+            multiple=True,
+            type=click.Choice(("user", "assistant", "tool")),
+            help="Only messages of this role; may be repeated.",
+        ),
+        _text(
+            "--after",
+            metavar="TIME",
+            help="Only messages from this time on: 2026-03-02, 2026-03-02T14:00, or an age such as 7d.",
+        ),
+        _BEFORE,
+        _text("--phrase", metavar="TEXT", help="Only messages with these words side by side."),
+        _text("--prefix", metavar="TEXT", help="Only messages with a word that begins like this."),
+    ),
+    _memory(
+        "show",
+        "memory.show",
+        "Show conversations and messages. Alone, it lists the newest conversations; a message is shown with its turn.",
+        click.Argument(["name"], metavar="[CONVERSATION | MESSAGE]", required=False),
+        _number("-n", "limit", most=1_000_000, default=20, help="The most conversations to list; 0 for all."),
+    ),
+    _memory(
+        "facts",
+        "memory.list_facts",
+        "Show and change facts. A fact is a value with a name; alone, it lists them.",
+    ),
+    _memory("facts list", "memory.list_facts", "List the facts."),
+    _memory(
+        "facts set",
+        "memory.set_fact",
+        "Store a value under a name. The value before it stays in the history.",
+        _KEY,
+        _words("words", "VALUE..."),
+    ),
+    _memory("facts get", "memory.get_fact", "Print a value.", _KEY),
+    _memory("facts clear", "memory.clear_fact", "Delete a fact and its history.", _KEY),
+    _memory("facts history", "memory.fact_history", "Show the earlier values of a fact.", _KEY),
+    _memory(
+        "profile",
+        "memory.list_profile",
+        "Show and change standing instructions. Preferences, too; alone, it lists them.",
+    ),
+    _memory("profile list", "memory.list_profile", "List them, and the proposals."),
+    _memory(
+        "profile add",
+        "memory.add_to_profile",
+        "Add an instruction or a preference.",
+        _words("words", "TEXT..."),
+        click.Option(
+            ["--kind"],
+            type=click.Choice(("instruction", "preference")),
+            default="instruction",
+            help="An instruction by default.",
+        ),
+    ),
+    _memory("profile confirm", "memory.confirm", "Add a proposal to the profile.", _ID),
+    _memory("profile reject", "memory.reject", "Reject a proposal. Shepherd does not propose it again.", _ID),
+    _memory("profile remove", "memory.reject", "Remove an entry from the profile.", _ID),
+    _memory(
+        "forget",
+        "memory_care.forget",
+        "Delete messages for good. Shows what would go, and asks first; several filters must all match.",
+        click.Option(
+            ["--message", "messages"],
+            multiple=True,
+            type=_ID_RANGE,
+            metavar="ID",
+            help="This message; may be repeated.",
+        ),
+        _CONVERSATION,
+        _text("--matching", metavar="TEXT", help="Only messages and facts that contain this text."),
+        _BEFORE,
+        _flag("--everything", help="All messages and facts. With --user and nothing else: all of that user."),
+        _flag("--yes", help="Do not ask."),
+    ),
+    _memory("stats", "memory_care.stats", "Show how much is stored."),
+    _memory(
+        "export",
+        "memory_care.export",
+        "Write the archive as JSON Lines. Without a file, to standard output.",
+        click.Argument(["file"], metavar="[FILE]", default="-", required=False),
+        _CONVERSATION,
+    ),
+    _memory(
+        "import",
+        "memory_care.import_files",
+        "Import the exports of other programs. ChatGPT and Claude (a zip, a folder or conversations.json), JSON Lines, "
+        "and the exports of Shepherd; '-' is standard input. Importing a file again stores only what is new.",
+        _words("files", "FILE..."),
+    ),
+    _memory(
+        "prune",
+        "memory_care.prune",
+        "Shorten or delete the oldest texts. It stops at the size limit; facts and pinned messages stay.",
+        _text("--to", metavar="SIZE", help="Such as 500MB or 2GiB; the default is the configured limit."),
+    ),
+    _memory(
+        "check",
+        "memory_care.check",
+        "Check the file. The exit status is 1 when something is wrong.",
+        _flag("--deep", help="Compare every index with its table."),
+        _flag("--repair", help="Repair what can be repaired."),
+    ),
+    _memory(
+        "eval",
+        "memory_care.evaluate",
+        "Measure the search on a data set. LoCoMo, BEAM or LongMemEval, a file or a folder; the result is JSON.",
+        click.Argument(["file"]),
+        _text("--embedder", metavar="FILE", help="An embedding GGUF, to search by meaning as well."),
+    ),
+    _memory(
+        "embed",
+        "memory_care.embed",
+        "Make the vectors for search by meaning. The embedding GGUF comes from --model, or from the configuration.",
+    ),
+)
+
+SUBCOMMANDS = (*_GENERAL, *_TOOLS, *_MCP, *_MEMORY_COMMANDS)
+"""A group stands before its commands."""

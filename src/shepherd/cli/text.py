@@ -1,0 +1,110 @@
+"""Text for a terminal: control characters made visible, widths in columns, and sizes, ages and counts in words.
+
+Pure. Not here: what prints (`render.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# -- text that is safe to show ----------------------------------------------------------------------------------------
+
+_HIDDEN: dict[int, int | None] = {code: 0x2400 + code for code in range(0x20) if code not in {0x09, 0x0A}}
+_HIDDEN |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD), 0x0D: None}  # None deletes
+# These change how a line reads: marks that override the direction, rare line ends, lone surrogates.
+_HIDDEN |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], 0xFFFD)
+_HIDDEN |= dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
+"""An escape sequence, with which programs colour their output or steer the terminal."""
+
+
+def clean(text: str) -> str:
+    """`text` with visible signs for its control characters: text of a model must not steer the terminal."""
+    return text.translate(_HIDDEN)
+
+
+def one_line(text: str) -> str:
+    """`clean` text as one line: every run of white space is one space."""
+    return clean(" ".join(text.split()))
+
+
+def readable(output: str) -> str:
+    """The output of a program as a terminal shows it, without colours; lines end with a line feed."""
+    lines = _ESCAPE.sub("", output).split("\n")
+    # A progress bar overwrites its line: only the text behind the last carriage return stays.
+    return "\n".join(clean(line.rstrip("\r").rpartition("\r")[2]).expandtabs(4) for line in lines)
+
+
+def output_line(output: str) -> str:
+    """`readable` output as one line: every run of white space is one space."""
+    return " ".join(readable(output).split())
+
+
+# -- widths -----------------------------------------------------------------------------------------------------------
+
+
+def n_columns(text: str) -> int:
+    """How many columns a terminal needs for `text`."""
+    return len(text) if text.isascii() else sum(map(_n_columns, text))
+
+
+def _n_columns(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def cut(text: str, width: int) -> str:
+    """`text`, or its beginning and `…` where it needs more than `width` columns."""
+    if n_columns(text) <= width:
+        return text
+    used = 1  # for the mark
+    for at, character in enumerate(text):
+        used += _n_columns(character)
+        if used > width:
+            return text[:at] + "…" * (width > 0)
+    return text
+
+
+def excerpt(text: str) -> str:
+    """The beginning of `text` as one line of at most 60 columns."""
+    return cut(" ".join(text.split()), 60)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def bar(done: float, total: float, width: int = 16) -> str:
+    """A bar of `width` columns between two edges, filled to the share `done / total`."""
+    filled = round(width * min(1.0, max(0.0, done / total))) if total else 0
+    return f"▕{'█' * filled}{'░' * (width - filled)}▏"
+
+
+def format_size(n_bytes: int) -> str:
+    """A number of bytes in powers of 1024, such as `1.5 GiB`."""
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_age(seconds: float) -> str:
+    """An age in its largest unit, such as `5 min`, `1 day` or `12 days`."""
+    for limit, unit_s, unit in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
+        if seconds < limit:
+            return f"{int(max(0.0, seconds) / unit_s)} {unit}"
+    return format_count(int(seconds / 86_400), "day")
+
+
+def format_rate(per_s: float | None) -> str:
+    """A number per second, such as `12.5` or `340`; `-` for None."""
+    return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A count with its noun, such as `1 message` or `3 messages`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,135 @@
+"""The tasks of one cache, waiting and running, and how each of them leaves. Engine thread only.
+
+    add ──▶ waiting ── start ──▶ running ── end, retire ──▶ its sequence idles
+               ▲                    │
+               └───── requeue ──────┘            preempted, or its sequence was lost
+
+Not here: which task starts (`admission.py`), what is computed (`decode_step.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from shepherd.core import EngineError, Evicted
+from shepherd.engine import decision_log
+from shepherd.engine.admission import Placement
+from shepherd.engine.base import Admitted, Done
+from shepherd.engine.counters import Counters
+from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
+from shepherd.engine.kv.plan import checkpoints
+from shepherd.engine.kv.pool import Pool
+from shepherd.engine.task import Task
+from shepherd.engine.ticket import Notifier, Ticket
+from shepherd.engine.watchdog import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+
+class TaskQueue:
+    """All tasks that have not ended."""
+
+    def __init__(self, pool: Pool, *, name: str) -> None:
+        self.waiting: deque[Task] = deque()
+        self.running: list[Task] = []
+        """In order of admission."""
+        self.job_s = 0.0
+        """What a job takes, on average."""
+        self.counters = Counters()
+        self.notifier = Notifier()
+        self.heartbeat = Heartbeat()
+        self._pool = pool
+        self._name = name
+
+    def add(self, ticket: Ticket) -> None:
+        """Queue a new job."""
+        self.waiting.append(Task(ticket, ticket.job.tokens[:]))
+
+    def start(self, task: Task, placement: Placement) -> None:
+        """Run `task` on the sequence that admission has made for it. The caller removes it from `waiting`."""
+        resident, plan, job = placement.resident, placement.plan, task.job
+        task.resident, resident.background = resident, job.background
+        resident.spans, resident.session, resident.n_prompt = job.spans, job.session, len(job.tokens)
+        task.compute(plan.todo, checkpoints(self._pool.ledger.memory, job, plan))
+        task.tail = plan.tail if resident.id in self._pool.parked else None
+        task.phase = "prefill"
+        task.n_done, task.n_new, task.n_cached = 0, plan.n_new, plan.n_cached
+        self.running.append(task)
+        if not task.admitted:
+            task.admitted = True
+            self.heartbeat.beat()
+            task.started_s = time.perf_counter()
+            self.counters.jobs += 1
+            self.counters.cached_tokens += plan.n_cached
+            task.ticket.post(Admitted(plan.n_cached, plan.n_new))
+        if plan.evictions:
+            self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
+        self.notifier.add(task.ticket)
+        self._pool.tidy()
+
+    def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
+        """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
+        messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
+        self.counters.record_eviction(messages, tokens, seconds)
+        decision_log.log_eviction(turns, n_kept)
+        gone = tuple(index for turn in turns for index in turn.gone)
+        task.ticket.post(Evicted(messages, tokens, gone))
+
+    def requeue(self, task: Task, *, is_broken: bool = False) -> None:
+        """Put a running task first in the queue. It has lost its sequence and keeps its tokens."""
+        self.running.remove(task)
+        task.n_broken += is_broken
+        task.resident, task.phase = None, "waiting"
+        task.todo.clear()
+        self.waiting.appendleft(task)
+
+    def end(self, task: Task, done: Done) -> None:
+        """Post the last step of a running task and retire it."""
+        task.ticket.post(done)
+        self.retire(task)
+
+    def retire(self, task: Task) -> None:
+        """Remove a running task that is over; its sequence idles."""
+        self.running.remove(task)
+        resident = task.resident
+        self.finish(task)
+        if resident is None:
+            return
+        self.idle(resident)
+        self.counters.record_end(task, resident)
+        self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
+
+    def idle(self, resident: Resident) -> None:
+        """Let a sequence idle, or drop it if it is not what the ledger says."""
+        try:
+            self._pool.settle(resident)
+        except LedgerError as error:
+            logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
+
+    def finish(self, task: Task, done: Done | None = None) -> None:
+        """Release what a task holds that no longer runs."""
+        self.heartbeat.beat()
+        if done is not None:
+            task.ticket.post(done)
+        self.notifier.add(task.ticket)
+        if task.sampler is not None:
+            task.sampler.close()
+            task.sampler = None
+
+    def end_all(self, error: EngineError | None = None) -> None:
+        """Cancel every task, or fail it with `error`."""
+        for task in [*self.running, *self.waiting]:
+            if not task.ticket.finished:
+                if error is None:
+                    task.ticket.post(Done("cancelled"))
+                else:
+                    task.ticket.fail(error)
+            self.finish(task)
+            if task.resident is not None:
+                task.resident.live = False
+        self.running.clear()
+        self.waiting.clear()
+        self.notifier.flush()

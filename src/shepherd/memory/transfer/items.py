@@ -1,0 +1,77 @@
+"""What the reader of a file yields: conversations, lines of our own export, and problems."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.memory.records import Entry
+
+PART = 256
+"""Messages in one part of a conversation that is read from single lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedConversation:
+    """A conversation of a file, or the next part of one."""
+
+    source: str
+    """`chatgpt`, `claude` or `jsonl`."""
+    name: str
+    """The name in the file; without one, a digest of the first messages."""
+    entries: tuple[Entry, ...]
+    is_continued: bool = False
+    """It follows an earlier part with the same name."""
+    title: str = ""
+    created_ms: int | None = None
+    model: str = ""
+    n_left_out: int = 0
+    """Messages of the file on branches that its user has abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportLine:
+    """A line of our own export."""
+
+    where: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProblem:
+    """Something that cannot be read."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class LooseMessage:
+    """A message on a line of its own."""
+
+    conversation: str | None
+    entries: tuple[Entry, ...]
+    title: str
+    model: str
+
+
+class UnreadableError(Exception):
+    """Says what is wrong with one object."""
+
+
+Items = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
+
+
+def digest_name(entries: Sequence[Entry]) -> str:
+    """A name for a conversation without one: the same for the same file, also when the file has grown."""
+    digest = hashlib.blake2b(digest_size=16)
+    for entry in entries[:PART]:
+        digest.update(entry.sha)
+        if entry.role == "assistant":
+            break
+    return digest.hexdigest()

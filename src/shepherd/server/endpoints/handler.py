@@ -1,0 +1,273 @@
+"""One HTTP request, from its first byte to the last byte of its answer: the same path for every endpoint.
+
+    scope ─ Record, observers ─▶ endpoint.respond(context) ─▶ answer
+                                         │ an error, in the shape of the endpoint's protocol
+                                         ▼
+                    at the end, always: one log line, the metrics, the observers
+
+An endpoint is one row: a path, its documentation, and `respond`. There are three kinds: `generate.GenerateEndpoint`
+streams an answer, `query.QueryEndpoint` computes one, `memory_request.MemoryEndpoint` reads or changes the memory.
+Not here: paths that only report something (`/v1/models`, `/health`), which have no record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shepherd.core import ContextFull, InvalidRequest, ShepherdError
+from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
+from shepherd.server.http.errors import Stopping, retry_headers, with_id
+from shepherd.server.http.send_buffer import ClientTooSlow
+from shepherd.server.observe.metrics import Metrics
+from shepherd.server.observe.observer import ObserverFactory, Observers
+from shepherd.server.observe.record import Record, shown
+from shepherd.server.service import Service
+from shepherd.wire.base import Json
+
+if TYPE_CHECKING:
+    from shepherd.server.response_store import ResponseStore
+
+logger = logging.getLogger("shepherd.server")
+
+T = TypeVar("T")
+
+STOPPING_S = 1.0
+"""How long a client may take to read that the server is stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may cost."""
+
+    max_body_bytes: int = 64 * 2**20
+    """A dozen large images; whole conversations are a few MB."""
+    max_unread_bytes: int = 8 * 2**20
+    """About 30,000 tokens that a streaming client has not read."""
+    stall_s: float = 60.0
+    """How long a client may stop reading the answer, or stop sending the body."""
+    ping_s: float = 10.0
+    """Silence before a comment keeps the connection alive; proxies commonly give up after 30 s or more."""
+    inline_bytes: int = 64 * 2**10
+    """Bodies above this size are decoded in a thread: it takes 20 ms where they consist of small values."""
+
+
+class ActiveRequests:
+    """The requests that are being answered, so that stopping the server can end them in order."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.background: set[asyncio.Task[None]] = set()
+        """Tasks that run as long as the server; a stop does not wait for them."""
+
+    def refuse_new(self) -> None:
+        """Refuse new requests; those that are being answered go on."""
+        self.stopping = True
+
+    def cancel_all(self) -> None:
+        """Cancel every answer as well; each client gets an error."""
+        self.refuse_new()
+        for task in (*self.tasks, *self.background):
+            task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What all requests of one application share."""
+
+    service: Service
+    limits: Limits
+    active: ActiveRequests
+    metrics: Metrics
+    responses: ResponseStore
+    observe: Sequence[ObserverFactory] = ()
+    is_open: bool = False
+    """No API keys are configured."""
+
+
+class Endpoint(Protocol):
+    """One row: what is at a path."""
+
+    @property
+    def name(self) -> str:
+        """In the log, and as `surface` in the metrics."""
+        ...
+
+    @property
+    def methods(self) -> Sequence[str]:
+        """The first is the one in `/docs`."""
+        ...
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The first is the canonical one; the others are what clients send, too."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """For `/docs`."""
+        ...
+
+    def route_options(self) -> Mapping[str, Any]:
+        """Arguments for `FastAPI.add_api_route` that describe the row in `/docs`."""
+        ...
+
+    async def respond(self, context: RequestContext) -> None:
+        """Read the request and send the whole answer.
+
+        Raises: any error, which the client gets if nothing has been sent yet.
+        """
+        ...
+
+    @property
+    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
+        """HTTP status and body of an error, as the endpoint's protocol has it."""
+        ...
+
+
+class RequestContext:
+    """One request while it is being answered."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, name: str, state: ServerState) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.state = state
+        self.record = Record.of(scope, name)
+        self.send = self.record.counting(send)
+        self.observers = Observers(state.observe, self.record)
+
+    async def read_body(self) -> bytes:
+        """The whole body. Raises: as `body.read_body`."""
+        limits = self.state.limits
+        body = await read_body(self.scope, self.receive, limits.max_body_bytes, limits.stall_s)
+        self.record.n_received = len(body)
+        self.observers.receive(self.scope, body)
+        return body
+
+    async def decode(self, body: bytes, decode: Callable[[bytes], T]) -> T:
+        """What `decode` makes of the body; a large one is decoded in a thread."""
+        if len(body) <= self.state.limits.inline_bytes:
+            return decode(body)
+        return await asyncio.to_thread(decode, body)
+
+    async def while_connected(self, answering: Coroutine[Any, Any, T]) -> T:
+        """The result of `answering`, which is cancelled when the client disconnects or the server stops.
+
+        Raises: `ClientGone`, `Stopping`; what `answering` raises.
+        """
+        active = self.state.active
+        if active.stopping:
+            answering.close()
+            raise Stopping
+        work = asyncio.create_task(answering)
+        watch = asyncio.create_task(self._disconnected())
+        active.tasks.add(work)
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            # An ASGI server also reports a disconnect after the last byte; the work that is left must go on then.
+            if not work.done() and not self.record.complete:
+                self.record.client_gone = True
+                raise ClientGone
+            await asyncio.wait((work,))
+            if work.cancelled():
+                raise Stopping
+            return work.result()
+        finally:
+            active.tasks.discard(work)
+            work.cancel()
+            watch.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)
+
+    async def _disconnected(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(
+        self, content: bytes, headers: Sequence[tuple[bytes, bytes]] = (), *, patience_s: float | None = None
+    ) -> None:
+        """Send one whole answer with status 200. Raises: `ClientTooSlow` after `patience_s`."""
+        self.record.status = 200
+        self.observers.send(content)
+        await within(patience_s, send_json(self.send, 200, content, headers))
+
+    async def refuse(self, error: Exception, encoded: tuple[int, Json]) -> None:
+        """Send an error; `encoded`: its status and body. Raises: `ClientTooSlow`."""
+        self.record.status, body = encoded
+        content = json_bytes(with_id(body, self.record.id))
+        self.observers.send(content)
+        # The rest of a body that is too large is read and dropped for a while.
+        unread = self.receive if isinstance(error, BodyTooLarge) else None
+        sending = send_json(self.send, self.record.status, content, retry_headers(error), unread=unread)
+        await within(None if unread else self.patience_s(error), sending)
+
+    def patience_s(self, error: Exception) -> float:
+        """How long the client may take to read this error."""
+        return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
+
+    def close(self) -> None:
+        """Report the request: it has ended."""
+        self.record.write()
+        self.state.metrics.count(self.record)
+        self.observers.close(self.record)
+
+
+class RequestHandler(Response):
+    """Answers one request. An ASGI application for one call."""
+
+    background = None
+
+    def __init__(self, endpoint: Endpoint, state: ServerState) -> None:
+        self._endpoint = endpoint
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = RequestContext(scope, receive, send, self._endpoint.name, self._state)
+        record = context.record
+        try:
+            await self._endpoint.respond(context)
+        except ClientGone:
+            record.reason = "client gone"
+        except ClientTooSlow as error:
+            logger.debug("%s: %s", record.id, error)
+            record.reason = "client too slow"
+        except Exception as error:  # every failure is answered in the protocol's own shape
+            log_failure(error, record)
+            if record.status == 0:
+                with contextlib.suppress(ClientTooSlow):
+                    await context.refuse(error, self._endpoint.encode_error(error))
+        finally:
+            context.close()
+
+
+async def within(patience_s: float | None, sending: Awaitable[None]) -> None:
+    """Wait until `sending` ends. Raises: `ClientTooSlow` when it takes longer than `patience_s`; None = no limit."""
+    try:
+        async with asyncio.timeout(patience_s):
+            await sending
+    except TimeoutError as error:
+        raise ClientTooSlow(f"nothing could be sent for {patience_s:g} s") from error
+
+
+def log_failure(error: Exception, record: Record) -> None:
+    """Note an error in the record, and log what the client does not get.
+
+    An error that the client gets may quote the client's own words, so the log does not repeat it.
+    """
+    if isinstance(error, ShepherdError):
+        field_name = f" field={shown(error.field)}" if isinstance(error, InvalidRequest) and error.field else ""
+        record.reason = "server stopping" if isinstance(error, Stopping) else f"{error.code}{field_name}"
+        if isinstance(error, ContextFull):
+            record.cache = error.cache  # there was no `Started` to report it
+        if error.status >= 500 and not isinstance(error, Stopping):
+            logger.warning("%s: %s", record.id, error)
+    else:
+        record.reason = "server_error"
+        logger.error("%s: unexpected failure", record.id, exc_info=error)
