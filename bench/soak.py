@@ -33,7 +33,7 @@ from soak_checks import Colds, Findings, Said, check_memory
 from soak_growth import thinned
 from soak_server import MEMORY_BYTES, Switches, cold_configuration, configuration, running
 from soak_surfaces import SURFACES, Surface
-from soak_traffic import USERS, Client, Stage, Stop
+from soak_traffic import LULL_S, USERS, Client, Stage, Stop
 from soak_watch import Watch
 from verdict import WIDTH, quantile
 
@@ -75,6 +75,8 @@ class Plan:
     """End after so many, whatever the time."""
     lull_every: int = 150
     """Requests between two lulls."""
+    lull_s: tuple[float, float] = LULL_S
+    """How long a lull is: at least, at most."""
     variables: tuple[tuple[str, str], ...] = ()
     """Of the warm server's environment."""
 
@@ -101,7 +103,8 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         stage = Stage(
             client, findings, colds, said, seed=plan.seed, patience_s=plan.patience_s, per_second=plan.per_second,
             shared=plan.shared, memory=plan.memory, surfaces=plan.surfaces, limit=plan.requests,
-            lull_every=plan.lull_every, at_rest=lambda: watch.rest(watching), is_there=lambda: warm.is_there,
+            lull_every=plan.lull_every, lull_s=plan.lull_s, at_rest=lambda: watch.rest(watching),
+            is_there=lambda: warm.is_there,
         )  # fmt: skip
         background = [asyncio.create_task(watch.run(watching)), asyncio.create_task(colds.run())]
         ended = await _traffic(plan, stage, watch, console)

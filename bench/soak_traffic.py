@@ -112,6 +112,7 @@ class Stage:
         surfaces: Sequence[Surface] = SURFACES,
         limit: int | None = None,
         lull_every: int = 150,
+        lull_s: tuple[float, float] = LULL_S,
         at_rest: Callable[[], Awaitable[None]],
         is_there: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -138,7 +139,7 @@ class Stage:
         """Cleared for a lull, in which the server has nothing to do."""
         self.awake.set()
         self._colds = colds
-        self._lull_every = lull_every
+        self._lull_every, self._lull_s = lull_every, lull_s
         self._at_rest = at_rest
         self._is_there = is_there
         self._patience_s = patience_s
@@ -155,7 +156,7 @@ class Stage:
             self.awake.clear()
             try:
                 await self._quiet.wait()
-                await asyncio.sleep(self._rnd.uniform(*LULL_S))
+                await asyncio.sleep(self._rnd.uniform(*self._lull_s))
                 await self._at_rest()
             finally:
                 self.counts["lulls"] += 1

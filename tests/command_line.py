@@ -50,9 +50,10 @@ def run(
         _descriptors(source.fileno(), (out or kept).fileno(), err.fileno()),
         _variables(env),
         _folder(cwd),
-        _logging(),
+        logging_as_before(),
         _deadline(words, timeout_s),
     ):
+        logging.getLogger().handlers.clear()
         status = _main(words)
         told = [_content(file) for file in (kept, err)]
     return subprocess.CompletedProcess(["shepherd", *words], status, *told)
@@ -188,15 +189,13 @@ def _folder(cwd: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _logging() -> Iterator[None]:
-    """No handlers at first, and afterwards everything as it was."""
-    root = logging.getLogger()
+def logging_as_before() -> Iterator[None]:
+    """Put back after the block what it has set up for logging: levels, handlers, flags, of every logger."""
     before: list[tuple[logging.Logger, dict[str, Any]]] = [
         (one, {name: getattr(one, name) for name in ("disabled", "propagate")} | {"handlers": one.handlers[:]})
         for one in _loggers()
     ]
     levels = {one: one.level for one in _loggers()}
-    root.handlers[:] = []
     try:
         yield
     finally:

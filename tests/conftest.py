@@ -8,6 +8,7 @@ import gc
 import itertools
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -38,10 +39,28 @@ def _keep_bytecode() -> None:
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
 
 
+def _trust_one() -> None:
+    """Leave one certificate to believe in: every client reads all when it is made, which takes longer than a test."""
+    every = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if every:
+        file = Path(MEMORIES.name) / "trusted.pem"
+        file.write_text(ssl.DER_cert_to_PEM_cert(every[0]))
+        os.environ["SSL_CERT_FILE"] = str(file)
+
+
 _keep_bytecode()
+_trust_one()
 
 WORKERS = 2
 """Of a whole run. More of them wait for one another where there are two cores."""
+
+LONGEST = (
+    "tests/test_soak.py", "tests/test_conversations.py", "tests/test_scenarios.py", "tests/cli/test_process.py",
+    "tests/test_memory.py", "tests/server/endpoints/test_mcp.py", "tests/cli/test_terminal.py",
+    "tests/server/test_stall.py", "tests/test_liveness.py", "tests/engine/test_matrix.py", "tests/test_sessions.py",
+    "tests/server/test_extremes.py",
+)  # fmt: skip
+"""The files that take longest, and run first: no worker begins one when the other has nothing left to do."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -52,7 +71,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     option = config.option
     alone = option.usepdb or option.capture == "no" or option.collectonly or getattr(option, "setupplan", False)
     if option.numprocesses is None and option.dist == "no" and not alone and not _names_tests(config):
-        option.numprocesses, option.dist = WORKERS, "loadfile"
+        option.numprocesses, option.dist, option.loadscopereorder = WORKERS, "loadfile", False
 
 
 # A slow machine fails no search. Random numbers come from the commit, like the share: a failure can be repeated.
@@ -83,7 +102,9 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in this run's share of the grids that are marked."""
+    """Put the longest files first, and leave out what is not in this run's share of the grids that are marked."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
     if sampling.LEVEL or _names_tests(config) or config.option.keyword:
         return
     marks = {item: mark for item in items if (mark := item.get_closest_marker("sampled"))}
@@ -136,6 +157,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(10_000, 10, 50)  # each look at all objects takes as long as a hundred tests
     gc.enable()
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from shepherd import config as configuration
-from shepherd.app.app import App
 from shepherd.server.app import create_app, serve
 
 
@@ -69,6 +68,8 @@ def in_thread(run: Callable[[Callable[[int], None]], Coroutine[Any, Any, None]])
 def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
     """The address of a server with the configuration `text`, whose home is `folder`; `options`: those of
     `create_app`."""
+    from shepherd.app.app import App  # loads the native library
+
     file = folder / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)

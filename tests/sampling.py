@@ -25,7 +25,7 @@ T = TypeVar("T")
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
 
-def amount(quick: int, thorough: int, exhaustive: int | None = None) -> int:
+def amount(quick: T, thorough: T, exhaustive: T | None = None) -> T:
     """The one of the three that this run wants; without a third, the second is all there is."""
     return (quick, thorough, thorough if exhaustive is None else exhaustive)[min(LEVEL, 2)]
 

@@ -72,12 +72,17 @@ def caches(address: str) -> Any:
     return CLIENT.get(f"{address}/v1/caches").json()["caches"]
 
 
-def at_rest(address: str, name: str, *, jobs: int) -> Any:
-    """The figures of a cache that has done so many jobs; they follow a moment after an answer."""
+def waiting_for(address: str, name: str, holds: Callable[[Any], bool]) -> Any:
+    """The figures of a cache as soon as this holds; they follow a moment after an answer."""
     until_s = time.monotonic() + 60
-    while (cache := caches(address)[name])["jobs"] < jobs or cache["live"] or cache["waiting"]:
+    while not holds(cache := caches(address)[name]):
         assert time.monotonic() < until_s, cache
     return cache
+
+
+def at_rest(address: str, name: str, *, jobs: int) -> Any:
+    """The figures of a cache that has done so many jobs."""
+    return waiting_for(address, name, lambda seen: seen["jobs"] >= jobs and not seen["live"] and not seen["waiting"])
 
 
 NAMES = ("Ada", "Bob", "Carl", "Dora", "Emma", "Finn", "Gina", "Hugo")
@@ -307,23 +312,21 @@ def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_cache
 
 def test_20_a_full_queue_is_a_429_with_retry_after(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 2048\nsequences = 1\nqueue = 1")) as address:
-        body = {
-            "model": "lamb",
-            "messages": [said("user", "Hello!")],
-            "ignore_eos": True,
-            "max_tokens": amount(700, 1500),
-        }
-
-        def send(_: int) -> httpx2.Response:
-            return httpx2.post(f"{address}/v1/chat/completions", json=body, timeout=120)
-
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(send, range(6)))
-        refused = [answer for answer in answers if answer.status_code == 429]
-        assert refused
-        assert {answer.status_code for answer in answers} == {200, 429}
-        assert int(refused[0].headers["retry-after"]) >= 1
-        assert refused[0].json()["error"]["type"] == "rate_limit_error"
+        path = f"{address}/v1/chat/completions"
+        body = {"model": "lamb", "messages": [said("user", "Hello!")], "max_tokens": 4}
+        long = {**body, "stream": True, "ignore_eos": True, "max_tokens": 1900}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with CLIENT.stream("POST", path, json=long) as running:
+                lines = running.iter_lines()
+                next(lines)
+                queued = pool.submit(httpx2.post, path, json=body, timeout=120)
+                waiting_for(address, "main", lambda cache: cache["waiting"] == 1)
+                refused = [CLIENT.post(path, json=body) for _ in range(2)]
+            assert queued.result().status_code == 200
+        for answer in refused:
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["error"]["type"] == "rate_limit_error"
 
 
 # 22. The endless conversation; over HTTP only for those who ask for it
@@ -419,8 +422,7 @@ def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.L
         for name in NAMES[:3]:
             ask(address, histories[name][:2])
     assert list((tmp_path / "kept").iterdir())
-    with serving(tmp_path, config) as address:
-        time.sleep(0.5)  # the folder is read in the background
+    with serving(tmp_path, config) as address:  # its model is loaded by the first request, after the folder is read
         for name, history in histories.items():
             warm = ask(address, history)
             assert warm.text == cold[name].text
@@ -434,7 +436,6 @@ def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.L
         file.write_bytes(content)
     caplog.clear()
     with serving(tmp_path, config) as address:
-        time.sleep(0.5)
         for name, history in histories.items():
             assert ask(address, history).text == cold[name].text, "a damaged file costs time and nothing else"
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

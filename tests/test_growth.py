@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.core import Message, Text, ToolCall, ToolResult
 from shepherd.dialects.base import Piece
-from shepherd.dialects.render.conversation import Caps, shaped
+from shepherd.dialects.render.conversation import Capabilities, shaped
 from shepherd.dialects.render.frame import Frame, stretches
 from shepherd.engine.grammar import lark, limits
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
@@ -91,7 +91,7 @@ def allowed(n: int) -> Callable[[], object]:
     return lambda: responses.decode_request(body)
 
 
-def shaping(caps: Caps, role: str) -> Make:
+def shaping(caps: Capabilities, role: str) -> Make:
     def make(n: int) -> Callable[[], object]:
         said = [Message("user", (Text("?"),)), *(Message(role, (Text("Hm."),)) for _ in range(n))]  # type: ignore[arg-type]
         return lambda: shaped(said, caps)
@@ -103,7 +103,7 @@ def results_one_by_one(n: int) -> Callable[[], object]:
     calls = tuple(ToolCall(f"c{at}", "f", "{}") for at in range(n))
     results = tuple(ToolResult(f"c{n - 1 - at}", (Text("y"),)) for at in range(n))
     said = [Message.user("?"), Message("assistant", calls), Message("tool", results)]
-    return lambda: shaped(said, Caps(parallel=False))
+    return lambda: shaped(said, Capabilities(parallel=False))
 
 
 def after_results(n: int) -> Callable[[], object]:
@@ -111,7 +111,7 @@ def after_results(n: int) -> Callable[[], object]:
         Message("assistant", (ToolCall("1", "f", "{}"),)), Message("tool", (ToolResult("1", (Text("y"),)),)),
         *(Message.user("Hm.") for _ in range(n)),
     ]  # fmt: skip
-    return lambda: shaped(said, Caps(user_after_result=False))
+    return lambda: shaped(said, Capabilities(user_after_result=False))
 
 
 def side_by_side(roles: str) -> Make:
@@ -149,9 +149,9 @@ GROWING: dict[str, Make] = {
     "messages and tools of Responses": spoken_in(responses),
     "messages and tools of Anthropic's": spoken_in(anthropic, max_tokens=1),
     "messages of Ollama": spoken_in(ollama, tools=[]),
-    "many user messages in a row": shaping(Caps(repeats=False), "user"),
-    "many system messages in a row": shaping(Caps(later_systems=False), "system"),
-    "system messages where there are none": shaping(Caps(system=False), "system"),
+    "many user messages in a row": shaping(Capabilities(repeats=False), "user"),
+    "many system messages in a row": shaping(Capabilities(later_systems=False), "system"),
+    "system messages where there are none": shaping(Capabilities(system=False), "system"),
     "calls one by one": results_one_by_one,
     "users behind results": after_results,
     "users in one turn": side_by_side("user"),

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from tests.cli.conftest import Home
+from tests.own_server import serving
+from tests.proven import proven
 
 pytestmark = pytest.mark.model
 
-StartServer = Callable[..., AbstractContextManager[str]]
 PATIENCE_S = 60.0
 """Each is answered within a second on an idle machine; before, never."""
 
@@ -55,21 +55,17 @@ def ollama(messages: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(
-    ("form", "arguments"),
-    [(chat, ("--config", "shepherd.toml")), (responses, ()), (ollama, ())],
+    ("form", "overflow"),
+    [(chat, 'overflow = "evict"\n'), (responses, ""), (ollama, "")],
     ids=["chat", "responses", "ollama"],
 )
 def test_conversations_that_begin_alike_are_all_answered(
     form: Callable[[list[dict[str, str]]], tuple[str, dict[str, Any]]],
-    arguments: tuple[str, ...],
-    start_server: StartServer,
+    overflow: str,
     tmp_path: Path,
 ) -> None:
-    config = tmp_path / "shepherd.toml"
-    config.write_text('[caches.main]\noverflow = "evict"\n')
-    paths = [str(config) if argument == "shepherd.toml" else argument for argument in arguments]
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    with start_server("-c", "2048", *paths, **cache) as address, httpx2.Client(timeout=PATIENCE_S) as client:
+    config = f"[caches.main]\nn_ctx = 2048\n{overflow}"
+    with serving(tmp_path, config) as address, httpx2.Client(timeout=PATIENCE_S) as client:
         evicted = 0
         for messages in conversations(1):
             path, body = form(messages)
@@ -81,7 +77,7 @@ def test_conversations_that_begin_alike_are_all_answered(
 
 
 def test_conversations_that_begin_alike_are_all_answered_in_the_terminal(tmp_path: Path) -> None:
-    home = Home(tmp_path, tmp_path / "cache")
+    home = Home(tmp_path, proven(tmp_path / "cache"))
     home.timeout_s = PATIENCE_S
     lines = []
     for messages in conversations(1)[1:]:

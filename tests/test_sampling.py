@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,6 +47,8 @@ def run(folder: Path, source: str, *arguments: str, **variables: str) -> str:
         "tests.conftest",
         "-p",
         "no:anyio",
+        "-p",
+        "no:schemathesis",
         "-n",
         "0",
         "-s",
@@ -89,3 +92,7 @@ def test_what_loads_the_library_in_a_run_without_the_model_is_found(tmp_path: Pa
     assert "test_that_comes_after" not in printed.partition("short test summary")[2]
     assert "3 passed, 1 error" in printed
     assert "3 passed in" in run(tmp_path, NATIVE, str(tmp_path))
+
+
+def test_the_longest_files_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []

@@ -22,7 +22,7 @@ import soak_plot
 from soak_checks import Colds, Findings, Said, Token, check_memory, compare
 from soak_growth import Allowance, judge
 from soak_surfaces import Answer, Ask, Hang, Malformed, Turn, ask
-from soak_traffic import may_not_be_full
+from soak_traffic import LULL_S, may_not_be_full
 from soak_watch import read_metrics
 
 # -- what grows --------------------------------------------------------------------------------------------------------
@@ -330,6 +330,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         seed=amount(EVICTING, 1),
         requests=REQUESTS,
         lull_every=amount(12, 60),
+        lull_s=amount((0.5, 1.0), LULL_S),
         per_second=20.0,
         patience_s=300.0,
         cold_share=amount(40, 30) / 100,

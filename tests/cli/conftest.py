@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import subprocess
 import sys
@@ -115,10 +114,5 @@ def listening() -> Callable[..., contextlib.AbstractContextManager[int]]:
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """Commands that run in this process set up logging for it; other tests must not find that."""
-    root = logging.getLogger()
-    loggers = [root, *(logging.getLogger(name) for name in ("shepherd", "shepherd.content"))]
-    levels, handlers = [one.level for one in loggers], root.handlers[:]
-    yield
-    for one, level in zip(loggers, levels, strict=True):
-        one.setLevel(level)
-    root.handlers[:] = handlers
+    with command_line.logging_as_before():
+        yield

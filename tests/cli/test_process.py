@@ -185,7 +185,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
         "4 messages",
         "Saved 4 messages to talk.md",
         "talk.md cannot be written: File exists",
-        "goes on with it.",
+        "continues it.",
         "0 messages",
         "did you mean /help?",
     ):
@@ -407,7 +407,7 @@ def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
         "[caches.main]\n[[routes]]\nendpoint = '/v1/mesages'\ncache = 'main'\n[[routes]]\nmatch = '*'\ncache = 'main'\n"
     )
     done = home.serve("serve", "--port", "0", visit=len)
-    assert "routes[0] can never be reached: no request comes by '/v1/mesages'" in done.stderr
+    assert "routes[0] can never be reached: no endpoint is called '/v1/mesages'" in done.stderr
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------

@@ -378,7 +378,7 @@ def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, 
         pane.sends(signal.SIGKILL)
         pane.waits_for_the_end()
     with opened("--temperature", "0", "--notools", "--no-recall", "--continue") as pane:
-        pane.waits_for("Last asked: My name is Ann.")
+        pane.waits_for("Last question: My name is Ann.")
         pane.types("What is my name?")
         pane.presses("Enter")
         pane.waits_for(r"(?s)> What is my name\?.*Ann.*/4096")
@@ -388,4 +388,4 @@ def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, 
         pane.types("/load ")
         pane.waits_for("4 messages  My name is Ann.")
         pane.presses("Tab", "Enter")
-        pane.waits_for("Going on with .*: 4 messages.")
+        pane.waits_for("Continuing .*: 4 messages.")

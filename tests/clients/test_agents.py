@@ -182,7 +182,7 @@ async def test_codex_is_given_patches_as_free_text(staging: Staging, installed: 
         catalog = httpx2.get(f"{stage.url}/v1/models").json()["models"]
         entry = {**catalog[0], "apply_patch_tool_type": "freeform"}
         served = LaunchTarget(stage.url, "scripted", n_ctx=200_000, catalog=(entry,))
-        settings = CLIENTS["codex"].tell(served, ())
+        settings = CLIENTS["codex"].configure(served, ())
         for name, text in settings.files.items():
             (stage.user.home / name).write_text(text)
         arguments = settings.in_folder(str(stage.user.home))

@@ -19,7 +19,7 @@ from shepherd.core import CallEnded, Event, ReasoningDelta, TextDelta, ToolCall,
 from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pattern, Pick, Until
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -149,7 +149,7 @@ def written(part: Part, full: bool) -> str:
             return f"Rome{marker}"
         case Maybe(parts):
             return "".join(written(inner, full) for inner in parts) if full else ""
-        case Pick(options):
+        case OneOf(options):
             return "".join(written(inner, full) for inner in options[0])
         case Pattern(regex):
             return next(text for text in PATTERNS if re.fullmatch(regex, text))

@@ -17,7 +17,7 @@ from shepherd.core import BadCall, CallEnded, ReasoningDelta, TextDelta, ToolCal
 from shepherd.dialects import detect
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.gemma import FUNCTION_GEMMA, GEMMA, GEMMA4
-from shepherd.dialects.grammar.spelling import Json, Maybe, Pick, Until
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Until
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, read_gemma_calls
 from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.parse.tags import TagDialect
@@ -316,8 +316,8 @@ def test_a_call_is_spelt_with_quotes_of_its_own() -> None:
         "call:weather{",
         *(f"city:{QUOTE}", Until(QUOTE)),
         Maybe((",", "days:", Json({"type": "integer"}))),
-        Maybe((",", "mode:", Pick(((f"{QUOTE}a{QUOTE}",), (f"{QUOTE}b{QUOTE}",))))),
-        Maybe((",", "place:{", Maybe((Pick((zipped, ("floor:", Json(floor)))),)), "}")),
+        Maybe((",", "mode:", OneOf(((f"{QUOTE}a{QUOTE}",), (f"{QUOTE}b{QUOTE}",))))),
+        Maybe((",", "place:{", Maybe((OneOf((zipped, ("floor:", Json(floor)))),)), "}")),
         "}",
     )
     other = replace(TOOLS[0], parameters={**TOOLS[0].parameters, "required": ["days"]})

@@ -14,7 +14,7 @@ from tests.sampling import examples
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import parse
-from shepherd.dialects.grammar.spelling import Json, Maybe, Pick, Until
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Until
 from shepherd.dialects.parse.bodies.nested import spelled
 
 TOKEN = "]<]minimax[>["
@@ -233,6 +233,6 @@ def test_choices_and_least_numbers_of_items_are_spelt() -> None:
         },
         "required": ["size", "pair"],
     }
-    size, pair = Pick((("s",), ("3",))), ("¤<item>", Until("¤</item>"))
+    size, pair = OneOf((("s",), ("3",))), ("¤<item>", Until("¤</item>"))
     parts = ("¤<size>", size, "¤</size>", "¤<pair>", *pair, *pair, "¤</pair>")
     assert spelled("¤")(ToolSpec("t", "", schema)) == ('¤<invoke name="t">', *parts, "¤</invoke>\n")

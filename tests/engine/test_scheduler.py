@@ -15,7 +15,7 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Read, Scored, Span, Special
+from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.kv.pool import Tiers
@@ -102,7 +102,7 @@ class Sent:
         """As likely as the model had it with all that stands before: the logits are not those of another place."""
         whole = [*self.job.tokens, *self.answer]
         likely = [token == model(whole[:at]) for at, token in enumerate(whole)]
-        read = [step for step in self.steps if isinstance(step, Read)]
+        read = [step for step in self.steps if isinstance(step, PromptScores)]
         said = [step for step in self.steps if isinstance(step, Scored)]
         n = len(self.job.tokens)
         assert [(score.token, score.logprob > -0.2) for score in said] == list(zip(whole, likely, strict=True))[n:]
@@ -402,5 +402,5 @@ def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
     scheduler.admit()
     scheduler.step()
     assert ticket._error is not None
-    assert ticket._error.message == "cache 'test' cannot constrain what its model says"
+    assert ticket._error.message == "cache 'test' cannot constrain answers to a grammar"
     assert not scheduler.running

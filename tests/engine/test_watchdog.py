@@ -1,4 +1,4 @@
-"""A thread that gets nothing done while work waits is noticed, described and outlived; one that is slow is not."""
+"""A thread that gets no progress while work waits is noticed, described and outlived; one that is slow is not."""
 
 from __future__ import annotations
 
@@ -91,24 +91,24 @@ async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_goes_on(
             await asyncio.sleep(0)  # it has been asked
             for ticket in tickets:
                 with pytest.raises(
-                    EngineDown, match=r"cache 'main' has got nothing done for \d+ s \(decoding \d+ tokens"
+                    EngineDown, match=r"cache 'main' has made no progress for \d+ s \(decoding \d+ tokens"
                 ):
                     await asyncio.wait_for(answer(ticket), PATIENCE_S)
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 await asyncio.wait_for(asked, PATIENCE_S)
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 engine.submit(job())
-            with pytest.raises(EngineDown, match="nothing done"):
+            with pytest.raises(EngineDown, match="no progress"):
                 await engine.clear()
             assert (engine.stats().stalls, engine.stats().quiet_s > 0) == (1, True)
             runtime.free.set()
             await until(lambda: engine.down is None)
         records = [record.getMessage() for record in caplog.records]
-        assert len(records) == 2, "once when it stalls, once when it goes on"
+        assert len(records) == 2, "once when it stalls, once when it recovers"
         assert "1 requests that wait for it end with an error" in records[0]
         assert "running: prefill of 20 tokens, 20 to compute, 3 to generate; waiting: none" in records[0]
         assert " step > " in records[0], "where the thread is"
-        assert "goes on" in records[1]
+        assert "has recovered after" in records[1]
     finally:
         runtime.free.set()
         await asyncio.to_thread(engine.close)
@@ -122,7 +122,7 @@ async def test_what_is_said_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFi
         ticket = engine.submit(Job(array("i", list(b"a secret word")), 3))
         with pytest.raises(EngineDown):
             await asyncio.wait_for(answer(ticket), PATIENCE_S)
-        assert "nothing done" in caplog.text
+        assert "no progress" in caplog.text
         assert "secret" not in caplog.text
         assert str(list(b"secret"))[1:-1] not in caplog.text
     finally:
@@ -149,10 +149,10 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
 
 async def test_who_was_given_up_gets_the_error_although_the_engine_goes_on_before_he_is_woken() -> None:
     ticket = Ticket(job(), asyncio.get_running_loop())
-    ticket.abandon(EngineDown("nothing done"))
+    ticket.abandon(EngineDown("no progress"))
     assert ticket.cancelled
     ticket.post(Done("cancelled"))  # of the engine thread, which finds it cancelled
-    with pytest.raises(EngineDown, match="nothing done"):
+    with pytest.raises(EngineDown, match="no progress"):
         await answer(ticket)
 
 

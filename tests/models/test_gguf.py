@@ -73,7 +73,6 @@ def test_the_embedded_model_is_described() -> None:
     assert header.files == (LAMB,)
     assert "<|im_start|>" in (header.chat_template or "")
     assert header.chat_templates == {}
-    assert header.rope_scaling is None
 
 
 def test_a_large_vocabulary_costs_milliseconds(tmp_path: Path) -> None:
@@ -106,16 +105,12 @@ def test_what_a_modern_model_says_is_found(tmp_path: Path) -> None:
         writer.add_key_length(128)
         writer.add_value_length(64)
         writer.add_vocab_size(1000)
-        writer.add_string("qwen3.rope.scaling.type", "yarn")
-        writer.add_rope_scaling_factor(4.0)
-        writer.add_rope_scaling_orig_ctx_len(8192)
         writer.add_string("tokenizer.chat_template", "default")
         writer.add_string("tokenizer.chat_template.tool_use", "with tools")
 
     header = gguf.read_header(write(tmp_path / "m.gguf", fill, arch="qwen3"))
     assert (header.file_type, header.n_head, header.n_head_kv) == ("Q4_K_M", 8, (2, 0, 4))
     assert (header.key_length, header.value_length, header.n_ctx_train, header.n_vocab) == (128, 64, 32768, 1000)
-    assert header.rope_scaling == gguf.RopeScaling("yarn", 4.0, 8192)
     assert header.chat_templates == {"tool_use": "with tools"}
     assert gguf.kv_bytes(header, 100) == 100 * (2 + 4) * (128 + 64) * 2
 

@@ -202,15 +202,15 @@ async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClien
 @pytest.mark.parametrize(
     ("method", "path", "status", "said"),
     [
-        ("GET", "/nope", 404, "there is no /nope here"),
+        ("GET", "/nope", 404, "this server has no path /nope"),
         ("POST", "/v1/v1/chat/completions", 404, "already ends in /v1"),
-        ("GET", CHAT, 405, "does not take GET"),
-        ("DELETE", "/v1/models", 405, "does not take DELETE"),
-        ("DELETE", "/v1/caches", 405, "does not take DELETE"),
-        ("POST", "/v1/caches", 405, "does not take POST"),
-        ("GET", "/v1/caches/main", 405, "does not take GET"),
-        ("POST", "/metrics", 405, "does not take POST"),
-        ("POST", "/health", 405, "does not take POST"),
+        ("GET", CHAT, 405, "does not accept the method GET"),
+        ("DELETE", "/v1/models", 405, "does not accept the method DELETE"),
+        ("DELETE", "/v1/caches", 405, "does not accept the method DELETE"),
+        ("POST", "/v1/caches", 405, "does not accept the method POST"),
+        ("GET", "/v1/caches/main", 405, "does not accept the method GET"),
+        ("POST", "/metrics", 405, "does not accept the method POST"),
+        ("POST", "/health", 405, "does not accept the method POST"),
     ],
 )
 async def test_a_wrong_path_or_method_is_an_error_in_the_usual_shape(

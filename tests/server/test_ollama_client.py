@@ -321,7 +321,7 @@ async def test_a_model_that_is_there_has_been_pulled_already(listening: Listenin
         assert (await client.pull("fake:latest")).status == "success"
         assert [part.status async for part in await client.pull("fake", stream=True)] == ["success"]
         for stream in (False, True):
-            with pytest.raises(ollama.ResponseError, match=r"model 'llama3' is not served.*`shepherd models`"):
+            with pytest.raises(ollama.ResponseError, match=r"no model 'llama3'.*`shepherd models`"):
                 await drained(await client.pull("llama3", stream=stream))
 
 
@@ -335,7 +335,7 @@ async def test_what_cannot_be_done_is_refused_in_words(listening: Listening, tmp
             "copy": ("fake", "mine"),
             "create_blob": (tmp_path / "model.gguf",),
         }.items():
-            with pytest.raises(ollama.ResponseError, match=r"not offered.*`shepherd models`") as caught:
+            with pytest.raises(ollama.ResponseError, match=r"not supported.*`shepherd models`") as caught:
                 await getattr(client, method)(*arguments)
             assert caught.value.status_code == 400
 

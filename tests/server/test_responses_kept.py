@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from shepherd.core import ConfigError, Finished, InvalidRequest, Message, Started, TextDelta
-from shepherd.server.response_store import KeptResponses
+from shepherd.server.response_store import ResponseStore
 from shepherd.wire.base import Json
 from shepherd.wire.openai.responses import codec as responses
-from shepherd.wire.openai.responses.codec import N_KEPT, UnknownResponse
+from shepherd.wire.openai.responses.codec import N_STORED, UnknownResponse
 
 
-def answer(kept: KeptResponses, id: str, said: str, **fields: Any) -> Json:
+def answer(kept: ResponseStore, id: str, said: str, **fields: Any) -> Json:
     """Answer a body with `said`, and keep that; what the model was given is in `input` of what comes back."""
     body = kept.resolve({"input": "?", **fields})
     encoder = responses.encoder(responses.decode_request(body).options, id=id, created=1, model="m")
     for event in (Started("m"), TextDelta(said), Finished("end")):
         encoder.encode(event)
-    kept.keep(encoder)
+    kept.store(encoder)
     return body
 
 
@@ -30,19 +30,19 @@ def texts(items: list[Json]) -> list[str]:
 
 
 def test_a_body_goes_on_with_everything_that_was_said_before() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a")
     answer(kept, "resp_2", "two", input=[{"role": "user", "content": "b"}], previous_response_id="resp_1")
     body = kept.resolve({"input": "c", "previous_response_id": "resp_2", "model": "m"})
     assert texts(body["input"]) == ["a", "one", "b", "two", "c"]
-    assert (body[N_KEPT], body["model"], body["previous_response_id"]) == (4, "m", "resp_2")
+    assert (body[N_STORED], body["model"], body["previous_response_id"]) == (4, "m", "resp_2")
     assert [message.role for message in responses.decode_request(body).request.messages] == [
         "user", "assistant", "user", "assistant", "user",
     ]  # fmt: skip
 
 
 def test_two_bodies_may_go_on_with_the_same_answer() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a")
     answer(kept, "resp_2", "two", input="b", previous_response_id="resp_1")
     answer(kept, "resp_3", "three", input="c", previous_response_id="resp_1")
@@ -51,16 +51,16 @@ def test_two_bodies_may_go_on_with_the_same_answer() -> None:
 
 
 def test_instructions_are_not_carried_over() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", instructions="Be brief.")
     body = kept.resolve({"input": "a", "previous_response_id": "resp_1"})
     assert all(message.role != "system" for message in responses.decode_request(body).request.messages)
 
 
 def test_a_body_that_refers_to_nothing_is_what_it_was_and_cannot_pretend() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     for said in ("a", [{"role": "user", "content": "a"}], 3):
-        assert kept.resolve({"input": said, "model": "m", N_KEPT: 7}) == {"input": said, "model": "m", N_KEPT: 0}
+        assert kept.resolve({"input": said, "model": "m", N_STORED: 7}) == {"input": said, "model": "m", N_STORED: 0}
     # What is of the wrong type is for the codec to refuse.
     for wrong in ({"previous_response_id": 3}, {"input": 3, "previous_response_id": None}):
         with pytest.raises(InvalidRequest, match="must be"):
@@ -68,7 +68,7 @@ def test_a_body_that_refers_to_nothing_is_what_it_was_and_cannot_pretend() -> No
 
 
 def test_an_item_that_is_only_named_is_put_in() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input=[{"role": "user", "content": "a", "id": "mine"}])
     references = [{"type": "item_reference", "id": "msg_1_0"}, {"id": "mine"}, {"type": "item_reference", "id": "no"}]
     body = kept.resolve({"input": references})
@@ -81,13 +81,13 @@ def test_an_item_that_is_only_named_is_put_in() -> None:
 @pytest.mark.parametrize("id", ["resp_9", "x" * 500])
 def test_what_is_not_kept_is_refused_by_name(id: str) -> None:
     with pytest.raises(UnknownResponse, match="send the whole conversation") as caught:
-        KeptResponses().resolve({"input": "a", "previous_response_id": id})
+        ResponseStore().resolve({"input": "a", "previous_response_id": id})
     assert id[:20] in caught.value.message
     assert len(caught.value.message) < 300
 
 
 def test_an_answer_can_be_read_again_and_forgotten() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a", metadata={"k": "v"})
     found = kept.find("resp_1")
     assert found is not None
@@ -99,7 +99,7 @@ def test_an_answer_can_be_read_again_and_forgotten() -> None:
 
 
 def test_the_input_is_all_that_the_model_was_given_and_every_item_has_a_name() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a")
     call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c", "output": "seen"}
@@ -118,7 +118,7 @@ def test_the_input_is_all_that_the_model_was_given_and_every_item_has_a_name() -
 
 
 def test_a_chain_with_a_hole_says_where_the_hole_is() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     for number, previous in ((1, None), (2, "resp_1"), (3, "resp_2")):
         answer(kept, f"resp_{number}", "x", previous_response_id=previous)
     kept.forget("resp_1")
@@ -130,9 +130,9 @@ def test_a_chain_with_a_hole_says_where_the_hole_is() -> None:
 
 
 def test_what_nobody_has_gone_on_with_for_longest_leaves_first() -> None:
-    size = KeptResponses()
+    size = ResponseStore()
     answer(size, "resp_1", "one", input="a" * 1000)
-    kept = KeptResponses(limit_bytes=size.n_bytes * 3 + 100)
+    kept = ResponseStore(limit_bytes=size.n_bytes * 3 + 100)
     for number in (1, 2, 3):
         answer(kept, f"resp_{number}", "one", input="a" * 1000)
     kept.resolve({"input": "b", "previous_response_id": "resp_1"})
@@ -142,7 +142,7 @@ def test_what_nobody_has_gone_on_with_for_longest_leaves_first() -> None:
 
 
 def test_an_answer_that_is_larger_than_everything_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
-    kept = KeptResponses(limit_bytes=5000)
+    kept = ResponseStore(limit_bytes=5000)
     answer(kept, "resp_1", "one")
     answer(kept, "resp_2", "two", input="a" * 5000)
     assert (kept.find("resp_1") is not None, kept.find("resp_2")) == (True, None)
@@ -150,20 +150,20 @@ def test_an_answer_that_is_larger_than_everything_is_not_kept(caplog: pytest.Log
 
 
 def test_what_is_not_to_be_stored_is_not_kept() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", store=False)
     assert kept.n_bytes == 0
 
 
 def test_a_file_outlives_the_server_and_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "new" / "answers.db"
-    kept = KeptResponses(path)
+    kept = ResponseStore(path)
     answer(kept, "resp_1", "one", input="a")
     n_bytes = kept.n_bytes
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     kept.close()
-    again = KeptResponses(path)
+    again = ResponseStore(path)
     assert again.n_bytes == n_bytes
     assert texts(again.resolve({"input": "b", "previous_response_id": "resp_1"})["input"]) == ["a", "one", "b"]
     answer(again, "resp_2", "two", previous_response_id="resp_1")
@@ -172,7 +172,7 @@ def test_a_file_outlives_the_server_and_is_its_owners_alone(tmp_path: Path) -> N
 
 def test_what_is_forgotten_is_not_in_the_file_any_more(tmp_path: Path) -> None:
     path = tmp_path / "answers.db"
-    kept = KeptResponses(path)
+    kept = ResponseStore(path)
     answer(kept, "resp_1", "one", input="a-secret-of-mine")
     kept.forget("resp_1")
     kept.close()
@@ -185,10 +185,10 @@ def test_a_file_of_somebody_else_is_refused_and_an_empty_one_is_taken(tmp_path: 
     path.write_bytes(content)
     if content:
         with pytest.raises(ConfigError, match="responses_file"):
-            KeptResponses(path)
+            ResponseStore(path)
         assert path.read_bytes() == content
     else:
-        KeptResponses(path).close()
+        ResponseStore(path).close()
 
 
 def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
@@ -199,23 +199,23 @@ def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE a(b)")
     connection.close()
     with pytest.raises(ConfigError, match="none of answers"):
-        KeptResponses(path)
+        ResponseStore(path)
     with pytest.raises(ConfigError, match="cannot be opened"):
-        KeptResponses(tmp_path)
+        ResponseStore(tmp_path)
 
 
 def test_a_failing_disk_costs_the_copy_and_not_the_answer(caplog: pytest.LogCaptureFixture) -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     kept.close()
     encoder = responses.encoder(responses.decode_request({"input": "a"}).options, id="resp_1", created=1, model="m")
     for event in (Started("m"), TextDelta("x"), Finished("end")):
         encoder.encode(event)
-    kept.keep(encoder)
+    kept.store(encoder)
     assert "resp_1 could not be kept" in caplog.text
 
 
 def test_several_threads_may_ask_at_once() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_0", "one", input="a")
     failures: list[BaseException] = []
 
@@ -240,7 +240,7 @@ def test_several_threads_may_ask_at_once() -> None:
 
 def test_what_is_kept_is_told_apart_from_what_was_said() -> None:
     """The bytes of the JSON survive: nothing is lost on the way into the file and out of it."""
-    kept = KeptResponses()
+    kept = ResponseStore()
     odd = [
         {
             "role": "user",
@@ -256,7 +256,7 @@ def test_what_is_kept_is_told_apart_from_what_was_said() -> None:
 
 
 def test_messages_of_a_chain_are_messages() -> None:
-    kept = KeptResponses()
+    kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a")
     body = kept.resolve({"previous_response_id": "resp_1"})
     assert responses.decode_request(body).request.messages == (Message.user("a"), Message.assistant("one"))

@@ -73,7 +73,7 @@ def whole_of(events: Iterable[Event], encoder: Encoder) -> Json:
     """What a client gets that does not want a stream."""
     told = list(events)
     for event in told:
-        encoder.hear(event)
+        encoder.note_time(event)
     return encoder.encode_replies([fold(told)])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shepherd.core import InvalidRequest
 from shepherd.wire.ollama.embed import decode_embed, decode_embeddings
 from shepherd.wire.openai import embeddings as openai_embeddings
-from shepherd.wire.openai.embeddings import MAX_INPUTS, Wanted, decode_request, encode_answer, pack, plain
+from shepherd.wire.openai.embeddings import MAX_INPUTS, EmbeddingRequest, decode_request, encode_answer, pack, plain
 
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -32,14 +32,16 @@ FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
     ],
 )
 def test_inputs_are_texts_or_tokens(said: Any, inputs: tuple[Any, ...]) -> None:
-    assert decode_request({"model": "m", "input": said}) == Wanted("m", inputs, None, truncate=False, packed=False)
+    assert decode_request({"model": "m", "input": said}) == EmbeddingRequest(
+        "m", inputs, None, truncate=False, packed=False
+    )
 
 
 def test_the_rest_says_how_to_write_the_vectors() -> None:
     body = {"input": "a", "encoding_format": "base64", "dimensions": 64, "truncate": True, "user": "anna", "odd": 1}
-    assert decode_request(body) == Wanted("", ("a",), 64, truncate=True, packed=True)
+    assert decode_request(body) == EmbeddingRequest("", ("a",), 64, truncate=True, packed=True)
     nothing = {"model": None, "encoding_format": None, "dimensions": None, "truncate": None, "user": None}
-    assert decode_request({"input": "a", **nothing}) == Wanted("", ("a",), None, truncate=False, packed=False)
+    assert decode_request({"input": "a", **nothing}) == EmbeddingRequest("", ("a",), None, truncate=False, packed=False)
 
 
 @pytest.mark.parametrize(

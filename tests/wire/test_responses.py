@@ -483,23 +483,23 @@ def test_a_seal_that_unpacks_to_far_too_much_is_none() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_finished_answer_can_be_kept_with_its_own_input(stream: bool) -> None:
     body = {**BODY, "input": [{"role": "user", "content": "old"}, {"role": "user", "content": "new"}],
-            "previous_response_id": "resp_0", responses.N_KEPT: 1}  # fmt: skip
+            "previous_response_id": "resp_0", responses.N_STORED: 1}  # fmt: skip
     events: list[Event] = [Started("m"), TextDelta("a"), Finished("end", USAGE)]
     encoder = encoder_of(body)
     if stream:
         *begun, end = events
         told = b"".join([encoder.encode(event) for event in begun])
-        assert encoder.kept is None
+        assert encoder.stored is None
         answer = read(told + encoder.encode(end))[-1]["response"]
     else:
         answer = encoder.encode_replies([fold(events)])
-    assert encoder.kept is not None
-    assert (encoder.kept.id, encoder.kept.previous) == ("resp_ab12", "resp_0")
-    assert encoder.kept.response == answer
-    assert encoder.kept.items == ({"role": "user", "content": "new"},)
+    assert encoder.stored is not None
+    assert (encoder.stored.id, encoder.stored.previous) == ("resp_ab12", "resp_0")
+    assert encoder.stored.response == answer
+    assert encoder.stored.items == ({"role": "user", "content": "new"},)
 
 
 def test_an_answer_that_is_not_to_be_stored_is_not_kept() -> None:
     encoder = encoder_of({**BODY, "store": False})
     assert encoder.encode_replies([fold([Started("m"), Finished("end")])])["store"] is False
-    assert encoder.kept is None
+    assert encoder.stored is None

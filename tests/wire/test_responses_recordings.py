@@ -89,7 +89,7 @@ def test_every_recorded_request_is_understood(conformance: Path) -> None:
         if not isinstance(body, dict) or exchange["response"]["status"] != 200:
             continue
         if body.get("previous_response_id"):
-            body = {**body, responses.N_KEPT: 0}
+            body = {**body, responses.N_STORED: 0}
         if '"file_id"' in json.dumps(body):
             with pytest.raises(InvalidRequest, match="no files are kept here"):
                 decode_request(body)

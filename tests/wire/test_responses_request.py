@@ -24,7 +24,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json
 from shepherd.wire.openai import chat as openai_chat
-from shepherd.wire.openai.responses.codec import N_KEPT, decode_hybrid, decode_request
+from shepherd.wire.openai.responses.codec import N_STORED, decode_hybrid, decode_request
 
 BIG = '{"n": 12345678901234567890}'
 LOOK: Json = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}}
@@ -454,7 +454,7 @@ BODY_FIELDS = [
 ]
 ITEMS = st.fixed_dictionaries({"type": st.sampled_from(ITEM_TYPES)}, optional=dict.fromkeys(ITEM_FIELDS, VALUES))
 BODIES = st.fixed_dictionaries(
-    {"input": st.lists(ITEMS, max_size=3) | VALUES}, optional=dict.fromkeys([*BODY_FIELDS, N_KEPT], VALUES)
+    {"input": st.lists(ITEMS, max_size=3) | VALUES}, optional=dict.fromkeys([*BODY_FIELDS, N_STORED], VALUES)
 )
 
 

@@ -1,4 +1,4 @@
-"""From the options of a command line to a configuration: logging, files, environment, warnings."""
+"""From the options of a command line to the configuration and the logging; `shepherd config`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def user_dir() -> Path:
 
 
 def read_config(options: Mapping[str, Any]) -> Config:
-    """The configuration that `options`, the environment and the files make. Raises: `ConfigError`."""
+    """The configuration from `options`, the environment and the files. Raises: `ConfigError`."""
     from shepherd import config
 
     file = options.get("config")
@@ -38,7 +38,7 @@ def read_config(options: Mapping[str, Any]) -> Config:
 
 
 def load_config(options: Mapping[str, Any]) -> Config:
-    """`read_config` for a command that goes on to run something: sets up logging and shows the warnings, once."""
+    """`read_config`, which also sets up logging and shows the warnings; once for each command."""
     from shepherd.cli import render
 
     logs.set_up(options)
@@ -59,7 +59,7 @@ def show_config(options: Mapping[str, Any]) -> None:
 
 
 def show_paths(options: Mapping[str, Any]) -> None:
-    """Print the files that are looked for, and which of them exist."""
+    """Print the files that Shepherd looks for, and which of them exist."""
     from shepherd import config
     from shepherd.cli import render
 
@@ -67,4 +67,4 @@ def show_paths(options: Mapping[str, Any]) -> None:
     paths = [Path(file)] if file else list(config.search_paths(Path.cwd(), user_dir()))
     width = max(len(str(path)) for path in paths)
     for path in paths:
-        render.show(f"{path!s:<{width}}  {'found' if path.is_file() else 'not there'}")
+        render.show(f"{path!s:<{width}}  {'found' if path.is_file() else 'not found'}")

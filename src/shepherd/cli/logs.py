@@ -1,5 +1,7 @@
-"""Where log records go: standard error, as `[INFO ] ...` or one JSON object each, without tearing what a terminal shows
-live. A record is one line, whatever is quoted in it."""
+"""Log records on standard error, as `[INFO ] ...` or one JSON object each, above the live lines of a terminal.
+
+A record is always one line, also when it quotes line ends.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class _Format(logging.Formatter):
 
 
 class _JsonFormat(logging.Formatter):
-    """For programs: what is said of a request comes as fields (`server/observe/record.py`)."""
+    """For programs: the facts of a request are fields (`server/observe/record.py`)."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = {"time": round(record.created, 3), "level": _level(record).lower(), "logger": record.name}
@@ -42,7 +44,7 @@ def _level(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """`text` without what would forge another record, or steer the terminal that shows it."""
+    """`text` without characters that forge another record or steer the terminal."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
@@ -50,7 +52,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Handler(logging.Handler):
-    """Writes to the standard error of the moment; above the live lines of `screen` where there is one."""
+    """Writes to standard error; above the live lines of `screen` where there is one."""
 
     screen: Screen | None = None
 
@@ -62,15 +64,14 @@ class Handler(logging.Handler):
             else:
                 sys.stderr.write(text + "\n")
                 sys.stderr.flush()
-        except Exception:  # logging must never end the program; its own way of saying so
+        except Exception:  # logging must never end the program
             self.handleError(record)
 
 
 def set_up(options: Mapping[str, Any]) -> Handler:
-    """Install the handler that `options` ask for: `--debug`, `--log-level`, `--verbose`, `--log-json`, else what suits
-    the command.
+    """Install the handler for `options`: `--debug`, `--log-level`, `--verbose`, `--log-json`.
 
-    A server tells of every request in one line; a chat shows warnings only.
+    By default a server logs one line for each request, and a chat shows warnings only.
     """
     level = logging.INFO if options.get("server") else logging.WARNING
     if options.get("verbose"):
@@ -88,7 +89,7 @@ def set_up(options: Mapping[str, Any]) -> Handler:
     # Other libraries' records are noise to a user below WARNING, even when ours are wanted.
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("shepherd").setLevel(level)
-    # Prompts and answers are quoted in no log unless somebody asks for exactly that.
+    # Prompts and answers are in no log, except with --debug.
     logging.getLogger("shepherd.content").setLevel(logging.DEBUG if options.get("debug") else logging.WARNING)
     return handler
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED = 128 + signal.SIGINT
-"""Exit status after Ctrl-C, as of any program."""
+"""Exit status after Ctrl-C, as in a shell."""
 
 
 @contextmanager
@@ -28,11 +28,11 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, which SIGTERM and a closed terminal end as Ctrl-C does: the terminal is put back in order, and no
-    program that a tool has started is left.
+    """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: the terminal is restored, and the programs
+    that tools have started end.
 
-    The coroutine is cancelled. A handler that raised would do so in whatever code runs at that moment, and whoever
-    guards against tools that leave the program would take it for one.
+    The coroutine is cancelled. A handler that raises would interrupt any code, and the guard around tools that leave
+    the program would catch the exception.
 
     Raises: `SystemExit` with 128 + the signal; `KeyboardInterrupt`; what the coroutine raises.
     """

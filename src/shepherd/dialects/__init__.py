@@ -1,7 +1,10 @@
 """Protocols of models, sans-I/O: conversations rendered to prompts, generated text parsed to events.
 
-A model's own chat template turns messages into text (`Template`, `render`), keeping track of which characters may
-become control tokens; a dialect, chosen by the template (`detect`), turns the model's text back into events.
+A model's own chat template turns messages into text (`Template`, `render`) and keeps track of the characters that may
+become control tokens. A dialect, chosen by the template (`detect`), turns the model's text back into events (`parse`).
+Not here: tokens (`engine`), the choice of a model (`app`). Open first: `base.py`, then `render/`, `parse/`, `grammar/`.
+
+*Dialect*: a model family's markup. *Block*: the markup around calls. *Body*: what reads the inside of a block.
 """
 
 from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Stretch

@@ -1,6 +1,6 @@
-"""The seam between messages and text: what a rendered prompt is, and what a model family must be able to do.
+"""The interfaces between messages and text: a rendered prompt, a parser, and a model family.
 
-Not here: how a template is run (`template`), how text is scanned (`scanner`), what a family looks like (one file each).
+Not here: how a template is run (`render`), how text is scanned (`parse`), the families (one file each).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOOLS = -1
 """The origin of request data that is no message: tool definitions and extra template arguments."""
 
 Keep = Literal["split", "keep"]
-"""What becomes of thoughts: `split` reports them as reasoning, `keep` leaves them in the text with their tags."""
+"""`split` reports thoughts as reasoning, `keep` leaves them in the text with their tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a prompt that is one message: its header, text and trailer."""
+    """The part of a prompt that is one message: its header, text and trailer."""
 
     start: int
     stop: int
@@ -38,24 +38,24 @@ class Stretch:
     message: int
     """Its index in the conversation."""
     others: tuple[int, ...] = ()
-    """Further messages that stand in it and have lower indexes, ascending: the template has put them together."""
+    """Further messages in it, with lower indexes, ascending: the template has put them together."""
     tools: bool = False
-    """Request data that is no message stands in it, too: tool definitions, as a rule."""
+    """It also holds request data that is no message, usually tool definitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A whole conversation as the model will read it."""
+    """A whole conversation as the model reads it."""
 
     pieces: tuple[Piece, ...]
     """Never empty texts, never two neighbours of equal origin."""
     opened: str
-    """What the prompt has already written of the assistant's turn, its header aside: an open thought, a prefill."""
+    """The beginning of the assistant's turn that the prompt holds, without its header: an open thought, a prefill."""
     stops: tuple[str, ...] = ()
     """Turn headers that the answer must never contain."""
     stretches: tuple[Stretch, ...] = ()
-    """Where the messages stand; in order, without overlap. What no message owns, such as the head of the answer, and
-    messages that do not show, are in none."""
+    """Where the messages stand; in order, without overlap. Text of no message, such as the head of the answer, is in
+    none; a message that does not show has none."""
 
     @property
     def text(self) -> str:
@@ -70,11 +70,11 @@ class Parser(Protocol):
     """
 
     def feed(self, text: str) -> list[Event]:
-        """The events that the next characters of the output settle."""
+        """The events that the next characters of the output complete."""
         ...
 
     def close(self, *, truncated: bool = False) -> list[Event]:
-        """The events that the end of the output settles; `truncated` when a limit or a cancel ended it."""
+        """The events that the end of the output completes; `truncated` when a limit or a cancel ended it."""
         ...
 
 
@@ -86,12 +86,12 @@ class Dialect(Protocol):
 
     @property
     def thoughts(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of tags around reasoning, most usual first."""
+        """The pairs of tags around reasoning, the most common one first."""
         ...
 
     @property
     def answer(self) -> tuple[str, str]:
-        """What the family writes before and behind a visible answer; empty in most."""
+        """The markup before and behind a visible answer; empty in most families."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Dialect(Protocol):
 
     @property
     def thinks(self) -> bool:
-        """Whether this model is known to reason, not merely able to be understood if it did."""
+        """Whether this model is known to reason."""
         ...
 
     @property
@@ -114,12 +114,12 @@ class Dialect(Protocol):
         ...
 
     def fitted(self, template: str) -> Dialect:
-        """The same dialect with what the template says about it: which thoughts it knows, which headers it writes."""
+        """The same dialect with what the template shows: the thoughts it knows, the turn headers it writes."""
         ...
 
     def parser(self, *, tools: Sequence[ToolSpec] = (), opened: str = "", reasoning: Keep = "split") -> Parser:
         """A parser for one answer that continues `opened`, the `Prompt`'s field of that name.
 
-        What stands in `opened` primes the parser and is not reported again.
+        `opened` primes the parser and is not reported again.
         """
         ...

@@ -99,9 +99,9 @@ class Admission:
             try:
                 if found is not None and planned.source is not None:
                     task.n_loads += 1
-                    task.unfit.add(found.key)
+                    task.bad_snapshots.add(found.key)
                     restored = self._pool.restore(found)
-                    task.unfit.discard(found.key)
+                    task.bad_snapshots.discard(found.key)
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 resident = self._pool.carry_out(planned, n_free, background=job.background)
             except OperationRefused:
@@ -118,7 +118,7 @@ class Admission:
         match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
         if job.background or task.n_loads == MAX_LOADS:
             return match, None  # a restored snapshot could take cells from conversations
-        found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.unfit)
+        found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.bad_snapshots)
         gain = lookup.spared(found, holes=holes) - lookup.spared(match, holes=holes)
         return match, found if gain > WORTH_LOADING else None
 

@@ -2,7 +2,7 @@
 
     caller (event loop)                      engine thread
     submit(Job) -> Ticket  ── mailbox ──▶    Ledger and Scheduler decide, Runtime acts
-    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* Read? token* Done
+    async for steps in ticket  ◀── post ──   Admitted ( Evicted | Prefill )* PromptScores? token* Done
 
 Only frozen values cross between the threads. The engine knows token ids; text, messages and JSON stay above.
 
@@ -63,8 +63,8 @@ class Job:
     scores: int | None = None
     """Number of alternatives reported with each token, which is then a `Scored`; None = plain tokens."""
     score_prompt: bool = False
-    """Report scores of the prompt's tokens too (`Read`), which computes all of it again. Needs `scores` and no spans:
-    no token of the prompt may have been evicted."""
+    """Report scores of the prompt's tokens too (`PromptScores`), which computes all of it again. Needs `scores`, and no
+    spans: no token of the prompt may have been evicted."""
     background: bool = False
     """A title, a summary and the like: it never takes cells or turns from other jobs, and its cells are freed first."""
     session: str | None = None
@@ -74,7 +74,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CachedPrefix:
     """The part of a prompt that is cached, by token indexes."""
 
     length: int = 0
@@ -89,11 +89,11 @@ class Held:
         """Number of cached tokens."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def until(self, length: int) -> Held:
+    def until(self, length: int) -> CachedPrefix:
         """The same for the first `length` tokens of the prompt."""
         length = min(length, self.length)
         ranges = tuple((start, min(stop, length)) for start, stop in self.ranges if start < length)
-        return Held(length, ranges, self.tier if ranges else "")
+        return CachedPrefix(length, ranges, self.tier if ranges else "")
 
     def count(self, start: int, stop: int) -> int:
         """Number of tokens of `[start, stop)` that are cached."""
@@ -138,13 +138,13 @@ class Scored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PromptScores:
     """The scores of every prompt token; once, before the first generated token."""
 
     scores: tuple[Scored, ...]
 
 
-Step = int | Scored | Admitted | Prefill | Read | Evicted | Done
+Step = int | Scored | Admitted | Prefill | PromptScores | Evicted | Done
 """A generated token (`Scored` if the job asks for scores) or a notice. The end-of-generation token comes in `Done`."""
 
 
@@ -308,7 +308,7 @@ class Runtime(Protocol):
         ...
 
     def save(self, seq: int, *, partial: bool = False) -> bytes:
-        """The state of a sequence; b"" on failure. `partial`: only the part that has no rollback (checkpoints)."""
+        """The state of a sequence, b"" on failure. `partial`: only what cannot be rolled back (checkpoints)."""
         ...
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""What one cache has done: totals, and how the last job on each sequence ended. Engine thread only."""
+"""Totals of one cache, and the figures of the last job on each sequence. Engine thread only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Counters:
         self.evictions = self.evicted_messages = self.evicted_tokens = 0
         self.eviction_s = eviction_histogram()
         self._last: dict[int, tuple[SequenceStats, int, float]] = {}
-        """Sequence -> how its last job ended, its rank of use then, and when that was."""
+        """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
 
     def record_eviction(self, messages: int, tokens: int, seconds: float) -> None:
         self.evictions += 1

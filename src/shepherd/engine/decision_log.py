@@ -1,7 +1,7 @@
-"""What the log says of a cache decision: how much of a prompt was there, why not more, and what left.
+"""Logs cache decisions: how much of a prompt was cached, why not more, and which turns were evicted.
 
-Counts and message indexes go to this module's logger; what was said goes to `shepherd.content` only, which is silent
-unless somebody asks for it by name, as `--debug` does. Indexes of messages count from 0.
+Counts and message indexes go to this module's logger. Text of messages goes only to the logger `shepherd.content`,
+which is silent unless it is enabled by name, as `--debug` does. Indexes of messages count from 0.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ content_logger = logging.getLogger("shepherd.content")
 content_logger.setLevel(logging.WARNING)
 
 TRAILER = 2
-"""Tokens that a template writes behind a message's closing tag: they come with the next turn."""
+"""Tokens that a template writes behind a message's closing tag; they arrive with the next turn."""
 
 Show = Callable[[int], bytes]
 
 
 def log_match(cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, show: Show) -> None:
-    """How a prompt meets the cache."""
+    """Log how much of a prompt the cache has, and what the plan does about the rest."""
     source = match.resident if match else None
     matched = [span for span in job.spans if span.stop - TRAILER <= plan.length and span.start < plan.length]
     if source is not None and _diverged(source, match, tokens, [span.label for span in matched]):
@@ -57,7 +57,7 @@ def log_match(cache: str, tokens: array[int], job: Job, match: Match | None, pla
 
 
 def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
-    """What left, in the seeds' words. The shift is one of indexes: positions stay, see docs/adr/0003."""
+    """Log evicted turns in the original project's wording. Only indexes shift; positions stay, see docs/adr/0003."""
     stretches: list[tuple[int, int, int, int]] = []
     for turn in turns:
         first, start, stop = turn.first, turn.ranges[0][0], turn.ranges[-1][1]
@@ -71,7 +71,7 @@ def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
 
 
 def _diverged(source: Resident, match: Match | None, tokens: array[int], labels: Sequence[str]) -> bool:
-    """Whether a conversation was edited: it shares a user's message with the cached one, and not all of its prompt."""
+    """Whether a conversation was edited: it shares a user message with the cached one, but not the whole prompt."""
     if match is None or "user" not in labels:
         return False
     return match.length < min(source.n_prompt, len(source), len(tokens)) - 1

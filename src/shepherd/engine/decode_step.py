@@ -178,5 +178,5 @@ class DecodeStep:
         if job.grammar is None:
             return None
         if self._constrainer is None:
-            raise EngineError(f"cache {self._name!r} cannot constrain what its model says")
+            raise EngineError(f"cache {self._name!r} cannot constrain answers to a grammar")
         return self._constrainer.mask(job.grammar, job.written)

@@ -1,12 +1,12 @@
-"""The engine: one cache, its thread, and the mailbox that leads to it.
+"""The engine: one cache, its thread, and the mailbox through which callers reach the thread.
 
-    event loop ── submit, cancel, clear ──▶ mailbox ──▶ thread: Work.admit, Work.step, Work.idle
-         ▲                                                 │
-         └───────────────── tickets ◀─── steps ────────────┘
+    event loop ── submit, cancel, evict, clear ──▶ mailbox ──▶ thread: Scheduler.admit, step, idle
+         ▲                                                        │
+         └────────────────────── tickets ◀─── steps ──────────────┘
 
-What is computed when is decided in `work`; here is only who may call what from where. If the thread itself breaks,
-every waiting ticket and every later one gets `EngineDown`: no ticket ever waits for a dead thread. If it stalls, all
-that wait get the same until it goes on (`watchdog`).
+Not here: what is computed when (`scheduler.py`). If the thread breaks, every waiting ticket and every later one gets
+`EngineDown`: no ticket ever waits for a dead thread. If the thread stalls, all waiting tickets and all new ones get
+`EngineDown` until it makes progress again (`watchdog.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
-from shepherd.engine.base import Held, Job, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
@@ -38,13 +38,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_S = 0.5
-"""Quiet before idle work."""
+"""Seconds without mail before idle work begins."""
 PUBLISH_S = 0.25
-"""Between two snapshots for displays while something runs."""
+"""Seconds between two snapshots for displays while a job runs."""
 LONGEST_WAIT_S = 120.0
-"""What a refused client is told to wait, at most."""
+"""The longest `retry_after_s` of a refused request."""
 CLOSE_S = 2.0
-"""Without progress, until `close` leaves a thread alone that does not end; more where a decode is known to take it."""
+"""Seconds without progress until `close` abandons a thread that does not end; more if a decode is known to take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +59,18 @@ class _Cancel:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something to be done between two decodes."""
+    """A function to call between two decodes."""
 
     work: Callable[[], object]
     done: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """Look again: a snapshot has come from disk, or the engine is to stop."""
+class _WakeUp:
+    """Wakes the thread: a snapshot has come from disk, or the engine stops."""
 
 
-_Mail = _Submit | _Cancel | _Call | _Look
+_Mail = _Submit | _Cancel | _Call | _WakeUp
 
 
 class Engine:
@@ -85,9 +85,9 @@ class Engine:
         options: EngineOptions = EngineOptions(),  # noqa: B008 - frozen
         constrainer: Constrainer | None = None,
     ) -> None:
-        """Take over `runtime` and start. `show` gives a token's text for log lines.
+        """Start a thread that owns `runtime`. `show` returns a token's text for log lines.
 
-        Without a `constrainer`, for the vocabulary of the runtime's model, no job can have a grammar.
+        `constrainer` is for the vocabulary of the runtime's model; without one, no job can have a grammar.
         """
         self.name = name
         self.n_ctx = runtime.n_ctx
@@ -101,22 +101,22 @@ class Engine:
             name=name,
             show=show,
             is_urgent=lambda: not self._mailbox.empty(),
-            on_ready=lambda: self._mailbox.put(_Look()),
+            on_ready=lambda: self._mailbox.put(_WakeUp()),
             constrainer=constrainer,
         )
         self._stalled: str | None = None
         self._broken: str | None = None
         self._n_stalls = 0
         self._stopping = False
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         """Guards the next two."""
         self._open: set[Ticket] = set()
-        """Tickets that have not ended, as of the watchdog's last look."""
+        """Tickets that had not ended when the watchdog last checked."""
         self._asked: set[Future[Any]] = set()
         self._has_idle_work = True
         self._stats = CacheStats(self.n_ctx)
         self._published_s = time.monotonic()
-        self._thread = threading.Thread(target=self._live, name=f"engine-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
         self._thread.start()
         self._watchdog = Watchdog(
             self._scheduler.heartbeat,
@@ -130,17 +130,17 @@ class Engine:
     # -- any thread ----------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> Ticket:
-        """Queue a job; must be called on the event loop that will read the ticket.
+        """Queue a job. Call it on the event loop that will read the ticket.
 
-        Raises: `InvalidRequest` for a job that can never run, `ContextFull` when what must be kept of it does not fit,
-        `RateLimited` when too many wait, `EngineDown` when the thread has stalled.
+        Raises: `InvalidRequest` for a job that can never run, `ContextFull` if its tokens that are never evicted do
+        not fit, `RateLimited` if too many jobs wait, `EngineDown` if the thread has stalled or stopped.
         """
         if self.down is not None:
             raise EngineDown(self.down)
         if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.grammar is not None and self.constrainer is None:
-            raise InvalidRequest(f"cache {self.name!r} cannot constrain what its model says")
+            raise InvalidRequest(f"cache {self.name!r} cannot constrain answers to a grammar")
         if job.on_full == "evict":
             needed = kept_tokens(job) + job.reserve
             if needed > self.n_ctx:
@@ -156,14 +156,14 @@ class Engine:
                 retry_after_s=min(max(1.0, wait_s), LONGEST_WAIT_S),
             )
         ticket = Ticket(job, asyncio.get_running_loop())
-        with self._turn:
+        with self._lock:
             self._open.add(ticket)
         self._mailbox.put(_Submit(ticket))
         self._watchdog.wake()
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Stop a job at the next possible moment, inside a decode if it runs alone. Harmless when it has ended."""
+        """Stop a job as soon as possible, inside a decode if it runs alone. No effect on a job that has ended."""
         if ticket.cancelled or ticket.finished:
             return
         ticket.cancelled = True
@@ -172,7 +172,7 @@ class Engine:
         self._mailbox.put(_Cancel(ticket))
 
     def stats(self) -> CacheStats:
-        """What it holds and has done, as of the last decode or a quarter of a second ago."""
+        """What the cache holds and has done, at most a quarter of a second old."""
         stats, age_s = self._stats, time.monotonic() - self._published_s
         aged = (replace(s, idle_s=s.idle_s + age_s) if s.state == "idle" else s for s in stats.sequences)
         quiet_s = self._watchdog.quiet_s
@@ -180,22 +180,22 @@ class Engine:
 
     @property
     def down(self) -> str | None:
-        """Why nothing is computed at present, in a sentence; None while all is well."""
+        """A sentence that says why the engine computes nothing at present; None if it works."""
         return self._broken or self._stalled
 
     @property
     def used(self) -> int:
-        """Cells that hold a token; for displays."""
+        """Number of cells that hold a token; for displays."""
         return self._stats.used
 
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
-        """Wait until what was kept on disk is known, so that the first request finds its conversation; False when that
-        takes too long: it is found as soon as it is known."""
+        """Wait until the conversations on disk are indexed, so that the first request finds its own. False on timeout:
+        they are found as soon as the index is complete."""
         return self._scheduler.pool.snapshots.flush(timeout_s)
 
     async def clear(self) -> None:
-        """Forget every idle conversation, the saved ones too. Running jobs go on."""
-        await self._ask(self._scheduler.clear)
+        """Forget every idle conversation, the saved ones too. Running jobs continue."""
+        await self._call(self._scheduler.clear)
 
     async def evict(self, job: Job, n_turns: int) -> Evicted:
         """Evict the `n_turns` oldest turns of a conversation that may leave, at least one; returns what has left.
@@ -219,34 +219,34 @@ class Engine:
             tuple(at for step in evicted for at in step.gone),
         )
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> Held:
-        """What a request with this prompt would find; see `inquiry.held`. Raises: `EngineDown`."""
-        return await self._ask(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
+    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
+        """The cached part of a prompt; see `lookup.held`. Raises: `EngineDown`."""
+        return await self._call(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
 
     async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
-        """The tokens of every conversation that begins with these and goes on. Raises: `EngineDown`."""
-        return await self._ask(lambda: lookup.beginning_with(self._scheduler.pool, tokens))
+        """The tokens of every cached conversation that begins with `tokens` and is longer. Raises: `EngineDown`."""
+        return await self._call(lambda: lookup.beginning_with(self._scheduler.pool, tokens))
 
-    async def _ask(self, work: Callable[[], T]) -> T:
-        """What `work` returns, which the thread does between two decodes."""
+    async def _call(self, work: Callable[[], T]) -> T:
+        """Call `work` on the engine thread, between two decodes, and return its result."""
         if self.down is not None:
             raise EngineDown(self.down)
         done: Future[T] = Future()
-        with self._turn:
+        with self._lock:
             self._asked.add(done)
         self._mailbox.put(_Call(work, done))
         self._watchdog.wake()
         return await asyncio.wrap_future(done)
 
     def close(self, timeout_s: float = 30.0) -> bool:
-        """Cancel everything, save what is to survive, end the thread and free the runtime.
+        """Cancel all jobs, save the conversations, end the thread and free the runtime.
 
-        False: the thread does not end, and has got nothing done for a while. The runtime stays as it is, and so must
-        the weights: the thread may still use them.
+        False if the thread makes no progress and does not end. Then the runtime is not freed, and the weights must not
+        be freed either: the thread may still use them.
         """
         self._stopping = True
         self._runtime.interrupt(True)
-        self._mailbox.put(_Look())
+        self._mailbox.put(_WakeUp())
         heartbeat = self._scheduler.heartbeat
         left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, heartbeat.n_beats
         while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
@@ -264,21 +264,21 @@ class Engine:
     # -- the watchdog's thread -----------------------------------------------------------------------------------------
 
     def _pending(self) -> tuple[set[Ticket], set[Future[Any]]]:
-        """What waits for the thread; the rest is let go of."""
-        with self._turn:
+        """The tickets and calls that wait for the thread; those that have ended are dropped."""
+        with self._lock:
             self._open = {ticket for ticket in self._open if not ticket.finished}
             self._asked = {asked for asked in self._asked if not asked.done()}
             return self._open.copy(), self._asked.copy()
 
     def _stall(self, quiet_s: float) -> None:
-        """Work waits, and the thread gets nothing done: say so, and let nothing wait for it."""
+        """Log that the thread makes no progress, and end everything that waits for it."""
         tickets, asked = self._pending()
         doing = self._scheduler.heartbeat.doing
-        reason = f"the engine of cache {self.name!r} has got nothing done for {quiet_s:.0f} s ({doing})"
+        reason = f"the engine of cache {self.name!r} has made no progress for {quiet_s:.0f} s ({doing})"
         self._stalled = reason
         self._n_stalls += 1
         logger.error(
-            "%s; %d requests that wait for it end with an error, and so do new ones until it goes on. %s. It is at: %s",
+            "%s; %d requests that wait for it end with an error, and so do new ones until it recovers. %s. Stack: %s",
             reason, len(tickets), self._scheduler.describe(), call_stack(self._thread),
         )  # fmt: skip
         for ticket in tickets:
@@ -286,29 +286,29 @@ class Engine:
         for done in asked:
             with contextlib.suppress(InvalidStateError):
                 done.set_exception(EngineDown(reason))
-        self._runtime.interrupt(True)  # a decode that takes for ever ends here; nothing waits for it any more
+        self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
 
     def _recover(self, quiet_s: float) -> None:
         self._stalled = None
-        logger.warning("the engine of cache %r goes on, after %.0f s in which it got nothing done", self.name, quiet_s)
+        logger.warning("the engine of cache %r has recovered after %.0f s without progress", self.name, quiet_s)
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
-    def _live(self) -> None:
-        work = self._scheduler
+    def _run(self) -> None:
+        scheduler = self._scheduler
         try:
             while not self._stopping:
-                self._read_mail(block=not work.running)
-                work.admit()
-                if work.running:
-                    work.step()
-                if not work.running:
-                    work.admit()  # whoever waited for the last one
+                self._read_mail(block=not scheduler.running)
+                scheduler.admit()
+                if scheduler.running:
+                    scheduler.step()
+                if not scheduler.running:
+                    scheduler.admit()  # jobs that waited for the last one to end
                 self._publish()
-            work.end_all()
-            work.heartbeat.begin("saving conversations to disk", None)
-            while work.pool.save_one():
-                work.heartbeat.beat()
+            scheduler.end_all()
+            scheduler.heartbeat.begin("saving conversations to disk", None)
+            while scheduler.pool.save_one():
+                scheduler.heartbeat.beat()
             reason = "the engine was stopped"
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)
@@ -317,7 +317,7 @@ class Engine:
         self._refuse_all(reason)
 
     def _read_mail(self, *, block: bool) -> None:
-        """Take all mail. `block`: there is nothing to compute, so wait for some and use the quiet."""
+        """Handle all mail. `block`: nothing runs, so wait for mail and do idle work meanwhile."""
         while not self._stopping:
             try:
                 if block:
@@ -340,25 +340,25 @@ class Engine:
                 case _Cancel(ticket):
                     self._scheduler.withdraw(ticket)
                 case _Call(work, done):
-                    if not done.done():  # the one who asked is still there
+                    if not done.done():  # the caller still waits
                         self._scheduler.heartbeat.begin("answering a question about the cache")
                         result = work()
                         self._scheduler.heartbeat.beat()
                         self._publish(now=True)
-                        with contextlib.suppress(InvalidStateError):  # gone meanwhile, or answered by the watchdog
+                        with contextlib.suppress(InvalidStateError):  # cancelled, or failed by the watchdog
                             done.set_result(result)
-                case _Look():
+                case _WakeUp():
                     pass
 
     def _publish(self, *, now: bool = False) -> None:
-        """Renew the snapshot for displays, now and then."""
+        """Renew the snapshot for displays, at most every `PUBLISH_S` seconds while jobs run."""
         clock = time.monotonic()
         if now or not self._scheduler.running or clock - self._published_s > PUBLISH_S:
             self._published_s = clock
             self._stats = self._scheduler.stats()
 
     def _refuse_all(self, reason: str) -> None:
-        """Answer everything with `EngineDown` until `close` is called: whoever submits later must not wait for ever."""
+        """Answer all mail with `EngineDown` until `close` is called, so that no later ticket waits."""
         while True:
             self._scheduler.end_all(EngineDown(reason))
             if self._stopping and self._mailbox.empty():

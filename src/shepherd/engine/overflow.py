@@ -1,6 +1,6 @@
 """Running out of cells or positions: which task gives way, which turns leave, which sequence is rebased.
 
-    ensure_cells ── several tasks run ──▶ preempt the youngest: it goes on later, from the tiers
+    ensure_cells ── several tasks run ──▶ preempt the youngest: it continues later, from the tiers
                  └─ one task runs ──────▶ evict its oldest turns, or end its answer
     rebase       ── positions run out ──▶ everything that stays moves to the first positions
 

@@ -1,8 +1,8 @@
-"""The scheduler: whose tokens go into the next decode, and how many. Pure.
+"""The prefill budget: how many tokens of which prompts go into the next decode. Pure.
 
-Every running answer gets its one token in every decode. What remains is for prompts, and how much that is depends on
-who is waiting: alone, a prompt is computed in large chunks; beside running answers only as much as keeps their gaps
-between tokens short, measured on this machine (`SpeedEstimate`).
+Every running answer gets its one token in every decode; the rest of the decode is for prompts. Without running answers
+a prompt is computed in large chunks. Beside running answers, only as many prompt tokens are computed as keep the gap
+between two tokens of an answer short, at the speed measured on this machine (`SpeedEstimate`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CHUNK = 512
-"""Prompt tokens per decode when nobody waits for tokens: the grain of progress and cancellation."""
+"""Prompt tokens per decode if no answer runs: the granularity of progress and cancellation."""
 SMALLEST = 16
-"""Prompt tokens per decode at least: smaller ones cost almost as much."""
+"""Fewest prompt tokens per decode: smaller chunks cost almost as much."""
 GAP_S = 0.025
-"""What prompts may add to the time between two tokens of a running answer, at least,"""
+"""Seconds that prompts may always add to the gap between two tokens of a running answer."""
 GAP_STEPS = 2.0
-"""or this many times what a decode takes without them: on a slow model they must get on, too. More where more prompts
-wait than answers run, in proportion: many are not to wait for few,"""
+"""The gap may also be this many times a decode without prompts, so that prompts advance on a slow model too. It grows
+in proportion if more prompts wait than answers run, so that many requests do not wait for few ..."""
 LONGEST_GAP_S = 0.4
-"""but then no longer than this."""
+"""... up to this many seconds."""
 
 
 class PrefillDemand(NamedTuple):
@@ -35,8 +35,8 @@ class PrefillDemand(NamedTuple):
 def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int]:
     """How many tokens of each prompt go into the next decode; `demands` are in order of arrival.
 
-    The oldest gets at least half, so nobody starves; the rest goes to the shortest ones first, so that a short question
-    does not wait for a long document.
+    The oldest prompt gets at least half, so none starves. The rest goes to the shortest prompts first, so that a short
+    question does not wait for a long document.
     """
     given: dict[int, int] = {}
     if not demands or budget <= 0:
@@ -57,15 +57,15 @@ def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int
 
 @dataclass(slots=True)
 class SpeedEstimate:
-    """How fast this model computes here, from what the last decodes took."""
+    """The measured speed of the model on this machine, from the times of the last decodes."""
 
     decode_s: float = 0.0
-    """One decode of running answers only; 0 = not known yet."""
+    """Seconds of one decode of running answers only; 0 = not measured yet."""
     token_s: float = 0.0
-    """One prompt token; 0 = not known yet."""
+    """Seconds of one prompt token; 0 = not measured yet."""
 
     def observe(self, seconds: float, *, n_prompt: int, n_running: int) -> None:
-        """A decode of `n_prompt` prompt tokens and `n_running` answers took `seconds`."""
+        """Record that a decode of `n_prompt` prompt tokens and `n_running` answers took `seconds`."""
         if n_prompt == 0:
             self.decode_s = _mixed(self.decode_s, seconds)
         elif n_prompt >= SMALLEST:
@@ -73,11 +73,11 @@ class SpeedEstimate:
             self.token_s = _mixed(self.token_s, max(own, seconds * 0.1) / n_prompt)
 
     def expected_s(self, n_tokens: int) -> float | None:
-        """What a decode of so many tokens takes, about; None while the pace is not known."""
+        """Expected seconds of a decode of `n_tokens`; None if the speed is not measured yet."""
         return None if self.token_s == 0.0 else self.decode_s + n_tokens * self.token_s
 
     def budget(self, *, n_prompts: int, n_running: int) -> int:
-        """Prompt tokens for the next decode of `n_running` answers, where `n_prompts` wait to be read."""
+        """Prompt tokens for the next decode beside `n_running` answers, when `n_prompts` prompts are computed."""
         if n_running == 0:
             return CHUNK
         if self.token_s == 0.0:
@@ -88,5 +88,5 @@ class SpeedEstimate:
 
 
 def _mixed(old: float, new: float) -> float:
-    """A running mean that follows within a few observations and is not thrown by one."""
+    """A running mean that follows within a few observations; one outlier moves it only a little."""
     return new if old == 0.0 else 0.7 * old + 0.3 * min(new, 4 * old)

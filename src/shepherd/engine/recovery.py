@@ -1,6 +1,6 @@
 """What follows when a decode did not compute its whole batch: aborted, refused for want of cells, or failed.
 
-    aborted ──▶ the ledger follows what the library holds; tasks that nothing cancelled go on
+    aborted ──▶ the ledger follows what the library holds; tasks that are not cancelled continue
     full    ──▶ idle sequences are dropped, then the youngest task waits and is later computed alone
     failed  ──▶ all cells are emptied; a task that ran alone fails, others begin again from their tokens
 

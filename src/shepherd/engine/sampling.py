@@ -1,4 +1,4 @@
-"""Which samplers draw the next token, in which order: a pure plan that a runtime builds.
+"""The chain of samplers that draws a token: a pure plan, which a runtime builds.
 
 The order is llama.cpp's default chain (common/sampling.cpp): bias, penalties, DRY, then the cuts from coarse to fine,
 then temperature, then the draw. Greedy decoding (temperature 0) needs no cuts.
@@ -34,10 +34,10 @@ DEFAULTS = Sampling(
     logit_bias=(),
     ignore_eos=False,
 )
-"""llama.cpp's own defaults, so that a model answers here as it does there. The seed has none: it is drawn."""
+"""llama.cpp's own defaults, so that a model answers as it does there. There is no default seed: it is drawn."""
 
 COLDEST = 1e-6
-"""Temperatures below are 0: the likeliest token alone has a chance, and logits divided by less overflow float32."""
+"""Lower temperatures count as 0: only the likeliest token has a chance, and dividing by less overflows float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Stage:
 
 
 def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
-    """The chain for `sampling`; unsaid values are `DEFAULTS`. No sampler looks back further than `n_ctx` tokens: the
-    library allocates memory for all that one may look back on, and takes -1 for none.
+    """The chain for `sampling`; values that are None come from `DEFAULTS`.
 
-    `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime turns both into C arrays.
-    `ignore_eos` is the runtime's to add, since only it knows the vocabulary's end tokens.
+    No sampler looks back further than `n_ctx` tokens: the library allocates memory for all of them, and takes -1 for
+    none. `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime makes C arrays of
+    both. The runtime also adds `ignore_eos`, since it knows the vocabulary's end tokens.
     """
     s = sampling.over(DEFAULTS)
     assert s.temperature is not None
@@ -97,7 +97,7 @@ def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
 
 
 def uses_history(sampling: Sampling) -> bool:
-    """Whether the three penalties do anything with these values."""
+    """Whether one of the three penalties has an effect."""
     return (
         sampling.repetition_penalty not in (None, 1.0)
         or sampling.frequency_penalty not in (None, 0.0)
@@ -106,7 +106,7 @@ def uses_history(sampling: Sampling) -> bool:
 
 
 def history_length(sampling: Sampling, available: int) -> int:
-    """How many of the `available` last tokens the chain's samplers want to have seen before the first draw."""
+    """How many of the `available` last tokens the samplers must see before the first draw."""
     s = sampling.over(DEFAULTS)
     assert s.repeat_last_n is not None
     assert s.dry_penalty_last_n is not None

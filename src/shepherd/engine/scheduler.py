@@ -4,9 +4,9 @@
        ▲                                │
        └────── preempt: cells run out ──┘
 
-A job needs its prompt and its reserve to start. When cells run out, the youngest job waits in the tiers and goes on
-later, so a job that fills the pool never harms the others. A failed computation fails one job only: the others begin
-again from the tokens they had.
+A job starts when there are cells for its prompt and its reserve. When cells run out, the youngest job waits in the
+tiers and continues later, so a job that fills the pool never harms the others. A failed computation fails one job only:
+the others begin again from the tokens they had.
 
 The parts: `task_queue.py` (waiting and running), `admission.py` (how a job starts), `decode_step.py` (what a decode
 computes and what follows), `overflow.py` (no cells, no positions), `recovery.py` (a decode that did not go well).
@@ -241,7 +241,7 @@ class Scheduler:
             for task in list(self.running)
         ]
         waiting = [
-            f"{len(task.tokens)} tokens{', put aside' if task.admitted else ''}{', alone' if task.alone else ''}"
+            f"{len(task.tokens)} tokens{', preempted' if task.admitted else ''}{', alone' if task.alone else ''}"
             for task in list(self.waiting)
         ]
         return (

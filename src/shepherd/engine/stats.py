@@ -1,6 +1,6 @@
-"""What an engine tells about itself: counters and a snapshot of its sequences, for metrics and live displays.
+"""The figures of an engine for metrics and live displays: counters, and a snapshot of its sequences.
 
-The engine thread builds a new frozen snapshot now and then; anybody may read the last one.
+The engine thread builds a new frozen snapshot several times a second; any thread may read the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EVICTION_BOUNDS_S: tuple[float, ...] = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2
 
 
 class Histogram:
-    """Counts of observations by upper bound, as Prometheus wants them. One writer; readers may look in between."""
+    """Counts of observations by upper bound, as in Prometheus. One writer; other threads may read at any time."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -33,7 +33,7 @@ class Histogram:
 
 
 def eviction_histogram() -> Histogram:
-    """Of the seconds that evictions take."""
+    """A histogram of the seconds that evictions take."""
     return Histogram(EVICTION_BOUNDS_S)
 
 
@@ -45,7 +45,7 @@ class SequenceStats:
     state: State
     session: str | None
     tokens: int
-    """Resident: each takes a cell, unless it is shared."""
+    """Tokens in cells, shared ones included."""
     evicted: int
     cached: int
     """Prompt tokens of the last job that were in the cache already."""
@@ -78,17 +78,17 @@ class CacheStats:
     evicted_messages: int = 0
     evicted_tokens: int = 0
     preemptions: int = 0
-    """Live jobs that were put aside for older ones and went on later."""
+    """Running jobs that were preempted for older ones."""
     rebases: int = 0
     dropped: int = 0
-    """Idle sequences that left the cache for others."""
+    """Idle sequences that left the cells for others."""
     saved: int = 0
-    """Of those, the ones kept in host memory or on disk."""
+    """Those of them that were kept in host memory or on disk."""
     restored: int = 0
     stalls: int = 0
-    """Times that the engine thread got nothing done for too long while work waited."""
+    """How often the engine thread made no progress for too long while work waited."""
     quiet_s: float = 0.0
-    """How long work has waited without progress by now."""
+    """Seconds that work has waited without progress."""
     ram_bytes: int = 0
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=eviction_histogram)

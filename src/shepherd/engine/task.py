@@ -1,16 +1,15 @@
-"""A job on its way through the engine: what it still has to compute, and what it has become. Engine thread only."""
+"""The state of one job in the engine: what it still has to compute, and what it has done. Engine thread only."""
 
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.engine.base import Job, Read, Runtime, Scored, TokenSampler
+from shepherd.engine.base import Job, PromptScores, Runtime, Scored, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
@@ -21,41 +20,40 @@ Phase = Literal["waiting", "prefill", "generate", "closing"]
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One job. A running answer is a prompt that grows by one token at a time: both are `todo`."""
+    """One job. An answer is a prompt that grows by one token at a time, so `todo` describes both."""
 
     ticket: Ticket
     tokens: array[int]
-    """The prompt and what was generated, the newest token included, evicted ones too."""
+    """The prompt and the generated tokens, the newest one and evicted ones included."""
     phase: Phase = "waiting"
     resident: Resident | None = None
     todo: deque[tuple[int, int]] = field(default_factory=deque)
     """Logical ranges still to be computed, in order."""
     tail: Tail | None = None
-    """To be put behind the first of these ranges when that has been computed."""
+    """To be put behind the first of these ranges once that is computed."""
     sampler: TokenSampler | None = None
-    read: list[Scored] = field(default_factory=list)
-    """How likely the prompt's tokens are, as far as it is computed; for jobs that want to know."""
+    prompt_scores: list[Scored] = field(default_factory=list)
+    """Scores of the prompt's tokens computed so far, if the job asks for them."""
     n_generated: int = 0
     admitted: bool = False
-    """It has had its `Admitted` step; a task that was put aside is not admitted twice."""
+    """Whether `Admitted` has been posted; a preempted task is not admitted twice."""
     alone: bool = False
-    """To be computed by itself: a decode that it was part of has failed."""
-    unfit: set[str] = field(default_factory=set)
-    """Snapshots that did not keep their promise."""
+    """Must be computed by itself: a decode that included it has failed."""
+    bad_snapshots: set[str] = field(default_factory=set)
+    """Keys of snapshots that could not be used as planned."""
     n_loads: int = 0
-    """Snapshots that have been loaded into the cells for it."""
+    """Snapshots loaded into the cells for it."""
     n_fetches: int = 0
-    """Snapshots that have been read from disk for it."""
+    """Snapshots read from disk for it."""
     n_broken: int = 0
     """Times that its sequence was lost because the runtime refused an operation."""
     n_cached: int = 0
     n_new: int = 0
     n_done: int = 0
     """Of `n_new`."""
-    submitted_s: float = field(default_factory=time.perf_counter)
     started_s: float = 0.0
     first_s: float = 0.0
-    """When its first token came."""
+    """Time of its first token."""
 
     @property
     def job(self) -> Job:
@@ -63,13 +61,13 @@ class Task:
 
     @property
     def cells(self) -> Resident:
-        """Its sequence, which a running job always has."""
+        """Its sequence; every running job has one."""
         assert self.resident is not None
         return self.resident
 
     @property
     def n_left(self) -> int:
-        """Tokens that it may still generate."""
+        """Number of tokens that it may still generate."""
         return self.job.max_tokens - self.n_generated
 
     @property
@@ -83,19 +81,19 @@ class Task:
         Scores from before a restart of the prompt are kept.
         """
         tokens, stop = self.job.tokens, len(self.cells)
-        if not self.read:
-            self.read.append(Scored(tokens[0], math.nan))
-        for at in range(len(self.read), min(stop + 1, len(tokens))):
-            self.read.append(runtime.scorer(chunk, self.job.scores or 0, stop - at)(tokens[at]))
+        if not self.prompt_scores:
+            self.prompt_scores.append(Scored(tokens[0], math.nan))
+        for at in range(len(self.prompt_scores), min(stop + 1, len(tokens))):
+            self.prompt_scores.append(runtime.scorer(chunk, self.job.scores or 0, stop - at)(tokens[at]))
         if not self.todo:
-            self.ticket.post(Read(tuple(self.read)))
+            self.ticket.post(PromptScores(tuple(self.prompt_scores)))
 
     @property
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
     def compute(self, ranges: Iterable[tuple[int, int]], stops: Iterable[int] = ()) -> None:
-        """Set what is to be computed; no range goes on across a stop."""
+        """Set what is to be computed; ranges are split at `stops`."""
         marks = sorted(set(stops))
         self.todo.clear()
         for start, stop in ranges:
@@ -106,13 +104,13 @@ class Task:
             self.todo.append((start, stop))
 
     def add(self, token: int) -> None:
-        """One more token, to be computed next."""
+        """Append a token, to be computed next."""
         self.tokens.append(token)
         n = len(self.tokens)
         self.todo.append((n - 1, n))
 
     def advance(self, n: int) -> None:
-        """The first `n` tokens of what is to be computed have been."""
+        """Remove the first `n` tokens of `todo`, which have been computed."""
         start, stop = self.todo[0]
         if start + n == stop:
             self.todo.popleft()
@@ -121,7 +119,7 @@ class Task:
 
     @staticmethod
     def at_rest(resident: Resident) -> SequenceStats:
-        """Figures of a sequence that no job has used yet."""
+        """The state of a sequence that no job has used yet."""
         n, evicted = resident.n_resident, len(resident) - resident.n_resident
         return SequenceStats(resident.id, "idle", resident.session, n, evicted, 0, 0, 0, 0.0, 0.0)
 

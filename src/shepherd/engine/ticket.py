@@ -1,7 +1,7 @@
-"""The caller's half of a submitted job: its steps, carried from the engine thread to the event loop.
+"""The caller's handle of a submitted job: it carries steps from the engine thread to the event loop.
 
-The engine thread posts steps as they are made and wakes each loop once per decode, whatever the number of tickets:
-waking is a system call, and at a thousand tokens per second every one counts.
+The engine thread posts steps as they are made and wakes each loop once per decode, for all tickets together: a wake-up
+is a system call, and there may be a thousand tokens per second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shepherd.engine.base import Done, Job, Step
 
 
 class Ticket:
-    """Created and iterated on one event loop; posted to by the engine thread; `cancelled` is read there."""
+    """Created and iterated on one event loop; the engine thread posts to it and reads `cancelled`."""
 
     __slots__ = ("_error", "_finished", "_steps", "_waiter", "cancelled", "job", "loop")
 
@@ -24,7 +24,7 @@ class Ticket:
         self.job = job
         self.loop = loop
         self.cancelled = False
-        """Set by `Engine.cancel`; the engine looks at it between decodes."""
+        """Set by `Engine.cancel`; the engine thread reads it between decodes."""
         self._steps: deque[Step] = deque()
         self._finished = False
         self._error: ShepherdError | None = None
@@ -38,10 +38,10 @@ class Ticket:
     # engine thread
 
     def post(self, step: Step) -> None:
-        """Hand over one step; `Post.flush` delivers it. Never blocks: the job's token limit bounds the queue.
+        """Add one step; `Notifier.flush` wakes the reader. Never blocks: the job's token limit bounds the queue.
 
-        A ticket that has ended with an error takes no more: the thread of a stalled engine that goes on would
-        otherwise say `cancelled` to a caller who has not yet been woken for the error.
+        A ticket that has ended with an error ignores later steps. Otherwise the thread of an engine that has stalled
+        and recovered could replace the error by `cancelled` before the caller has read it.
         """
         if self._error is not None:
             return
@@ -50,16 +50,16 @@ class Ticket:
             self._finished = True
 
     def fail(self, error: ShepherdError) -> None:
-        """End the ticket with an error; steps posted before are still delivered."""
+        """End the ticket with an error; earlier steps are still delivered."""
         self._error = error
         self._finished = True
 
     # any thread
 
     def abandon(self, error: ShepherdError) -> None:
-        """End the ticket with an error in place of its engine thread, which finds it cancelled if it goes on."""
+        """End the ticket with an error because its engine thread has stalled; the thread finds it cancelled later."""
         self.fail(error)
-        self.cancelled = True  # last: whoever sees it set must find the error
+        self.cancelled = True  # last: a thread that reads it must find the error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing reads this ticket any more
             self.loop.call_soon_threadsafe(self.wake)
 
@@ -70,9 +70,9 @@ class Ticket:
             self._waiter.set_result(None)
 
     async def batches(self) -> AsyncGenerator[list[Step], None]:
-        """The steps in order, in batches of all that is ready; ends after `Done`.
+        """The steps in order, each batch with all steps that are ready; ends after `Done`.
 
-        Raises: `ContextFull`, `EngineError` or `EngineDown` after the last step when the engine could not go on.
+        Raises: `ContextFull`, `EngineError` or `EngineDown`, after the last step, if the job fails.
         """
         while True:
             steps: list[Step] = []
@@ -94,24 +94,24 @@ class Ticket:
 
 
 class Notifier:
-    """Wakes the loops whose tickets have news. Used by one engine thread."""
+    """Wakes the event loops whose tickets have new steps. One per engine thread."""
 
     def __init__(self) -> None:
-        self._news: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
+        self._tickets: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
 
     def add(self, ticket: Ticket) -> None:
-        """`ticket` has steps that nobody has been woken for."""
-        self._news.setdefault(ticket.loop, set()).add(ticket)
+        """Note that `ticket` has new steps."""
+        self._tickets.setdefault(ticket.loop, set()).add(ticket)
 
     def flush(self) -> None:
-        """Wake everybody with news: one call per loop."""
-        for loop, tickets in self._news.items():
+        """Wake the readers of all noted tickets: one call per loop."""
+        for loop, tickets in self._tickets.items():
             try:
                 loop.call_soon_threadsafe(_wake_all, tickets)
-            except RuntimeError:  # the loop is closed: nobody will ever read these tickets
+            except RuntimeError:  # the loop is closed: nothing will read these tickets
                 for ticket in tickets:
                     ticket.cancelled = True
-        self._news = {}
+        self._tickets = {}
 
 
 def _wake_all(tickets: set[Ticket]) -> None:

@@ -1,13 +1,13 @@
-"""Notices that an engine thread gets nothing done while work waits for it, and says so.
+"""Detects that an engine thread makes no progress while work waits for it, and reports it.
 
-    engine thread ── beat, begin ──▶ Pulse ◀── looks, a few times a second ── watchdog ──▶ stalled / going again
+    engine thread ── beat, begin ──▶ Heartbeat ◀── reads, four times a second ── watchdog ──▶ stalled / recovered
 
-What counts is *progress*: a decode that computed something, a job that started for the first time, a job that ended.
-Single operations do not: the thread can save and load conversations in turn for ever, each of which ends, and answer
-nobody. A decode may take long on a large model, so it is allowed a multiple of what its tokens took before, and the
-first one, which reads the model from disk, far more.
+*Progress* is a decode that computed tokens, a job that started for the first time, or a job that ended. Single
+operations do not count: a thread that saves and loads conversations in turn completes each operation and answers no
+request. A decode may take long on a large model, so it is allowed a multiple of what its tokens took before; the first
+decode, which reads the model from disk, is allowed far more.
 
-Time is counted in the watchdog's own steps: a program that was stopped, or a machine that slept, has not stalled.
+Time is counted in the watchdog's own steps, so a stopped process or a sleeping machine does not count as stalled.
 """
 
 from __future__ import annotations
@@ -19,43 +19,42 @@ from pathlib import Path
 from types import FrameType
 
 STALL_S = 60.0
-"""Without progress, until a cache counts as stalled. Far above any decode of a model that fits the machine."""
+"""Seconds without progress until a cache counts as stalled. Far above any decode of a model that fits the machine."""
 FIRST_DECODE = 10.0
-"""Times as long for what has no measured pace: the first decodes, which bring the weights into memory, and saving."""
+"""Factor on the limit for operations of unknown speed: saving, and the first decodes, which load the weights."""
 SLACK = 20.0
-"""Times as long as a decode of so many tokens takes at the measured pace, where that is more."""
+"""Factor on the expected time of a decode, which is the limit if it is larger."""
 STEP_S = 0.25
-"""Between two looks."""
+"""Seconds between two checks."""
 
 
 class Heartbeat:
-    """What the engine thread has got done. Written by that thread alone; any thread may read."""
+    """The progress of the engine thread, which alone writes it; any thread may read."""
 
     __slots__ = ("doing", "expected_s", "n_beats")
 
     def __init__(self) -> None:
         self.n_beats = 0
-        """Times that there was progress."""
+        """How often there was progress."""
         self.doing = "waiting for requests"
-        """For a person: the operation under way. Numbers only, never what a request says."""
+        """The current operation, for a person: numbers only, never text of a request."""
         self.expected_s: float | None = 0.0
-        """What the operation takes at the measured pace; None = there is no measure."""
+        """Expected seconds of the operation at the measured speed; None = not measured yet."""
 
     def begin(self, doing: str, expected_s: float | None = 0.0) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         self.doing, self.expected_s = doing, expected_s
 
     def beat(self) -> None:
-        """There was progress."""
         self.n_beats += 1
 
     def allowed_s(self, stall_s: float) -> float:
-        """How long it may go without progress now."""
+        """Seconds that the current operation may take without progress."""
         return stall_s * FIRST_DECODE if self.expected_s is None else max(stall_s, SLACK * self.expected_s)
 
 
 class Watchdog:
-    """A thread that looks at one pulse while there is work."""
+    """A thread that checks one heartbeat while there is work."""
 
     def __init__(
         self,
@@ -69,38 +68,38 @@ class Watchdog:
     ) -> None:
         """`has_work`, `on_stall` and `on_recovery` (seconds without progress) are called on the watchdog's thread."""
         self.quiet_s = 0.0
-        """How long work has waited without progress; 0 while none waits."""
+        """Seconds that work has waited without progress; 0 if no work waits."""
         self.is_stalled = False
         self._heartbeat = heartbeat
         self._stall_s = stall_s
         self._has_work = has_work
         self._on_stall = on_stall
         self._on_recovery = on_recovery
-        self._work = threading.Event()
+        self._woken = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"watchdog-{name}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """There is work. Any thread."""
-        self._work.set()
+        """Begin to watch: there is work. Any thread."""
+        self._woken.set()
 
     def close(self) -> None:
         self._stop.set()
-        self._work.set()
+        self._woken.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while True:
-            self._work.wait()
-            self._work.clear()
+            self._woken.wait()
+            self._woken.clear()
             if self._stop.is_set():
                 return
-            self._look_on()
+            self._watch_work()
             self.quiet_s = 0.0
 
-    def _look_on(self) -> None:
-        """While there is work, and until a stalled thread gets on again."""
+    def _watch_work(self) -> None:
+        """Check the heartbeat while there is work, and until a stalled thread makes progress again."""
         step_s = min(STEP_S, self._stall_s / 4)
         seen = self._heartbeat.n_beats
         while (self._has_work() or self.is_stalled) and not self._stop.wait(step_s):
@@ -117,7 +116,7 @@ class Watchdog:
 
 
 def call_stack(thread: threading.Thread) -> str:
-    """The functions that a thread is in, outermost first, as `file:line function`; no values, no text."""
+    """The call stack of a thread, outermost first, as `file:line function`; no values."""
     frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
     calls = []
     while frame is not None:

@@ -33,13 +33,6 @@ _FILE_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RopeScaling:
-    type: str
-    factor: float
-    n_ctx_original: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Header:
     """The header of a model's file or first shard. Sizes are those of all shards together."""
 
@@ -139,15 +132,6 @@ class Header:
             for key, text in self.metadata.items()
             if key.startswith(start) and isinstance(text, str)
         }
-
-    @property
-    def rope_scaling(self) -> RopeScaling | None:
-        kind = self._text(f"{self.architecture}.rope.scaling.type")
-        if kind in (None, "none"):
-            return None
-        factor = self.metadata.get(f"{self.architecture}.rope.scaling.factor")
-        original = self._whole("rope.scaling.original_context_length")
-        return RopeScaling(str(kind), float(factor) if isinstance(factor, (int, float)) else 1.0, original or None)
 
     def _text(self, key: str) -> str | None:
         value = self.metadata.get(key)

@@ -65,8 +65,8 @@ def _heads(header: Header) -> Iterator[str]:
     if not any(heads):
         return
     key_length, value_length = (
-        said if isinstance(said, int) else header.n_embd // max(heads)
-        for said in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
+        length if isinstance(length, int) else header.n_embd // max(heads)
+        for length in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
     )
     rotated = _value(header, "rope.dimension_count")
     is_whole = header.architecture in WHOLE_HEADS

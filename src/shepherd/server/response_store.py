@@ -21,8 +21,8 @@ import apsw
 
 from shepherd.core import ConfigError
 from shepherd.wire.base import Json, shown
-from shepherd.wire.openai.responses.codec import N_KEPT, UnknownResponse, message_of
-from shepherd.wire.openai.responses.stream import Kept
+from shepherd.wire.openai.responses.codec import N_STORED, UnknownResponse, message_of
+from shepherd.wire.openai.responses.stream import StoredResponse
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ SELECT number, previous, id FROM chain ORDER BY number
 """
 
 
-class KeptResponses:
+class ResponseStore:
     """What is kept. Every call takes milliseconds at most and may come from any thread."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -109,8 +109,8 @@ class KeptResponses:
         else:
             before = []
         if not isinstance(items, list):  # a text for its own sake, or what the codec will refuse
-            return {**body, N_KEPT: 0}
-        return {**body, "input": [*before, *map(self._item_meant, items)], N_KEPT: len(before)}
+            return {**body, N_STORED: 0}
+        return {**body, "input": [*before, *map(self._item_meant, items)], N_STORED: len(before)}
 
     def items_before(self, id: str) -> list[Json]:
         """Everything that was said up to the end of an answer; whoever asks goes on with it.
@@ -139,29 +139,29 @@ class KeptResponses:
 
     # ---- for answers
 
-    def keep(self, encoder: Any) -> None:
+    def store(self, encoder: Any) -> None:
         """Remember the answer that an encoder of the protocol has finished, unless the client does not want it."""
-        kept: Kept | None = encoder.kept
-        if kept is None:
+        stored: StoredResponse | None = encoder.stored
+        if stored is None:
             return
-        rows = [(True, at, item["id"], json.dumps(item)) for at, item in enumerate(kept.response["output"])]
-        rows += [(False, at, *_named(item, at, kept.id)) for at, item in enumerate(kept.items)]
-        body = json.dumps({key: value for key, value in kept.response.items() if key != "output"})
+        rows = [(True, at, item["id"], json.dumps(item)) for at, item in enumerate(stored.response["output"])]
+        rows += [(False, at, *_named(item, at, stored.id)) for at, item in enumerate(stored.items)]
+        body = json.dumps({key: value for key, value in stored.response.items() if key != "output"})
         n_bytes = len(body) + sum(len(item) for *_, item in rows)
         if n_bytes > self._limit_bytes:
-            logger.warning("%s is not kept: %d bytes, of %d for all", kept.id, n_bytes, self._limit_bytes)
+            logger.warning("%s is not kept: %d bytes, of %d for all", stored.id, n_bytes, self._limit_bytes)
             return
         with self._lock:
             try:
-                self._add(kept, body, n_bytes, rows)
+                self._add(stored, body, n_bytes, rows)
             except apsw.Error as error:  # the answer itself is as good as ever
-                logger.warning("%s could not be kept: %s", kept.id, error)
+                logger.warning("%s could not be kept: %s", stored.id, error)
 
-    def _add(self, kept: Kept, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]) -> None:
+    def _add(self, stored: StoredResponse, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]) -> None:
         self._used += 1
         with self._file:
             add = "INSERT INTO response(id, previous, body, n_bytes, used) VALUES(?, ?, ?, ?, ?)"
-            self._file.execute(add, (kept.id, kept.previous, body, n_bytes, self._used))
+            self._file.execute(add, (stored.id, stored.previous, body, n_bytes, self._used))
             number = self._file.last_insert_rowid()
             add = "INSERT INTO item(response, is_output, place, id, body) VALUES(?, ?, ?, ?, ?)"
             self._file.executemany(add, [(number, *row) for row in rows])

@@ -1,5 +1,6 @@
-"""Protocols of the outside world, sans-I/O: bytes and JSON on one side, the vocabulary of `core` on the other.
+"""The protocols of HTTP clients, without I/O: bytes and JSON on one side, the types of `core` on the other.
 
-One file per protocol. A codec decodes a body into a `Request` (every error names the field) and encodes events into
-what the client expects; it knows no socket, no clock of its own, no model.
+A codec decodes a body to a `Request` (every error names the field) and encodes events as the client expects them. It
+knows no socket, no thread, no model. Open first: `base.py`, then `openai/chat.py`. Not here: HTTP itself (`server`),
+and the formats of models (`dialects`). Three words: *codec* (one protocol), *decode* (a body), *encode* (events).
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest, Request, Sampling, limit
-from shepherd.wire.base import Fields, Range, check_number, wrong
+from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,18 @@ class _Option:
     kind: Literal["number", "integer", "boolean", "strings"] = "number"
     allowed: Range | None = None
     """None = as everywhere (`limit.SAMPLING`)."""
+    about: str = ""
+    """For `/docs`."""
 
 
 _OPTIONS = (
-    _Option("temperature"),
-    _Option("top_k", kind="integer", allowed=Range(-1, limit.INT32_MAX)),
+    _Option("temperature", about="0 = always the likeliest token."),
+    _Option("top_k", kind="integer", allowed=Range(-1, limit.INT32_MAX), about="0 = off."),
     _Option("top_p"),
     _Option("min_p"),
     _Option("typical_p", ("typical_p", "typ_p")),
     _Option("top_n_sigma"),
-    _Option("repetition_penalty", ("repetition_penalty", "repeat_penalty")),
+    _Option("repetition_penalty", ("repetition_penalty", "repeat_penalty"), about="1 = off."),
     _Option("frequency_penalty", allowed=Range(-2, 2)),
     _Option("presence_penalty", allowed=Range(-2, 2)),
     _Option("repeat_last_n", kind="integer"),
@@ -45,7 +47,7 @@ _OPTIONS = (
     _Option("mirostat", kind="integer"),
     _Option("mirostat_tau"),
     _Option("mirostat_eta"),
-    _Option("seed", kind="integer", allowed=Range(-(2**63), 2**64 - 1)),
+    _Option("seed", kind="integer", allowed=Range(-(2**63), 2**64 - 1), about="Of several choices, that of the first."),
     _Option("ignore_eos", kind="boolean"),
 )
 
@@ -79,6 +81,23 @@ def _read(body: Fields, name: str, option: _Option) -> Any:
 
 def _allowed(option: _Option) -> Range:
     return option.allowed or Range(*limit.SAMPLING[option.field])
+
+
+def describe_sampling() -> Json:
+    """By name, the JSON Schema of every field that `decode_sampling` reads."""
+    schemas: Json = {name: _describe(option) for option in _OPTIONS for name in option.names or (option.field,)}
+    return schemas | {"logit_bias": {"type": "object", "description": "-100 to 100 by token id."}}
+
+
+def _describe(option: _Option) -> Json:
+    schema: Json = {"description": option.about} if option.about else {}
+    if option.kind == "strings":
+        return schema | {"type": "array", "items": {"type": "string"}}
+    if option.kind == "boolean":
+        return schema | {"type": "boolean"}
+    allowed = _allowed(option)
+    limits = {"minimum": allowed.low, "maximum": allowed.high, "exclusiveMinimum": allowed.above}
+    return schema | {"type": option.kind} | {name: value for name, value in limits.items() if value is not None}
 
 
 def _decode_logit_bias(body: Fields) -> tuple[tuple[int, float], ...] | None:
@@ -121,7 +140,7 @@ def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
     return None if said == -1 else said
 
 
-def repeated(request: Request, n: int) -> tuple[Request, ...]:
+def repeat_request(request: Request, n: int) -> tuple[Request, ...]:
     """`n` requests for as many choices. Of one seed they get one each, or all of them would say the same."""
     seed = request.sampling.seed
     if seed is None:

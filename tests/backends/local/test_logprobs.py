@@ -14,7 +14,7 @@ from shepherd.backends.local.completion import Echo, PlainTextParser
 from shepherd.backends.local.logprobs import Scores
 from shepherd.core import Event, Reply, TextDelta, ToolSpec, Usage, fold
 from shepherd.dialects import get
-from shepherd.engine.base import Admitted, Done, Read, Scored, Step
+from shepherd.engine.base import Admitted, Done, PromptScores, Scored, Step
 
 VOCABULARY = FakeVocabulary(control=("<|im_start|>", "<|im_end|>", "<think>", "</think>", "euro€", "two words"))
 MARKS = {VOCABULARY.ids["<think>"], VOCABULARY.ids["</think>"]}
@@ -127,7 +127,7 @@ def test_the_prompt_is_said_again_before_the_first_word(has_scores: bool) -> Non
     """With BOS and a suffix around it, of which nobody is told."""
     answer = Answer(PlainTextParser(), VOCABULARY, model="m", echo=Echo("Once ", 1, 6))
     said: list[Step] = scored(written("upon")) if has_scores else list(written("upon"))
-    read = [Read(tuple(Scored(token, -1.0) for token in [256, *b"Once ", 257]))] if has_scores else []
+    read = [PromptScores(tuple(Scored(token, -1.0) for token in [256, *b"Once ", 257]))] if has_scores else []
     reply = fold(taken(answer, Admitted(0, 7), *read, *said, Done("length")))
     assert reply.message.text == "Once upon"
     assert spelled(reply) == ("Once upon" if has_scores else "")

@@ -19,7 +19,7 @@ from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Window, WindowRow, excerpt, window_rows
 from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
-from shepherd.engine.base import Held, Memory, Span
+from shepherd.engine.base import CachedPrefix, Memory, Span
 from shepherd.engine.decision_log import TRAILER
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
@@ -275,7 +275,7 @@ def test_every_token_of_the_prompt_is_in_one_row(roles: list[Any], data: st.Data
         at += size
     n_seen = data.draw(st.integers(0, at))
     gap = data.draw(st.integers(0, n_seen))
-    kept = Held(n_seen, ((0, gap // 2), (gap, n_seen)), "cells")
+    kept = CachedPrefix(n_seen, ((0, gap // 2), (gap, n_seen)), "cells")
     made: tuple[WindowRow, ...] = window_rows(messages, spans, kept, n_tools=data.draw(st.integers(0, at)))
     assert sum(row.n_tokens for row in made) == at
     assert sum(row.n_held for row in made) == kept.n

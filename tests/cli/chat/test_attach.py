@@ -114,16 +114,16 @@ def test_an_image_goes_along_where_the_model_can_see(folder: Path) -> None:
 
 
 REFUSALS = [
-    ("@cat.png", "@cat.png is an image, and lamb reads text only"),
+    ("@cat.png", "@cat.png is an image, and lamb reads only text"),
     ("@sub", "@sub is a folder"),
     ("@.", None),
     ("@./", "@./ is a folder"),
-    ("@zeros", "@zeros is no text file"),
-    ("@elf", "@elf is no text file"),
-    ("@pipe", "@pipe is no regular file"),
+    ("@zeros", "@zeros is not a text file"),
+    ("@elf", "@elf is not a text file"),
+    ("@pipe", "@pipe is not a regular file"),
     ("@dangling", "@dangling cannot be read: No such file or directory"),
-    ("@large.txt", "@large.txt has 30,000 bytes, more than the 24,576 that can go along here"),
-    ("@/dev/zero", "@/dev/zero is no regular file"),
+    ("@large.txt", "@large.txt has 30,000 bytes, and the limit is 24,576 here"),
+    ("@/dev/zero", "@/dev/zero is not a regular file"),
 ]
 
 

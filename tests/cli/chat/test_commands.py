@@ -150,13 +150,13 @@ async def test_undo_retry_and_edit_change_the_last_exchange(play: Play) -> None:
 
 async def test_edit_needs_a_text_where_there_is_no_terminal(play: Play) -> None:
     played = await play("First", "/edit", "/edit First")
-    assert "there is no terminal to edit in; say /edit TEXT" in played.out
-    assert "Nothing was changed." in played.out
+    assert "there is no terminal to edit in; write /edit TEXT" in played.out
+    assert "Nothing has changed." in played.out
 
 
 async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_complete(play: Play) -> None:
     played = await play("Hello", "/continue")
-    assert "There is nothing to go on with" in played.out
+    assert "There is nothing to continue" in played.out
 
 
 # -- saved conversations ----------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
     assert (listed.title, listed.n_messages) == ("My name is Ann.", 2)
     backend = Scripted("Ann.")
     second = await play("/continue", "What is my name?", stage=Stage(saves), backend=backend)
-    assert f"Going on with {listed.name}: 2 messages." in second.out
-    assert "Last asked: My name is Ann." in second.out
+    assert f"Continuing {listed.name}: 2 messages." in second.out
+    assert "Last question: My name is Ann." in second.out
     assert [message.text for message in backend.requests[0].messages] == ["My name is Ann.", "Yes.", "What is my name?"]
     assert backend.requests[0].session == first.chat.session.id
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
@@ -193,7 +193,7 @@ async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_p
 async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Path) -> None:
     saves = ConversationStore(tmp_path / "saved")
     played = await play("Hello", "/save talk", "More", "/save other", "Even more", stage=Stage(saves))
-    assert "'shepherd --resume talk' goes on with it" in played.out
+    assert "'shepherd --resume talk' continues it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
     assert (tmp_path / "saved" / "other.json").stat().st_mode & 0o077 == 0
 
@@ -242,7 +242,7 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
     [("a b.md", ("a b.md", "")), ("a b html", ("a b", "html")), ("json", ("json", "")), ("", ("", ""))],
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
-    assert saved_commands.two_words(argument) == expected
+    assert saved_commands.split_format(argument) == expected
 
 
 # -- export -----------------------------------------------------------------------------------------------------------
@@ -265,9 +265,9 @@ async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_pa
     played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export")
     for sentence in (
         "a.md cannot be written: File exists",
-        "'docx' is no form of a transcript; there are md, json, jsonl, html",
+        "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
-        "say where: /export FILE, which ends in one of",
+        "write /export FILE with a name that ends in one of",
     ):
         assert sentence in played.out
 
@@ -282,19 +282,19 @@ async def test_the_conversation_goes_on_with_another_model(play: Play) -> None:
         "/model RAM", "/provider nope", stage=stage,
     )  # fmt: skip
     assert "/model NAME changes to another one: lamb, Ram, ewe" in played.out
-    assert played.out.count("The conversation goes on with Ram, 100 tokens of context.") == 1
+    assert played.out.count("The conversation continues with Ram, 100 tokens of context.") == 1
     assert "* Ram" in played.out
     assert "model 'ewe' cannot be loaded: the file is damaged" in played.out
     assert played.out.count("'nope' does not exist; known: lamb, Ram, ewe") == 2
-    assert [line for line in played.err.splitlines() if "LoadProgress" in line] == [
-        "LoadProgress provider: Ram", "LoadProgress provider: ewe", "LoadProgress provider: ewe",
+    assert [line for line in played.err.splitlines() if "Loading" in line] == [
+        "Loading provider: Ram", "Loading provider: ewe", "Loading provider: ewe",
     ]  # fmt: skip
-    assert "Ram answers already." in played.out
+    assert "Ram is the current model already." in played.out
     assert [message.text for message in played.chat.session.messages] == ["Hello", "Yes.", "More", "Yes."]
 
 
 async def test_there_is_nothing_after_the_only_model(play: Play) -> None:
-    assert "there is nothing else to change to" in (await play("/provider next")).out
+    assert "there is no other model" in (await play("/provider next")).out
 
 
 # -- the window, and figures ------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ async def test_evict_takes_a_number_of_turns(play: Play) -> None:
     played = await play("Hello", "/evict", "/evict 3", "/evict 0", "/evict all", "/evict -1")
     assert "[2 messages (40 tokens) left the context" in played.out
     assert "[6 messages (120 tokens) left the context" in played.out
-    assert played.out.count("is no number of turns; say /evict or /evict 3") == 3
+    assert played.out.count("is not a number of turns; write /evict or /evict 3") == 3
 
 
 async def test_stats_sum_up_the_answers(play: Play) -> None:
@@ -358,6 +358,6 @@ async def test_a_file_goes_along_with_a_message_and_a_refused_one_is_not_sent(pl
     message = backend.requests[0].messages[-1]
     assert "the answer is 42" in message.text
     assert message.parts[-1] == Text("Look at @notes.txt and @nobody")
-    assert "@cat.png is an image, and lamb reads text only" in played.err
+    assert "@cat.png is an image, and lamb reads only text" in played.err
     assert len(backend.requests) == 1
     assert played.status == 1

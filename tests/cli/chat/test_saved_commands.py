@@ -33,7 +33,7 @@ def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(h
     assert "Ann" in said, "the last one that was written is the newest"
     assert events[-1]["event"] == "finished"
     done = home.run(*FLAGS, "--resume", "tal", text="/export talk.jsonl\n/load\n")
-    assert "Going on with talk: 6 messages." in done.stdout
+    assert "Continuing talk: 6 messages." in done.stdout
     rows = [json.loads(line) for line in (home.folder / "talk.jsonl").read_text().splitlines()]
     assert [row["role"] for row in rows] == ["user", "assistant"] * 3
     assert {file.stem for file in folder(home).iterdir()} == {"talk", "other"}
@@ -49,7 +49,7 @@ def test_the_chat_command_takes_the_same_options(home: Home) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (("--continue", "-p", "Hello"), 1, "there is no saved conversation yet to go on with"),
+        (("--continue", "-p", "Hello"), 1, "no conversation is saved yet"),
         (("--resume", "nope", "-p", "Hello"), 1, "no saved conversation is called 'nope'"),
         (("--resume", "nope"), 1, "no saved conversation is called 'nope'"),
         (("--resume", "/nowhere/x"), 1, "there is no file /nowhere/x"),
@@ -72,7 +72,7 @@ def test_what_cannot_be_gone_on_with_is_one_sentence_before_anything_is_loaded(
 def test_the_first_conversation_goes_on_with_nothing(home: Home) -> None:
     done = home.run(*FLAGS, "--continue", text="Hello\n")
     assert done.returncode == 0
-    assert "No conversation is saved yet; this is the first one." in done.stdout
+    assert "No conversation is saved yet; this one is the first." in done.stdout
 
 
 def test_one_prompt_alone_is_not_saved_and_neither_is_what_must_not_be(home: Home) -> None:
@@ -122,7 +122,7 @@ def test_a_prompt_brings_its_files_and_a_pipe_does_not(home: Home) -> None:
     (home.folder / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     refused = home.run(*FLAGS, "-p", "What is on @cat.png?")
     assert refused.returncode == 1
-    assert re.fullmatch(r"shepherd: @cat.png is an image, and lamb reads text only; .*\n", refused.stderr)
+    assert re.fullmatch(r"shepherd: @cat.png is an image, and lamb reads only text; .*\n", refused.stderr)
 
 
 def test_another_model_goes_on_and_a_damaged_one_leaves_the_conversation_usable(home: Home, lamb: Path) -> None:
@@ -150,7 +150,7 @@ n_ctx = 1024
     done = home.run(*FLAGS, text="\n".join([*lines, "What is my name?", "/provider"]))
     assert done.returncode == 0
     assert done.stdout.count("Your name is Ann.") == 3
-    assert "The conversation goes on with ram" in done.stdout or "1,024 tokens of context" in done.stdout
+    assert "The conversation continues with ram" in done.stdout or "1,024 tokens of context" in done.stdout
     assert "model 'ewe' cannot be loaded" in done.stdout
     assert "'nope' does not exist; known: lamb, ram, ewe" in done.stdout
     assert "* lamb" in done.stdout

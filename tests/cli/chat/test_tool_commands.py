@@ -70,8 +70,8 @@ async def test_tools_are_listed_with_the_reason_and_switched_on_and_off(play: Pl
         "Read a text file.",
         "execute_command: disabled",
         "no tool or category is called 'nope'",
-        "there is no tool 'nope'; there are read_file, write_file, http_get, execute_command",
-        "say which: /tools off NAME",
+        "no tool is called 'nope'; the tools are read_file, write_file, http_get, execute_command",
+        "write /tools off NAME",
     ):
         assert piece in played.out, piece
 
@@ -101,8 +101,8 @@ async def test_answers_are_listed_and_forgotten(play: Play, tmp_path: Path) -> N
     assert "write_file(notes.txt): yes, always in" in played.out
     assert played.out.count("execute_command(git status): yes, always in") == 2
     assert played.out.count("1 answer forgotten.") == 2
-    assert "Nothing was allowed or refused for good." in played.out
-    assert "say /permissions, /permissions forget PATTERN or /permissions forget all" in played.out
+    assert "No answer is stored." in played.out
+    assert "write /permissions, /permissions forget PATTERN or /permissions forget all" in played.out
 
 
 # -- MCP servers ------------------------------------------------------------------------------------------------------
@@ -153,12 +153,12 @@ async def test_prompts_of_servers_are_listed_filled_and_asked(play: Play) -> Non
     assert said[0] == "weather of {'city': 'New York', 'day': 'today'}?"
     assert said[1] == "User: hi of {}?\n\nAssistant: Well."
     for piece in (
-        "weather needs city; say /prompt weather city=...",
-        "several servers have a prompt 'hi': one/hi, two/hi; say which",
-        "no server has a prompt 'nope'; there are: one/weather, one/hi, two/hi",
-        "weather takes city, day; 'c' is too much",
+        "weather needs city; write /prompt weather city=...",
+        "several servers have a prompt 'hi': one/hi, two/hi; write one of these names",
+        "no server has a prompt 'nope'; the prompts are: one/weather, one/hi, two/hi",
+        "weather takes city, day; 'c' is one too many",
         "the arguments cannot be read: No closing quotation",
-        "say which: /prompt NAME; /prompts lists them",
+        "write /prompt NAME; /prompts lists them",
     ):
         assert piece in played.out, piece
 
@@ -175,12 +175,12 @@ async def test_a_resource_goes_along_with_the_next_message_alone(play: Play) -> 
     assert ["soup is at noon" in text for text in texts] == [True, True, False], "an answer that failed takes nothing"
     assert backend.requests[1].messages[-1].parts[-1] == Text("When?")
     for piece in (
-        "note://a goes along with your next message: 15 characters.",
+        "note://a is attached to your next message: 15 characters.",
         "no server has note://b",
-        "note://huge has 10,000 characters, more than the 600 that fit into the context",
+        "note://huge has 10,000 characters, and the context has room for 600",
         "ready    one  3 tools, thing 1.0",
         "failed   two  it is not there",
         "there is no MCP server 'x'; there are one, two",
-        "say /mcp, or /mcp restart NAME",
+        "write /mcp, or /mcp restart NAME",
     ):
         assert piece in played.out, piece

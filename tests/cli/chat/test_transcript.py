@@ -86,7 +86,7 @@ def test_forms_are_chosen_by_name_or_by_word(tmp_path: Path) -> None:
         path = transcript.save(str(tmp_path / name), CONVERSATION, system=None, model="m", form=form)
         assert path.read_text().startswith(start)
         assert path.stat().st_mode & 0o077 == 0
-    with pytest.raises(InvalidRequest, match="'pdf' is no form"):
+    with pytest.raises(InvalidRequest, match="'pdf' is not a format"):
         transcript.save(str(tmp_path / "f.pdf"), CONVERSATION, system=None, model="m")
     with pytest.raises(InvalidRequest, match="File exists"):
         transcript.save(str(tmp_path / "a.MD"), CONVERSATION, system=None, model="m")

@@ -106,7 +106,7 @@ def test_the_command_knows_exactly_the_clients_of_the_table() -> None:
 
 
 def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() -> None:
-    settings = CLIENTS["claude"].tell(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
+    settings = CLIENTS["claude"].configure(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
     told = settings.variables
     assert told["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8000"
     assert (told["ANTHROPIC_AUTH_TOKEN"], told["ANTHROPIC_API_KEY"]) == ("sk", "")
@@ -126,7 +126,7 @@ def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() 
     "said", [["--settings", '{"env": {"A": "1"}, "x": 2}'], ['--settings={"env":{"A":"1"},"x":2}']]
 )
 def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
-    settings = CLIENTS["claude"].tell(SERVED, said)
+    settings = CLIENTS["claude"].configure(SERVED, said)
     joined = json.loads(next(iter(settings.files.values())))
     assert joined == {"env": {"A": "1", **settings.variables}, "x": 2}
     # The client takes the last one: theirs may not come behind ours.
@@ -135,7 +135,7 @@ def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
 
 def test_nobody_is_told_about_room_that_is_not_known() -> None:
     for client in CLIENTS.values():
-        settings = client.tell(replace(SERVED, n_ctx=0), ())
+        settings = client.configure(replace(SERVED, n_ctx=0), ())
         assert not re.search(r"CONTEXT_TOKENS|context_window|max_input|\"limit\"", repr(settings))
 
 
@@ -359,7 +359,7 @@ def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None
     with listening(service()) as port:
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
         assert "openai/small" in stub.told()["arguments"]
-        assert "small has a context of 2048 tokens, and aider begins with about 3000" in ran.stderr
+        assert "small has a context of 2048 tokens, and aider starts with about 3000" in ran.stderr
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
         assert "openai/claude-x" in stub.told()["arguments"]
         assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
@@ -369,7 +369,7 @@ def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listeni
     with listening(service()) as port:
         ran = stub.run("aider", "--port", str(port), "--context-size", "32k", "--reserve", "1k", "-v")
     assert ran.returncode == 0
-    assert f"127.0.0.1:{port} already, and goes on as it is: --context-size 32768 is not for it" in ran.stderr
+    assert f"127.0.0.1:{port}, and --context-size 32768 does not change it" in ran.stderr
     assert stub.told()["files"] != []
 
 

@@ -74,13 +74,16 @@ def test_a_server_is_added_listed_and_removed(shell: Shell) -> None:
 def test_the_projects_file_is_changed_only_when_asked_for(shell: Shell) -> None:
     shell.run("add", "a", "--project", "--", "true")
     assert not shell.user.exists()
-    assert "--project looks into" in shell.run("remove", "a", ends=1).output
+    assert "--project changes" in shell.run("remove", "a", ends=1).output
     shell.run("remove", "--project", "a")
     assert shell.project.read_text() == ""
 
 
 def test_a_secret_in_a_file_is_remarked_upon(shell: Shell) -> None:
-    assert "'${API_KEY}' takes it from the environment" in shell.run("add", "a", "--env", "API_KEY=1", "--", "x").output
+    assert (
+        "write '${API_KEY}' to read it from the environment"
+        in shell.run("add", "a", "--env", "API_KEY=1", "--", "x").output
+    )
     assert "environment" not in shell.run("add", "b", "--env", "API_KEY=${API_KEY}", "--", "x").output
 
 
@@ -91,9 +94,9 @@ WRONG = [
     (["add", "a", "--env", "A", "--", "x"], "'A' is not of the form --env NAME=VALUE"),
     (["add", "a", "--env", "A=1", "--url", "https://x.example"], "belong to a command"),
     (["add", "a", "--header", "A: 1", "--", "x"], "belongs to --url"),
-    (["add", "b", "--", "x"], "has an MCP server 'b' already"),
+    (["add", "b", "--", "x"], "already has an MCP server 'b'"),
     (["remove", "nope"], "has no MCP server 'nope'; it has: b"),
-    (["test", "nope"], "there is no MCP server 'nope'; there are: b"),
+    (["test", "nope"], "no MCP server is called 'nope'; configured: b"),
 ]
 
 
@@ -202,7 +205,7 @@ def test_servers_are_tried(shell: Shell) -> None:
     assert "good_echo" in said
     assert "3 resources: note://1, note://2" in said
     assert "2 prompts: greet, plain" in said
-    assert "Not offered, since they are deprecated: freeze, old" in said
+    assert "Not offered, because they are deprecated: freeze, old" in said
     assert "bad: failed, ended with exit status 1 before it was ready" in shell.run("test", ends=1).output
     good, bad = shell.json("test", ends=1)
     assert (good["state"], len(good["tools"]), good["tools"][0]["effect"]) == ("ready", 19, "read")

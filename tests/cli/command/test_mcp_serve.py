@@ -16,6 +16,7 @@ def serve(
     return command_line.run(*command, "--threads", "1", *arguments, env=env, cwd=folder)
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -37,6 +38,7 @@ def test_what_cannot_be_meant_is_one_sentence_and_nothing_of_the_protocol(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("command", [("mcp", "serve"), ("mcp-serve",)], ids=" ".join)
 def test_an_agent_that_leaves_at_once_is_no_failure(tmp_path: Path, command: tuple[str, ...]) -> None:
     ended = serve(tmp_path, command=command)
@@ -44,6 +46,7 @@ def test_an_agent_that_leaves_at_once_is_no_failure(tmp_path: Path, command: tup
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.model
 def test_without_its_model_the_tools_are_served_all_the_same(tmp_path: Path) -> None:
     ended = serve(tmp_path, "--model", "./gone.gguf")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", ""), "a model is loaded by the first `chat`"

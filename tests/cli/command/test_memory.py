@@ -120,9 +120,9 @@ def test_nothing_found_is_said_and_is_no_error(told: Shell) -> None:
 
 
 def test_an_empty_memory_answers_every_question(shell: Shell) -> None:
-    assert "Nothing is archived yet." in shell.run("search").stdout
-    assert "Nothing is archived yet." in shell.run("show").stdout
-    assert "No fact is known yet." in shell.run("facts").stdout
+    assert "No message is archived yet." in shell.run("search").stdout
+    assert "No message is archived yet." in shell.run("show").stdout
+    assert "No fact is stored yet." in shell.run("facts").stdout
     assert "The profile is empty." in shell.run("profile").stdout
     assert shell.json("stats")["messages"] == 0
     assert shell.run("export").stdout == ""
@@ -145,8 +145,8 @@ def test_conversations_are_listed_newest_first_and_shown_by_the_beginning_of_the
     assert names[1][:8] in told.run("show").stdout
     shown = told.json("show", names[1][:8])
     assert [message["body"] for message in shown["messages"]] == [entry.body for entry in FRANCE]
-    assert "There are older ones" in told.run("show", "-n", "1").stdout
-    assert "There are older ones" not in told.run("show", "-n", "0").stdout
+    assert "There are older conversations" in told.run("show", "-n", "1").stdout
+    assert "There are older conversations" not in told.run("show", "-n", "0").stdout
 
 
 def test_a_message_is_shown_with_its_turn(told: Shell) -> None:
@@ -162,31 +162,31 @@ def test_a_message_is_shown_with_its_turn(told: Shell) -> None:
     ("arguments", "says", "status"),
     [
         (("show", "nowhere"), "no conversation is called 'nowhere'", 1),
-        (("show", "#4711"), "there is no message 4711", 1),
-        (("show", "4711"), "there is no message 4711", 1),
+        (("show", "#4711"), "no message and no conversation is called 4711", 1),
+        (("show", "4711"), "no message and no conversation is called 4711", 1),
         (("show", "9" * 30), "no conversation is called", 1),
         (("search", "x", "--conversation", "nowhere"), "no conversation is called 'nowhere'", 1),
         (("search", "--phrase", "?"), "phrase", 1),
-        (("search", "x", "--after", "soon"), "--after: 'soon' is no time; write 2026-03-02", 2),
-        (("search", "x", "--before", "99999y"), "--before: '99999y' is no time", 2),
+        (("search", "x", "--after", "soon"), "--after: 'soon' is not a time; write 2026-03-02", 2),
+        (("search", "x", "--before", "99999y"), "--before: '99999y' is not a time", 2),
         (("profile", "confirm", "9" * 30), "is not in the range", 2),
         (("search", "x", "-n", "0"), "0 is not in the range", 2),
         (("search", "x", "--role", "pope"), "'pope' is not one of", 2),
-        (("search", "x", "--user", " "), "--user: the name is blank", 1),
+        (("search", "x", "--user", " "), "--user needs a name", 1),
         (("facts", "set", "", "x"), "key: must not be empty", 1),
         (("facts", "set", "k", "x" * 10_001), "value: has 10001 characters", 1),
         (("facts", "get", "nix"), "no fact is called 'nix'", 1),
         (("profile", "confirm", "99"), "there is no fact 99", 1),
         (("profile", "confirm", "x"), "'x' is not a valid integer", 2),
-        (("forget",), "Say what", 2),
-        (("forget", "--everything", "--matching", "x"), "leave the other choices out", 2),
+        (("forget",), "Give --message, --conversation", 2),
+        (("forget", "--everything", "--matching", "x"), "leave the others out", 2),
         (("forget", "--matching", " ", "--yes"), "matching: must not be empty", 1),
         (("forget", "--conversation", "nowhere", "--yes"), "no conversation is called 'nowhere'", 1),
-        (("prune", "--to", "much"), "--to: 'much' is no size", 2),
+        (("prune", "--to", "much"), "--to: 'much' is not a size", 2),
         (("import", "nowhere.json"), "nowhere.json cannot be read", 1),
         (("export", "nowhere/x.jsonl"), "nowhere/x.jsonl cannot be written", 1),
         (("export", "--conversation", "nowhere"), "none is called 'nowhere'", 1),
-        (("embed",), "Which model?", 2),
+        (("embed",), "Give an embedding GGUF", 2),
         (("eval", "nowhere.json"), "nowhere.json", 1),
     ],
 )
@@ -244,7 +244,7 @@ def test_the_profile_is_added_to_confirmed_and_rejected(shell: Shell) -> None:
 
 def test_forgetting_shows_what_would_go_and_does_nothing_unasked(told: Shell) -> None:
     done = told.run("forget", "--matching", "CAT is", ends=1)
-    assert "This would be forgotten: 1 message(s)" in done.stderr
+    assert "This would be deleted: 1 message(s)" in done.stderr
     assert "My cat is called Lamb." in done.stderr
     assert "add --yes" in done.stderr
     assert told.json("search", "cat")["results"]
@@ -325,7 +325,7 @@ def test_an_export_goes_into_a_private_file_once_and_comes_back(told: Shell, tmp
     file = tmp_path / "out.jsonl"
     assert told.json("export", file) == {"file": str(file), "lines": 9}
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "is there already" in told.run("export", file, ends=1).stderr
+    assert "already exists" in told.run("export", file, ends=1).stderr
     assert told.run("export").stdout == file.read_text("utf-8")
     done = told.json("import", file, "--user", "bob")["files"][0]
     assert (done["messages"], done["facts"], done["problems"]) == (5, 2, [])

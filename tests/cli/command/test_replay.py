@@ -183,7 +183,7 @@ def test_where_a_request_was_sent_shows_in_its_shape(body: Any, told: Mapping[st
 @pytest.mark.parametrize("event", [None, "x", [], {}, {"choices": [None, {}]}, {"type": "response.x"}, {"usage": 3}])
 def test_what_cannot_be_read_says_nothing(event: Any) -> None:
     heard = ReplySummary()
-    heard.take(event)
+    heard.feed(event)
     assert (heard.text, heard.failed, heard.prompt) == ("", False, None)
 
 
@@ -216,6 +216,6 @@ def test_the_command_shows_a_table_and_fails_when_something_is_answered_otherwis
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["replay", str(tmp_path)])
     assert result.exit_code == 1
-    assert "there is no recording in" in result.stderr
+    assert "no recording in" in result.stderr
     with pytest.raises(ConfigError):
         read_recordings(tmp_path / "nothing")

@@ -126,7 +126,7 @@ def test_a_call_that_fails_says_why_and_ends_with_status_1(shepherd: Shepherd, l
     [
         (["run", "fly"], "there is no tool 'fly'; there are: list_directory, read_file"),
         (["show", "fly"], "there is no tool 'fly'"),
-        (["run", "read_file", "a.txt"], "'a.txt' is no argument: write one JSON object, or NAME=VALUE"),
+        (["run", "read_file", "a.txt"], "'a.txt' is not an argument; write one JSON object, or NAME=VALUE"),
         (["run", "execute_command", "command=ls"], "execute_command cannot be called: not enabled"),
         (["run", "read_file", "path=x", "--disable-tools", "read_file"], "read_file cannot be called: disabled"),
     ],
@@ -174,5 +174,5 @@ def test_arguments_are_json_or_pairs(words: list[str], text: str) -> None:
 
 @pytest.mark.parametrize("words", [["a"], ["=1"], ["a=1", "b"], ['{"a": 1}', "b"]])
 def test_arguments_that_are_neither_are_refused(words: list[str]) -> None:
-    with pytest.raises(InvalidRequest, match="is no argument"):
+    with pytest.raises(InvalidRequest, match="is not an argument"):
         arguments_of(words)

@@ -33,7 +33,7 @@ from shepherd.cli.command.top import (
     speed,
 )
 from shepherd.cli.main import cli
-from shepherd.core import BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.core import BadReply, EngineDown, InvalidRequest, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
@@ -178,7 +178,7 @@ def test_names_from_outside_steer_neither_terminal_nor_markup() -> None:
 def test_any_figures_can_be_drawn_and_told(stats: CacheStats, width: int) -> None:
     try:
         now = sample(1.0, a=stats)
-    except ValueError:  # no figures at all: infinities, and numbers that no machine counts to
+    except InvalidRequest:  # no figures at all: infinities, and numbers that no machine counts to
         return
     assert drawn(now, width=width)
     assert sample_json(now, None)["caches"]["a"]["n_ctx"] == stats.n_ctx
@@ -227,7 +227,7 @@ def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], ht
         (replying(503, b"<html>"), EngineDown, "http://h:1: it is not ready"),
         (replying(200, b"<html>"), BadReply, "is it a Shepherd server?"),
         (replying(200, b"[" * 100_000), BadReply, "is it a Shepherd server?"),
-        (replying(200, b'{"caches": {"\\u001b": 3}}'), BadReply, "(caches.␛ is no object)"),
+        (replying(200, b'{"caches": {"\\u001b": 3}}'), BadReply, "(caches.␛ must be an object, not 3)"),
         (replying(200, b"\xff\xfe"), BadReply, "is it a Shepherd server?"),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
     watch = Watch(server_of(answer))
     seen = []
     for _ in range(5):
-        watch.look()
+        watch.poll()
         assert watch.now is not None
         seen.append((watch.problem is None, speed("main", watch.now, watch.before).decode))
         console = Console(width=150, color_system=None)
@@ -279,9 +279,9 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
 
 def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_not() -> None:
     with pytest.raises(Unreachable):
-        Watch(server_of(failing(httpx2.ConnectError("no")))).look()
+        Watch(server_of(failing(httpx2.ConnectError("no")))).poll()
     watch = Watch(server_of(replying(503, b'{"error": {"message": "loading"}}')))
-    watch.look()
+    watch.poll()
     assert watch.now is None
     assert watch.problem is not None
 

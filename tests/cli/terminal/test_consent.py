@@ -301,7 +301,7 @@ async def test_an_address_is_shown_with_its_machine_and_not_opened() -> None:
     asked = Asked("y")
     assert await asked.person.fill(Form("s", "Sign in", url="https://user@аpple.com:80/a?b=1\u202e")) == {}
     assert asked.lines[3:6] == [
-        "It wants you to open this page yourself, and to say yes when you will:",
+        "It asks you to open this page yourself. Answer yes to agree:",
         "  https://user@аpple.com:80/a?b=1�",
         "  on the machine xn--pple-43d.com",
     ]
@@ -311,4 +311,4 @@ async def test_a_form_that_cannot_be_asked_is_refused_in_a_sentence() -> None:
     asked = Asked()
     form = Form("s", "Well?", {"properties": {"x": {"type": "object"}}})
     assert await asked.person.fill(form) is None
-    assert asked.lines[-1] == "The field 'x' is of the type 'object', which forms must not have. Refused."
+    assert asked.lines[-1] == "The field 'x' has the type 'object', which forms do not allow. Refused."

@@ -80,10 +80,10 @@ def test_an_answer_that_fits_becomes_the_value(schema: dict[str, Any], answer: s
         ({"type": "number"}, "nan", "'nan' is not a number."),
         ({"type": "number"}, "1e999", "'1e999' is not a number."),
         ({"type": "boolean"}, "maybe", "'maybe' is neither yes nor no."),
-        (COLOURS, "3", "'3' is none of the 2 choices."),
-        (SEVERAL, "1,2", "2 chosen, and it must be exactly 1 choices."),
-        (SEVERAL, ",", "0 chosen, and it must be exactly 1 choices."),
-        (SEVERAL, "9" * 10_000, f"'{'9' * 60}…' is none of the 2 choices."),
+        (COLOURS, "3", "'3' is not one of the 2 choices."),
+        (SEVERAL, "1,2", "2 chosen; it must be exactly 1 choices."),
+        (SEVERAL, ",", "0 chosen; it must be exactly 1 choices."),
+        (SEVERAL, "9" * 10_000, f"'{'9' * 60}…' is not one of the 2 choices."),
     ],
 )
 def test_an_answer_that_does_not_fit_gets_one_sentence(schema: dict[str, Any], answer: str, sentence: str) -> None:
@@ -125,8 +125,8 @@ def test_a_form_without_fields_wants_a_yes_or_no() -> None:
 @pytest.mark.parametrize(
     ("of", "sentence"),
     [
-        ({"type": "object"}, "The field 'x' is of the type 'object', which forms must not have."),
-        ({"type": "array"}, "The field 'x' is of the type 'array', which forms must not have."),
+        ({"type": "object"}, "The field 'x' has the type 'object', which forms do not allow."),
+        ({"type": "array"}, "The field 'x' has the type 'array', which forms do not allow."),
         (7, "The field 'x' has no schema."),
     ],
 )

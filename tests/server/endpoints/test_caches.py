@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scripted_service import ScriptedService, saying
 
-from shepherd.core import EngineDown
+from shepherd.core import EngineDown, InvalidRequest
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.server.app import Service, create_app
@@ -63,6 +63,7 @@ def test_what_another_version_says_more_or_less_is_no_error() -> None:
     assert (model, shown(cache)) == ("", shown(CacheStats(5)))
 
 
+INT64 = "from -9223372036854775808 to 9223372036854775807"
 SEQUENCE: dict[str, Any] = {
     "seq": 0, "state": "idle", "session": None, "tokens": 1, "evicted": 0, "cached": 0, "new": 1, "generated": 0,
     "tokens_per_s": 0, "idle_s": 1.5,
@@ -72,54 +73,66 @@ SEQUENCE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ([], "the body is no object"),
-        ({}, "caches is no object"),
-        ({"caches": []}, "caches is no object"),
-        ({"caches": {"a": 3}}, "caches.a is no object"),
+        ([], "the body must be an object, not an empty array"),
+        ({}, "caches is missing"),
+        ({"caches": []}, "caches must be an object, not an empty array"),
+        ({"caches": {"a": 3}}, "caches.a must be an object, not 3"),
         ({"caches": {"a": {}}}, "caches.a.n_ctx is missing"),
-        ({"caches": {"a": {"n_ctx": "5"}}}, "caches.a.n_ctx is '5'"),
-        ({"caches": {"a": {"n_ctx": True}}}, "caches.a.n_ctx is True"),
-        ({"caches": {"a": {"n_ctx": 5, "used": 1.5}}}, "caches.a.used is 1.5"),
-        ({"caches": {"a": {"n_ctx": 10**400}}}, f"caches.a.n_ctx is 1{'0' * 79}"),
+        (
+            {"caches": {"a": {"n_ctx": "5"}}},
+            f'caches.a.n_ctx must be an integer {INT64}, not "5"',
+        ),
+        (
+            {"caches": {"a": {"n_ctx": True}}},
+            f"caches.a.n_ctx must be an integer {INT64}, not true",
+        ),
+        (
+            {"caches": {"a": {"n_ctx": 5, "used": 1.5}}},
+            f"caches.a.used must be an integer {INT64}, not 1.5",
+        ),
+        (
+            {"caches": {"a": {"n_ctx": 10**400}}},
+            f"caches.a.n_ctx must be an integer {INT64}, not 1000000000000000000000000000000000000000…",
+        ),
         (
             {"caches": {"a": {"n_ctx": 5, "sequences": [SEQUENCE | {"idle_s": float("inf")}]}}},
-            "caches.a.sequences[0].idle_s is inf",
+            f"caches.a.sequences[0].idle_s must be a number {INT64}, not inf",
         ),
         (
             {"caches": {"a": {"n_ctx": 5, "sequences": [SEQUENCE | {"idle_s": float("nan")}]}}},
-            "caches.a.sequences[0].idle_s is nan",
+            f"caches.a.sequences[0].idle_s must be a number {INT64}, not nan",
         ),
         (
             {"caches": {"a": {"n_ctx": 5, "sequences": [SEQUENCE | {"session": 5}]}}},
-            "caches.a.sequences[0].session is 5",
+            "caches.a.sequences[0].session must be a string, not 5",
         ),
-        ({"caches": {"a": {"n_ctx": 5, "sequences": {}}}}, "caches.a.sequences is no array"),
-        ({"caches": {"a": {"n_ctx": 5, "sequences": [1]}}}, "caches.a.sequences[0] is no object"),
+        ({"caches": {"a": {"n_ctx": 5, "sequences": {}}}}, "caches.a.sequences must be an array, not an object"),
+        ({"caches": {"a": {"n_ctx": 5, "sequences": [1]}}}, "caches.a.sequences[0] must be an object, not 1"),
         (
             {"caches": {"a": {"n_ctx": 5, "sequences": [SEQUENCE, SEQUENCE | {"state": "asleep"}]}}},
-            "caches.a.sequences[1].state is 'asleep'",
+            'caches.a.sequences[1].state must be one of prefill, generate, idle, not "asleep"',
         ),
         (
             {"caches": {"a": {"n_ctx": 5, "sequences": [SEQUENCE | {"state": ["idle"]}]}}},
-            "caches.a.sequences[0].state is ['idle']",
+            "caches.a.sequences[0].state must be a string, not an array",
         ),
         ({"caches": {"a": {"n_ctx": 5, "sequences": [{}]}}}, "caches.a.sequences[0].seq is missing"),
-        ({"caches": {"a": {"n_ctx": 5, "eviction_s": 1}}}, "caches.a.eviction_s is no object"),
-        ({"caches": {"a": {"n_ctx": 5, "eviction_s": {}}}}, "caches.a.eviction_s.bounds is no array"),
+        ({"caches": {"a": {"n_ctx": 5, "eviction_s": 1}}}, "caches.a.eviction_s must be an object, not 1"),
+        ({"caches": {"a": {"n_ctx": 5, "eviction_s": {}}}}, "caches.a.eviction_s has 0 bounds and 0 counts"),
         (
             {"caches": {"a": {"n_ctx": 5, "eviction_s": {"bounds": [1], "counts": [1], "total": 0}}}},
             "caches.a.eviction_s has 1 bounds and 1 counts",
         ),
         (
             {"caches": {"a": {"n_ctx": 5, "eviction_s": {"bounds": [1], "counts": [1, "2"], "total": 0}}}},
-            "caches.a.eviction_s holds what is no number",
+            f'caches.a.eviction_s.counts must be a number {INT64}, not "2"',
         ),
     ],
 )
 def test_a_body_that_is_wrong_is_refused_with_the_place(body: Any, said: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         decode_caches(body)
-    assert str(caught.value) == said
+    assert caught.value.message == said
 
 
 # ---- over HTTP
@@ -185,7 +198,7 @@ async def test_an_unknown_cache_is_a_404_that_names_the_known_ones(path: str, na
         answer = await client.delete(f"/v1/caches/{path}")
     assert answer.status_code == 404
     assert answer.json()["error"] == {
-        "message": f"there is no cache {name!r}; known: main, a/b",
+        "message": f"there is no cache {name!r}; the caches are: main, a/b",
         "type": "invalid_request_error",
         "param": None,
         "code": "404",
@@ -208,14 +221,14 @@ def test_an_older_server_tells_no_counts() -> None:
 
 @pytest.mark.parametrize("broken", [1, [], {"active": "2"}, {"active": True}, {"active": None}])
 def test_counts_that_are_none_are_named(broken: Any) -> None:
-    with pytest.raises(ValueError, match=r"^server"):
+    with pytest.raises(InvalidRequest, match=r"^server"):
         decode_server({"server": broken})
 
 
 async def test_a_service_without_caches_says_so() -> None:
     async with client_of(service_of()) as client:
         assert (await client.get("/v1/caches")).json()["caches"] == {}
-        assert "known: none" in (await client.delete("/v1/caches/main")).json()["error"]["message"]
+        assert "the caches are: none" in (await client.delete("/v1/caches/main")).json()["error"]["message"]
 
 
 async def test_a_cache_whose_engine_is_down_is_not_emptied() -> None:

@@ -209,6 +209,7 @@ def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
     return [shell, *shell.children()]
 
 
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
 def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
     with raw(folder, "--enable-tools", "command") as (process, tell):

@@ -735,7 +735,7 @@ async def test_a_body_above_the_limit_is_refused(service: ScriptedService, liste
 )
 async def test_another_method_is_a_405(client: httpx2.AsyncClient, method: str, path: str) -> None:
     answer = await client.request(method, f"{M}/{path}")
-    assert (await refused(answer, 405))[1].startswith(f"{M}/{path} does not take {method}")
+    assert (await refused(answer, 405))[1].startswith(f"{M}/{path} does not accept the method {method}")
 
 
 ANY = st.recursive(

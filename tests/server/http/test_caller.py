@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shepherd.core import Completion, Message, Request, ToolSpec
-from shepherd.server.http.caller import as_from, is_side_task, named_session, named_user
+from shepherd.server.http.caller import is_side_task, named_session, named_user, with_caller
 from shepherd.wire.base import Decoded
 
 
@@ -82,16 +82,16 @@ def test_side_tasks_are_known_by_their_shape(messages: tuple[Message, ...], prog
 def test_what_the_headers_say_reaches_every_choice_and_stands_above_the_body() -> None:
     choices = (Request("m", (ASK,), user="body", session="body"), Request("m", (ASK,)))
     told = scope(x_shepherd_user=" ann ", x_session_id="s", user_agent=OPENCODE)
-    made = as_from(Decoded(choices, False, None), told, trace=True)
+    made = with_caller(Decoded(choices, False, None), told, trace=True)
     assert [(r.user, r.session, r.background, r.trace) for r in made.requests] == [("ann", "s", True, True)] * 2
-    silent = as_from(Decoded(choices, False, None), scope(), trace=False)
+    silent = with_caller(Decoded(choices, False, None), scope(), trace=False)
     assert silent.requests == choices
     assert named_user(scope()) is None
 
 
 def test_what_is_said_to_be_no_side_task_stays_none() -> None:
     asked = Decoded((Request("m", (ASK,), background=False),), False, None)
-    assert as_from(asked, scope(user_agent=CLAUDE), trace=False).request.background is False
+    assert with_caller(asked, scope(user_agent=CLAUDE), trace=False).request.background is False
 
 
 def test_a_bare_prompt_of_a_plain_program_is_no_side_task() -> None:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from shepherd.core import EngineError, Event, Finished, Progress, Started, TextDelta
-from shepherd.server.http.choices import together
+from shepherd.server.http.choices import merge_choices
 
 
 class Played:
@@ -40,14 +40,14 @@ async def test_every_event_comes_with_the_index_of_its_choice_and_in_its_order()
     played = [Played(*answer(word)) for word in "abc"]
     for each in played:
         each.gate.set()
-    async with aclosing(together([each.stream() for each in played])) as events:
+    async with aclosing(merge_choices([each.stream() for each in played])) as events:
         told = [(choice, event) async for choice, event in events]
     assert [[event for at, event in told if at == choice] for choice in range(3)] == [list(answer(c)) for c in "abc"]
 
 
 async def test_the_others_begin_when_the_first_has_read_its_prompt() -> None:
     first, second = Played(*answer("a")), Played(*answer("b"))
-    async with aclosing(together([first.stream(), second.stream()])) as events:
+    async with aclosing(merge_choices([first.stream(), second.stream()])) as events:
         assert await anext(events) == (0, Started("m"))
         assert await anext(events) == (0, Progress(1, 2))
         assert not second.begun.is_set()
@@ -62,7 +62,7 @@ async def test_one_error_ends_them_all(failing: int) -> None:
     played[failing].events = (Started("m"), EngineError("broken"))
     for each in played:
         each.gate.set()
-    events = together([each.stream() for each in played])
+    events = merge_choices([each.stream() for each in played])
     with pytest.raises(EngineError, match="broken"):
         _ = [event async for event in events]
     assert all(each.closed for each in played if each.begun.is_set())
@@ -72,7 +72,7 @@ async def test_one_error_ends_them_all(failing: int) -> None:
 async def test_leaving_cancels_them_all(n: int) -> None:
     played = [Played(*answer("a")) for _ in range(n)]
     played[0].gate.set()
-    async with aclosing(together([each.stream() for each in played])) as events:
+    async with aclosing(merge_choices([each.stream() for each in played])) as events:
         async for choice, event in events:
             if isinstance(event, TextDelta):
                 assert choice == 0

@@ -34,7 +34,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.dialects import Parser
-from shepherd.engine.base import Admitted, Done, Prefill, Read, Scored, Step, Vocabulary
+from shepherd.engine.base import Admitted, Done, Prefill, PromptScores, Scored, Step, Vocabulary
 
 
 class Answer:
@@ -115,7 +115,7 @@ class Answer:
                 self._begin(step)
             case Prefill(done, total):
                 self._notice(Progress(done, total))
-            case Read(scores):
+            case PromptScores(scores):
                 self._repeat_prompt(scores)
             case Evicted():
                 self._notice(step)

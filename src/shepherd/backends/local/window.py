@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from shepherd.backends.local.turns import leading_systems, parts_pairs, turn_starts
 from shepherd.core import Evicted, Message, Request, Role, Text
-from shepherd.engine.base import Held, Span
+from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.decision_log import TRAILER
 
 RowState = Literal["cached", "new", "evicted", "partly"]
@@ -92,7 +92,7 @@ def with_next_question(request: Request) -> Request:
 
 
 def window_rows(
-    messages: Sequence[Message], spans: Sequence[Span], held: Held, *, n_tools: int = 0
+    messages: Sequence[Message], spans: Sequence[Span], held: CachedPrefix, *, n_tools: int = 0
 ) -> tuple[WindowRow, ...]:
     """The parts of a conversation; `spans` are its messages in the prompt.
 
@@ -120,7 +120,7 @@ def window_rows(
     return tuple(made)
 
 
-def _found(held: Held, start: int, stop: int) -> tuple[int, RowState]:
+def _found(held: CachedPrefix, start: int, stop: int) -> tuple[int, RowState]:
     n = held.count(start, stop)
     if n == stop - start - max(0, stop - held.length) and stop - held.length <= (TRAILER if n else 0):
         return n, "cached"

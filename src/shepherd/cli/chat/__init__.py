@@ -1,5 +1,7 @@
-"""The conversation in the terminal: `shepherd` and `shepherd chat`, and every /command of it.
+"""The conversation in the terminal: `shepherd` and `shepherd chat`, and its /commands.
 
-Open first: `run.py` (one prompt, or a conversation), then `repl.py` (one line, one answer) and `commands.py` (the table
-of /commands). Not here: how a terminal is drawn and read (`cli/terminal`), the other subcommands (`cli/command`).
+    run.py ─▶ repl.py ─▶ commands.py and *_commands.py ─▶ state.py
+
+Open first: `state.py`. *Chat*: a conversation with its view. *Command*: a line such as /save. *Turn*: from a message to
+the end of its answer. Not here: what a terminal draws and reads (`cli/terminal`), other subcommands (`cli/command`).
 """

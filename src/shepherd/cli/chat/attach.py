@@ -1,10 +1,10 @@
-"""Files that go along with a message: `@path` in what is typed.
+"""Attaches files to a message: `@path` in the typed text.
 
     "Why does @src/app.py fail?"  ─▶  Text(the file, aside), Text("Why does @src/app.py fail?")
 
-The words of the person stay as they are and come last; the files stand before them as asides, so that they are not
-archived as something that was said. An `@` that names no file is text, and so is one behind a backslash. Not here: how
-paths are completed (`cli/terminal/editor.py`).
+The typed text stays unchanged and comes last; the files come before it as asides, which are not archived as messages of
+the user. An `@` that names no file is text, and so is one behind a backslash. Not here: the completion of paths
+(`completion.py`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from shepherd.core.status import ModelCard
 
 MOST_BYTES = 2**20
-"""Of one file, whatever the context."""
+"""The most bytes of a text file, for any context."""
 MOST_IMAGE_BYTES = 20 * 2**20
 BYTES_PER_TOKEN = 6
-"""No ordinary text has more: a file that is larger than the context by this measure need not be read."""
+"""Ordinary text has fewer: a file with more bytes than this allows does not fit into the context."""
 
 _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _ESCAPED = re.compile(r"(?<![^\s([{])\\(?=@)")
 _CLOSING = ".,;:!?)]}>'\""
-"""What may stand behind a path in a sentence."""
+"""Characters that may follow a path in a sentence."""
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -46,7 +46,7 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
 class Models(Protocol):
-    """Who answers, and what it can do."""
+    """The model that answers, and its capabilities."""
 
     def facts(self) -> ActiveModel: ...
 
@@ -54,11 +54,11 @@ class Models(Protocol):
 
 
 def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
-    """What is to be said: the files and images that `text` names, then `text`. Reads files: not on the event loop.
+    """The files and images that `text` names, then `text`. Reads files: not on the event loop.
 
     `n_ctx`: tokens that the conversation can hold.
 
-    Raises: `InvalidRequest` for a path that is there and cannot go along.
+    Raises: `InvalidRequest` for an existing path that cannot be attached.
     """
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
@@ -68,13 +68,13 @@ def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
 
 
 def sees_images(models: Models) -> bool:
-    """Whether the model that answers takes more than text."""
+    """Whether the model that answers reads images."""
     stem = models.facts().model
     return any("vision" in card.capabilities for card in models.models() if card.id == stem)
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The paths after `@` that are there, as they were typed and as they are found."""
+    """The existing paths behind an `@`, as typed and resolved."""
     for match in _MENTION.finditer(text):
         quoted, plain = match["quoted"], match["plain"]
         for name in (quoted,) if quoted else (plain, plain.rstrip(_CLOSING)):
@@ -84,13 +84,13 @@ def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def decode(raw: bytes) -> str:
-    """The text of a file, its line ends as `\\n`; bytes that are none become U+FFFD."""
+    """The text of a file with `\\n` as line end; invalid bytes become U+FFFD."""
     encoding = next((name for mark, name in _MARKS if raw.startswith(mark)), "utf-8")
     return raw.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def fenced(title: str, text: str, suffix: str = "") -> str:
-    """A text under its title, between fences that nothing in it closes."""
+    """`text` below its title, between fences longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     language = suffix.removeprefix(".") if suffix.removeprefix(".").isalnum() else ""
@@ -112,22 +112,22 @@ def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
     if (media_type := _image_type(raw)) is not None:
         if not sees_images(models):
             raise InvalidRequest(
-                f"@{name} is an image, and {models.facts().model} reads text only; leave it out, or choose a "
-                "model that can see with /model NAME",
+                f"@{name} is an image, and {models.facts().model} reads only text; leave it out, or change to a "
+                "model for images with /model NAME",
                 field="message",
             )
         limit = MOST_IMAGE_BYTES
     else:
         if not any(raw.startswith(mark) for mark, _ in _MARKS) and raw[:8192].translate(None, _BINARY) != raw[:8192]:
             raise InvalidRequest(
-                f"@{name} is no text file; attach what it says as text, or write \\@{name} to send the name alone",
+                f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
                 field="message",
             )
         limit = min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx)
     if size > limit:
         raise InvalidRequest(
-            f"@{name} has {size:,} bytes, more than the {limit:,} that can go along here; attach a part of it, or let "
-            "the model read it with read_file",
+            f"@{name} has {size:,} bytes, and the limit is {limit:,} here; attach a part of it, or let the model read "
+            "it with read_file",
             field="message",
         )
     if media_type is not None:
@@ -136,15 +136,15 @@ def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
 
 
 def _bytes(name: str, path: Path) -> tuple[bytes, int]:
-    """The beginning of a file, and its size. Raises: `InvalidRequest` when it is no file; `OSError`."""
-    # A pipe with nobody at its other end must not hang us.
+    """The first bytes of a file, and its size. Raises: `InvalidRequest` when it is no regular file; `OSError`."""
+    # Opening a pipe without a writer must not block.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
         raise InvalidRequest(
-            f"@{name} is {kind}; name a text file, or write \\@{name} to send the name alone", field="message"
+            f"@{name} is {kind}; name a text file, or write \\@{name} to send only the name", field="message"
         )
     with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MOST_IMAGE_BYTES + 1)

@@ -1,8 +1,7 @@
-"""What can be typed instead of a message: the /commands of the conversation, one table.
+"""The table of /commands, and the commands about the conversation itself.
 
-What a command does is a function that takes the conversation and what stands behind the name. Those with a subject of
-their own live with it: `saved_commands.py`, `tool_commands.py`, `memory_commands.py`. Here are those about the
-conversation itself.
+A command is a function that gets the chat and the text behind the name. Not here: the commands about saved
+conversations (`saved_commands.py`), tools (`tool_commands.py`) and the memory (`memory_commands.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _WORD = re.compile(r"/[a-z?]+")
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is one of ours; a path such as /etc/hosts is a message."""
+    """Whether a line is a command; a path such as /etc/hosts is a message."""
     return _WORD.fullmatch(line.partition(" ")[0].rstrip()) is not None
 
 
 async def run(chat: Chat, line: str) -> None:
-    """Do what the line says. Raises: `ShepherdError`, for a person."""
+    """Run the command of a line. Raises: `ShepherdError`, for a person."""
     word, _, argument = line.rstrip().partition(" ")
     if (command := COMMANDS.get(word)) is not None:
         await command.run(chat, argument.strip())
@@ -59,15 +58,15 @@ async def _help(chat: Chat, argument: str) -> None:
     for name, command in COMMANDS.items():
         chat.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
     chat.say()
-    chat.note("/help NAME says more. @path in a message attaches a file. Tab completes commands, names and paths.")
-    chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence makes a new line.")
+    chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
+    chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
     chat.note("Ctrl-C stops an answer, Ctrl-D leaves.")
 
 
 async def _clear(chat: Chat, argument: str) -> None:
     chat.session.clear()
     chat.reset()
-    chat.note("The conversation starts anew; the system prompt stays.")
+    chat.note("The conversation is empty now; the system prompt stays.")
 
 
 async def _undo(chat: Chat, argument: str) -> None:
@@ -93,12 +92,12 @@ async def _edit(chat: Chat, argument: str) -> None:
     text = argument
     if not text:
         if not chat.reader.has_editor:
-            raise InvalidRequest("there is no terminal to edit in; say /edit TEXT", field="text")
+            raise InvalidRequest("there is no terminal to edit in; write /edit TEXT", field="text")
         from shepherd.cli.terminal import external_editor
 
         text = (await external_editor.edited(before)).strip()
     if not text or text == before.strip():
-        chat.note("Nothing was changed.")
+        chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
     await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
@@ -134,7 +133,7 @@ async def _provider(chat: Chat, argument: str) -> None:
     choices = chat.app.choices()
     if argument == "next":
         if len(choices) < 2:
-            raise InvalidRequest("there is nothing else to change to; name more models in shepherd.toml", field="name")
+            raise InvalidRequest("there is no other model; add models to shepherd.toml", field="name")
         at = next((n for n, choice in enumerate(choices) if choice.current), -1)
         await _switch(chat, choices[(at + 1) % len(choices)].name)
     elif argument:
@@ -148,18 +147,18 @@ async def _provider(chat: Chat, argument: str) -> None:
 
 
 async def _switch(chat: Chat, name: str) -> None:
-    """Go on with another model. Raises: as `Host.switch`."""
+    """Continue with another model. Raises: as `ChatApp.switch`."""
     word = name.casefold()
     found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
     if found is not None and found.current:
-        chat.note(f"{found.name} answers already.")
+        chat.note(f"{found.name} is the current model already.")
         return
     with chat.loading(found.name if found else ""):
         try:
             facts = await chat.app.switch(chat.session, name)
         finally:
-            tool_commands.turn_again(chat)
-    chat.note(f"The conversation goes on with {facts.model}, {facts.n_ctx:,} tokens of context.")
+            tool_commands.restore_switches(chat)
+    chat.note(f"The conversation continues with {facts.model}, {facts.n_ctx:,} tokens of context.")
     await chat.save()
 
 
@@ -167,12 +166,12 @@ def _names(chat: Chat) -> list[str]:
     return [choice.name for choice in chat.app.choices()]
 
 
-def _known(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
 
 
-def _known_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [*_known(chat, words, last), *([] if words else [("next", "the one after the present one")])]
+def _model_names_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+    return [*_model_names(chat, words, last), *([] if words else [("next", "the next one in the list")])]
 
 
 async def _context(chat: Chat, argument: str) -> None:
@@ -187,7 +186,7 @@ async def _context(chat: Chat, argument: str) -> None:
 
 async def _evict(chat: Chat, argument: str) -> None:
     if argument and not (argument.isdecimal() and int(argument) > 0):
-        raise InvalidRequest(f"{argument!r} is no number of turns; say /evict or /evict 3", field="turns")
+        raise InvalidRequest(f"{argument!r} is not a number of turns; write /evict or /evict 3", field="turns")
     evicted = await chat.session.evict(int(argument or 1))
     if evicted.tokens or evicted.messages:
         chat.note(eviction_line(evicted))
@@ -197,15 +196,15 @@ async def _evict(chat: Chat, argument: str) -> None:
 
 
 async def _export(chat: Chat, argument: str) -> None:
-    name, form = saved_commands.two_words(argument)
+    name, form = saved_commands.split_format(argument)
     if not name:
         raise InvalidRequest(
-            f"say where: /export FILE, which ends in one of {', '.join(transcript.FORMATS)}", field="file"
+            f"write /export FILE with a name that ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
     saved_commands.write(chat, name, form)
 
 
-def _forms(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
+def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if words:
         return [(form, "") for form in transcript.FORMATS] if len(words) == 1 else []
     return ((path, "") for path in completion.paths(last))
@@ -224,68 +223,66 @@ def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[s
 
 
 COMMANDS: dict[str, Command] = {
-    "/help": Command("Show this, or more about one command.", _help, "[NAME]", complete=_commands),
-    "/clear": Command(
-        "Forget the conversation.", _clear, details="It stays where it was saved; /load goes on with it."
-    ),
-    "/undo": Command("Take back the last exchange.", _undo),
-    "/retry": Command("Take back the last answer and ask again.", _retry),
+    "/help": Command("Show this list, or more about one command.", _help, "[NAME]", complete=_commands),
+    "/clear": Command("Forget the conversation.", _clear, details="Its saved file stays; /load continues it."),
+    "/undo": Command("Remove the last question and its answer.", _undo),
+    "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
         "Change the last question and ask again.",
         _edit,
         "[TEXT]",
-        "Without a text, the question is opened in the editor of $VISUAL or $EDITOR.",
+        "Without a text, $VISUAL or $EDITOR opens the question.",
     ),
     "/continue": Command(
-        "Go on with an answer that was cut off; at the start, with the newest conversation.", saved_commands.go_on
+        "Continue an answer that was cut off; in an empty chat, the newest conversation.", saved_commands.continue_
     ),
     "/save": Command(
         "Save the conversation under a name, or into a file.",
         saved_commands.save,
         "[NAME|FILE]",
-        "A name that ends in .md, .html, .json or .jsonl, or has a slash in it, is a file as /export writes it.\n"
-        "Anything else is the name under which /load and 'shepherd --resume NAME' find it.",
+        "A name that ends in .md, .html, .json or .jsonl, or contains a slash, is a file as /export writes it.\n"
+        "Any other name is the one for /load and 'shepherd --resume NAME'.",
     ),
     "/load": Command(
-        "List the saved conversations, or go on with one.", saved_commands.load, "[NAME]", complete=saved_commands.names
+        "List the saved conversations, or continue one.", saved_commands.load, "[NAME]", complete=saved_commands.names
     ),
     "/export": Command(
         "Write the conversation into a file.",
         _export,
         "FILE [md|json|jsonl|html]",
-        "The end of the name chooses the form; Markdown where it does not. Nothing is overwritten.",
-        _forms,
+        "The end of the name selects the format; the default is Markdown. Existing files are not overwritten.",
+        _export_words,
     ),
     "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),
     "/model": Command(
-        "Show what is running, or change to another model.",
+        "Show the current model, or change to another.",
         _model,
         "[NAME]",
-        "The model that answers now is unloaded first; the conversation goes on with the other one.",
-        _known,
+        "The current model is unloaded first; the conversation continues with the other one.",
+        _model_names,
     ),
     "/provider": Command(
-        "List what can answer, or change to another.",
+        "List the models that can answer, or change to one.",
         _provider,
         "[NAME|next]",
-        "'next' takes the one after the present one, and after the last one the first.",
-        _known_and_next,
+        "'next' takes the next one in the list, and the first after the last.",
+        _model_names_and_next,
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",
         tool_commands.tools,
         "[NAME | on NAME | off NAME]",
-        "A name may be a category, or a glob such as http_*. Only this conversation is changed.",
+        "A name may be a category, or a glob such as http_*. Only this conversation changes.",
         tool_commands.tool_words,
     ),
     "/permissions": Command(
-        "List what was allowed or refused for good, or forget it.",
+        "List the permissions that you gave or refused for good, or forget one.",
         tool_commands.permissions,
         "[forget PATTERN|all]",
         complete=tool_commands.permission_words,
     ),
     "/mcp": Command(
-        "Show the MCP servers, or start one anew.",
+        "Show the MCP servers, or restart one.",
         tool_commands.mcp,
         "[restart NAME]",
         complete=tool_commands.server_words,
@@ -295,7 +292,7 @@ COMMANDS: dict[str, Command] = {
         "Ask with a prompt of an MCP server.",
         tool_commands.prompt,
         "NAME [ARGUMENT=VALUE ...]",
-        "Two servers may have a prompt of the same name: SERVER/NAME then says which. Quote values with blanks.",
+        "If two servers have a prompt of the same name, write SERVER/NAME. Quote values with spaces.",
         tool_commands.prompt_words,
     ),
     "/resource": Command(
@@ -305,26 +302,26 @@ COMMANDS: dict[str, Command] = {
         complete=tool_commands.resource_words,
     ),
     "/memory": Command(
-        "Search what was ever said, or switch recall on or off.",
+        "Search all earlier messages, or switch recall on or off.",
         memory_commands.memory,
         "[on|off|TEXT]",
         complete=lambda chat, words, last: [] if words else [("on", ""), ("off", "")],
     ),
-    "/facts": Command("Show the facts that are stored.", memory_commands.facts),
+    "/facts": Command("Show the stored facts.", memory_commands.facts),
     "/profile": Command(
-        "Show standing instructions; keep or drop one.",
+        "Show standing instructions; keep or drop a proposal.",
         memory_commands.profile,
         "[keep|drop N]",
         complete=lambda chat, words, last: [] if words else [("keep", ""), ("drop", "")],
     ),
     "/context": Command(
-        "Draw what the context holds, turn by turn.",
+        "Show the content of the context, turn by turn.",
         _context,
-        details="cached: the next prompt finds it there. new: it is to be computed. pinned: never leaves.\n"
-        "evicted: has left to make room; the model may search for it in the memory.",
+        details="cached: the next prompt reuses it. new: not computed yet. pinned: never leaves the context.\n"
+        "evicted: removed to make room; the model may search for it in the memory.",
     ),
-    "/evict": Command("Let the oldest turns leave the context now.", _evict, "[N]"),
-    "/stats": Command("Show what the answers have cost.", _stats),
-    "/exit": Command("Leave; so does Ctrl-D.", _exit),
-    "/quit": Command("The same.", _exit),
+    "/evict": Command("Remove the oldest turns from the context now.", _evict, "[N]"),
+    "/stats": Command("Show the tokens and times of the answers.", _stats),
+    "/exit": Command("Leave the chat; Ctrl-D does the same.", _exit),
+    "/quit": Command("The same as /exit.", _exit),
 }

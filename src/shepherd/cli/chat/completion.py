@@ -1,5 +1,7 @@
-"""What the Tab key offers: commands, their arguments, files after an `@`. Knows no terminal
-(`cli/terminal/editor.py`)."""
+"""Completions for the Tab key: commands, their arguments, files behind an `@`.
+
+Not here: the keys and the menu (`cli/terminal/editor.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _MENTION = re.compile(r'(?<![^\s([{])@(?:"([^"\n]*)|([^\s"]*))$')
 
 
 def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Iterator[Suggestion]:
-    """Ways to go on from the text `before` the cursor. May read folders: not on the event loop."""
+    """Completions of the text `before` the cursor. May read folders: not on the event loop."""
     if mention := _MENTION.search(before):
         typed = mention[2] if mention[1] is None else mention[1]
         for path in islice(paths(typed), MAX_SUGGESTIONS):
@@ -39,7 +41,7 @@ def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Ite
 
 
 def paths(typed: str) -> Iterator[str]:
-    """Files and folders whose path begins so, folders with a slash at their end; hidden ones only when asked for."""
+    """Files and folders whose path begins with `typed`; folders end with a slash. Hidden ones need a typed dot."""
     folder, name = os.path.split(typed)
     try:
         at = Path(folder).expanduser() if folder else Path()
@@ -59,7 +61,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
-    """The words that begin as it was typed, whatever their case; else those that it is in."""
+    """The words that begin with `typed`, in any case; or else those that contain it."""
     known = list(words)
     small = typed.casefold()
     found = [row for row in known if row[0].casefold().startswith(small)]

@@ -1,11 +1,11 @@
-"""The picture that `/context` draws: what the window of the model holds, turn by turn.
+"""Draws `/context`: what the context of the model holds, turn by turn.
 
     Window ─▶ bar, legend, one row per turn ─▶ lines of (text, style)
 
     ▕▓▓▓████████████▒▒░               ▏        system and tools pinned, two turns cached, one new, others evicted
 
-Every state has its own sign as well as its own colour, so that nothing is lost without colours. Pure. Not here: what
-is in the window (`backends/local/window.py`).
+Every state has its own sign as well as its own colour, so it is readable without colours. Pure. Not here: where the
+window comes from (`backends/local/window.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RowStyle:
 
     sign: str
     plain: str
-    """The sign where there is ASCII alone."""
+    """The ASCII sign."""
     styles: tuple[str, str]
-    """Of neighbours, in turn: so that one can tell them apart."""
+    """Neighbours use them in turn, so that they differ."""
     word: str
 
 
@@ -46,14 +46,14 @@ STYLES = {
 }
 _PLACES = {"memory": ", saved in memory", "disk": ", saved on disk"}
 MOST_ROWS = 40
-"""Of a longer table, runs of evicted turns become one row each."""
+"""In a longer table, a run of evicted turns is one row."""
 _NARROWEST = 24
 _NARROW = 48
-"""Below, the sign of a state stands for its word in the table."""
+"""In a narrower table, the sign of a state replaces its word."""
 
 
 def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
-    """The lines, none wider than `width` columns; `plain`: ASCII signs, for pipes and the simplest of terminals."""
+    """The lines, each at most `width` columns wide; `plain`: ASCII signs, for pipes and simple terminals."""
     width = max(_NARROWEST, width)
     share = window.n_held / window.n_ctx if window.n_ctx else 0.0
     head = f"Context: {window.n_held:,} of {window.n_ctx:,} tokens ({share:.0%}){_PLACES.get(window.tier, '')}"
@@ -64,24 +64,24 @@ def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
 
 
 def state_of(row: WindowRow) -> str:
-    """The look of a row: what is pinned is always held, so that this is the more telling word."""
+    """The style of a row. A pinned row is always cached; `pinned` says more."""
     return "pinned" if row.kept and row.state == "cached" else row.state
 
 
 def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
-    """One run of signs for each turn. What is evicted takes a column at most, since it takes no room."""
+    """One run of signs for each turn. Evicted turns take at most one column: they use no context."""
     runs = [
         (state, {"evicted": 0, "partly": row.n_held}.get(state, row.n_tokens))
         for state, rows in groupby(window.rows, state_of)
         for row in ([next(rows)] if state == "evicted" else rows)
     ]
-    least = int(len(runs) <= width)  # each is to be seen, as long as there is a column for each
+    least = int(len(runs) <= width)  # each run is visible while the columns suffice
     room = width - least * len(runs)
     total = max(window.n_ctx, sum(n for _, n in runs), 1)
     before, drawn = 0, 0
     for index, (state, n_tokens) in enumerate(runs):
         before += n_tokens
-        n = round(room * before / total) - drawn  # of the sum, so that what is rounded off does not add up
+        n = round(room * before / total) - drawn  # rounds the sum, so that rounding errors do not add up
         drawn += n
         look = STYLES[state]
         yield (look.plain if plain else look.sign) * (n + least), look.styles[index % 2]
@@ -90,7 +90,7 @@ def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
 
 
 def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
-    """How many tokens there are of each state, as many as fit on a line."""
+    """The tokens of each state, as many states on a line as fit."""
     sums = dict.fromkeys(STYLES, 0)
     for row in window.rows:
         sums[state_of(row)] += row.n_tokens
@@ -125,7 +125,7 @@ def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
 
 
 def _clipped(line: Line, width: int) -> Line:
-    """As much of a line as fits."""
+    """The beginning of a line that fits."""
     pieces = []
     for text, style in line:
         shown = set_cell_size(text, width) if cell_len(text) > width else text
@@ -135,7 +135,7 @@ def _clipped(line: Line, width: int) -> Line:
 
 
 def _cut(text: str, width: int, plain: bool) -> str:
-    """A text, or its beginning with a sign that there is more."""
+    """A text, or its beginning and a mark."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + ("~" if plain else "…") if width > 1 else ""

@@ -1,4 +1,4 @@
-"""The /commands about what is remembered: /memory, /facts and /profile."""
+"""The /commands about the memory: /memory, /facts and /profile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def memory(chat: Chat, argument: str) -> None:
     store = _store(chat)
     if argument in {"on", "off"}:
         chat.session.recall = argument == "on"
-        told = "are offered to the model" if chat.session.recall else "come only when the model searches for them"
-        chat.note(f"Memories {told}.")
+        how = "are shown to the model" if chat.session.recall else "come only when the model searches for them"
+        chat.note(f"Memories {how}.")
     elif argument:
         from shepherd.memory.search.search import as_text
 
@@ -39,7 +39,7 @@ async def facts(chat: Chat, argument: str) -> None:
 
 
 async def profile(chat: Chat, argument: str) -> None:
-    """List the standing instructions, keep or drop one."""
+    """List the standing instructions; confirm or drop a proposal."""
     store = _store(chat)
     verb, _, number = argument.partition(" ")
     if not argument:
@@ -49,19 +49,19 @@ async def profile(chat: Chat, argument: str) -> None:
             for fact in found:
                 chat.say(f"{mark}{fact.id}  {fact.value}")
         if waiting:
-            chat.note("/profile keep N keeps what has a question mark, /profile drop N drops it.")
+            chat.note("A question mark is a proposal: /profile keep N keeps it, /profile drop N drops it.")
         elif not kept:
             chat.note("The profile is empty.")
     elif verb in {"keep", "drop"} and number.isdecimal():
         settle = store.confirm if verb == "keep" else store.reject
         await asyncio.to_thread(settle, int(number))
-        chat.note("Kept: it stands in the system prompt from now on." if verb == "keep" else "Dropped.")
+        chat.note("Kept: it is in the system prompt from now on." if verb == "keep" else "Dropped.")
     else:
-        raise InvalidRequest("say /profile, /profile keep N or /profile drop N", field="profile")
+        raise InvalidRequest("write /profile, /profile keep N or /profile drop N", field="profile")
 
 
 def _store(chat: Chat) -> MemoryStore:
-    """Raises: `InvalidRequest` when there is none."""
+    """Raises: `InvalidRequest` without a memory."""
     if chat.memory is None:
         raise InvalidRequest("this conversation has no memory", field="memory")
     return chat.memory

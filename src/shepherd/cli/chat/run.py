@@ -1,7 +1,7 @@
-"""`shepherd` and `shepherd chat`: load the model, then answer one prompt or hold a conversation.
+"""`shepherd` and `shepherd chat`: loads the model, then answers one prompt or holds a conversation.
 
-With `-p`, with `--json`, and for `shepherd chat` with a pipe, that is one answer. `shepherd` alone with a pipe plays
-one turn per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
+One answer: with `-p`, with `--json`, and for `shepherd chat` with a pipe. `shepherd` alone with a pipe plays one turn
+per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
+from shepherd.cli.loading import load
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.app import App
     from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
-    from shepherd.tools.base import Person
 
 
 def run(
@@ -72,7 +71,7 @@ def _resumed(go_on: bool, resume: str | None) -> str | None:
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
-    """`-p`, and what the pipe holds; either may be missing."""
+    """`-p` and the text of the pipe; one of them may be empty. Raises: `UsageError` without either."""
     typed = "" if prompt is None else _readable(prompt)
     text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
     if not typed.strip() and not text.strip():
@@ -81,7 +80,7 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
 
 
 def _readable(argument: str) -> str:
-    """An argument of the command line without the marks that Python puts for bytes that are no UTF-8."""
+    """An argument of the command line with U+FFFD for the surrogates that Python has for invalid bytes."""
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -98,7 +97,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
             await load(app, view, patient=True)
-        # A script's prompt gets the same answer whatever was said before, unless it asks for more.
+        # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
         session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
@@ -106,7 +105,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
             session.restore(found[1])
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
         assert isinstance(words, Text)
-        # The prompt, an empty line, then what the pipe holds: no `@` in that was typed by anybody.
+        # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         answer = view.answer()
         try:
@@ -137,11 +136,11 @@ async def _converse(config: Config, resume: str | None) -> int:
     app, person = App(config), view.person()
     try:
         saves = app.saves()
-        # Before the model is loaded: a wrong name must not cost a minute.
+        # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
-            # Servers of tools are told at their start whether there is somebody whom they may ask.
+            # MCP servers learn at their start whether they may ask a person.
             await load(app, view, person=person, patient=person is None)
         facts = app.facts()
         session = app.conversations.session(user=LOCAL, person=person)
@@ -150,24 +149,12 @@ async def _converse(config: Config, resume: str | None) -> int:
         lines = _reader(on_terminal)
         chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
         if found is not None:
-            saved_commands.take_up(chat, *found)
+            saved_commands.restore(chat, *found)
         elif is_first:
-            view.say("No conversation is saved yet; this is the first one.", style="dim")
+            view.say("No conversation is saved yet; this one is the first.", style="dim")
         return await repl.Repl(chat).run()
     finally:
         await app.aclose()
-
-
-async def load(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
-    """Load all models, with a progress bar where there is someone to see it; `person` and `patient` as for `App.load`.
-
-    Raises: as `App.load`.
-    """
-    with logs.above(view.screen):
-        try:
-            await app.load(view.show_loading, person=person, patient=patient)
-        finally:
-            view.hide_loading()
 
 
 def _reader(on_terminal: bool) -> Reader:
@@ -181,7 +168,7 @@ def _reader(on_terminal: bool) -> Reader:
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:
-    # The native library cannot be stopped while it reads weights, and an orderly exit would wait for its thread.
+    # The native library cannot be stopped while it reads weights; an orderly exit would wait for its thread.
     sys.stderr.write("\n")
     sys.stderr.flush()
     os._exit(INTERRUPTED)

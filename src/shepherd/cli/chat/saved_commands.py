@@ -1,4 +1,4 @@
-"""SavedConversation conversations: /save, /load and /continue, and what `--continue` and `--resume NAME` begin with."""
+"""Saved conversations: /save, /load and /continue, and the start of `--continue` and `--resume NAME`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from shepherd.cli.chat.state import Chat
 
 NEWEST = ""
-"""In place of a name: the conversation that was saved last."""
+"""Instead of a name: the newest saved conversation."""
 
 
 def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
-    """A saved conversation by its name, or by a beginning that no other name has; and its whole name.
+    """The whole name and the content of a saved conversation; `name` may be a unique beginning.
 
-    Raises: `InvalidRequest` when there is none; `SaveError`.
+    Raises: `InvalidRequest` without such a conversation; `SaveError`.
     """
     if saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
     if name == NEWEST:
         newest = saves.newest()
         if newest is None:
-            raise InvalidRequest("there is no saved conversation yet to go on with", field="name")
+            raise InvalidRequest("no conversation is saved yet", field="name")
         name = newest
     saved = saves.load(name)
     known = saves.names()
@@ -40,7 +40,7 @@ def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversa
 
 
 async def load(chat: Chat, argument: str) -> None:
-    """List what is saved, or go on with one."""
+    """List the saved conversations, or continue one."""
     if argument:
         await resume(chat, argument)
         return
@@ -54,30 +54,30 @@ async def load(chat: Chat, argument: str) -> None:
     for each, row in zip(listed, rows, strict=True):
         name, old, length = (f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True))
         chat.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
-    chat.note("/load NAME goes on with one.")
+    chat.note("/load NAME continues one.")
 
 
 async def resume(chat: Chat, name: str) -> None:
-    """Go on with a saved conversation in place of this one. Raises: as `find`."""
-    take_up(chat, *await asyncio.to_thread(find, chat.saves, name))
+    """Continue a saved conversation instead of this one. Raises: as `find`."""
+    restore(chat, *await asyncio.to_thread(find, chat.saves, name))
 
 
-def take_up(chat: Chat, name: str, saved: SavedConversation) -> None:
-    """Make the conversation go on with what was saved under `name`."""
+def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
+    """Replace the conversation with the one saved under `name`."""
     chat.session.restore(saved)
     chat.reset()
     chat.name = name
-    chat.note(f"Going on with {name or chat.session.title}: {len(saved.messages)} messages.")
+    chat.note(f"Continuing {name or chat.session.title}: {len(saved.messages)} messages.")
     if question := chat.last_question():
-        chat.note(f"Last asked: {excerpt(question)}")
+        chat.note(f"Last question: {excerpt(question)}")
 
 
-async def go_on(chat: Chat, argument: str) -> None:
-    """Go on with the answer that was cut off, or with the newest conversation."""
+async def continue_(chat: Chat, argument: str) -> None:
+    """Continue the answer that was cut off, or the newest conversation."""
     if chat.session.can_resume:
         await chat.play(chat.session.resume())
     elif chat.session.messages:
-        chat.note("There is nothing to go on with: the last answer is complete.")
+        chat.note("There is nothing to continue: the last answer is complete.")
     else:
         await resume(chat, NEWEST)
 
@@ -92,25 +92,25 @@ async def save(chat: Chat, argument: str) -> None:
         raise InvalidRequest("there is nothing to save yet", field="name")
     before = chat.name
     chat.name = await asyncio.to_thread(saves.save, chat.session.to_saved(), argument or before)
-    if before and before != chat.name:  # it has another name now, it is no other conversation
+    if before and before != chat.name:  # the same conversation under a new name
         await asyncio.to_thread(saves.remove, before)
-    chat.note(f"SavedConversation as {chat.name}; 'shepherd --resume {chat.name}' goes on with it.")
+    chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")
 
 
 def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
     path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
-    chat.note(f"SavedConversation {len(messages)} messages to {path}")
+    chat.note(f"Saved {len(messages)} messages to {path}")
 
 
 def is_file(name: str) -> bool:
-    """Whether `/save NAME` means a file of the user's."""
+    """Whether `/save NAME` names a file of the user."""
     return os.sep in name or Path(name).suffix.lower().removeprefix(".") in transcript.FORMATS
 
 
 def names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/load` can be completed to; reads the folder."""
+    """Completions of `/load`; reads the folder."""
     if chat.saves is None or words:
         return []
     now = datetime.now().astimezone()
@@ -123,8 +123,8 @@ def age(then: datetime, now: datetime) -> str:
     return format_age(seconds) if seconds < 30 * 86_400 else f"{then:%Y-%m-%d}"
 
 
-def two_words(argument: str) -> tuple[str, str]:
-    """A name, which may have blanks, and a form of transcripts behind it, if there is one."""
+def split_format(argument: str) -> tuple[str, str]:
+    """A name, which may contain spaces, and the format of a transcript behind it, or an empty text."""
     name, _, form = argument.rpartition(" ")
     return (name.strip(), form) if name and form in transcript.FORMATS else (argument, "")
 
@@ -134,7 +134,7 @@ def _length(listed: SavedListing) -> str:
 
 
 def _saves(chat: Chat) -> ConversationStore:
-    """Raises: `InvalidRequest` when nothing is saved."""
+    """Raises: `InvalidRequest` when conversations are not saved."""
     if chat.saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
     return chat.saves

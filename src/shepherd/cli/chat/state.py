@@ -204,7 +204,7 @@ class Chat:
     def loading(self, name: str) -> Iterator[None]:
         """Within the block, log records appear above the progress of loading the model `name`."""
         if name and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-            sys.stderr.write(f"LoadProgress provider: {name}\n")
+            sys.stderr.write(f"Loading provider: {name}\n")
             sys.stderr.flush()
         with logs.above(self.view.screen):
             try:

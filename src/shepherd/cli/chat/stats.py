@@ -1,7 +1,9 @@
 """Tokens and times of the answers: one turn folded from its events, and the sum over a conversation.
 
-events ─▶ TurnStats ─▶ the line below an answer
-              └─ add ─▶ ChatStats ─▶ the rows of /stats
+    events ─▶ TurnStats ─▶ the line below an answer
+                  └─ add ─▶ ChatStats ─▶ the rows of /stats
+
+Not here: the measures of a request on the server (`core/measured.py`).
 """
 
 from __future__ import annotations

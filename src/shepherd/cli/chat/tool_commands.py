@@ -1,4 +1,4 @@
-"""What the model works with, as /commands: tools and permissions, and what MCP servers have for people."""
+"""The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ async def tools(chat: Chat, argument: str) -> None:
     verb, *names = argument.replace(",", " ").split() or [""]
     if verb in {"on", "off"}:
         if not names:
-            raise InvalidRequest(f"say which: /tools {verb} NAME", field="name")
+            raise InvalidRequest(f"write /tools {verb} NAME", field="name")
         for pattern in names:
             changed = box.turn(pattern, verb == "on")
             chat.switched_tools |= dict.fromkeys(changed, verb == "on")
             chat.note(f"{', '.join(changed)}: {verb}.")
     elif verb:
-        for row in _meant(box, verb):
+        for row in _matching(box, verb):
             _show_tool(chat, row)
     else:
         rows = box.status()
@@ -47,20 +47,20 @@ async def tools(chat: Chat, argument: str) -> None:
         for row in rows:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
-            chat.draw([(mark, style), (left, ""), (row.why_off or _ruling(row), "dim")])
-        chat.note("/tools NAME shows one, /tools on NAME and /tools off NAME switch it.")
+            chat.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
+        chat.note("/tools NAME shows one; /tools on NAME and /tools off NAME switch it.")
 
 
-def turn_again(chat: Chat) -> None:
-    """Switch the tools of a new box as a person has switched those of the one before."""
+def restore_switches(chat: Chat) -> None:
+    """Switch the tools of a new toolbox as the user switched those of the last one."""
     if chat.switched_tools and chat.session.toolbox is not None:
         for name, on in chat.switched_tools.items():
-            with contextlib.suppress(ToolError):  # it has gone, or the configuration forbids it
+            with contextlib.suppress(ToolError):  # the tool has gone, or the configuration forbids it
                 _box(chat).turn(name, on)
 
 
 def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/tools` can be completed to."""
+    """Completions of `/tools`."""
     if chat.session.toolbox is None:
         return []
     rows = _box(chat).status()
@@ -73,7 +73,7 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
 def _show_tool(chat: Chat, row: ToolStatus) -> None:
     chat.say(row.name, "bold")
     chat.say(row.description)
-    state = f"off: {row.why_off}" if row.why_off else f"on; {_ruling(row)}".rstrip("; ")
+    state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
     chat.note(f"{row.category}, {state}")
     spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
     if spec is not None:
@@ -81,17 +81,17 @@ def _show_tool(chat: Chat, row: ToolStatus) -> None:
             chat.say(line)
 
 
-def _ruling(row: ToolStatus) -> str:
-    """What becomes of calls."""
+def _verdict(row: ToolStatus) -> str:
+    """What happens to calls of a tool."""
     return f"{row.decision.verdict}: {row.decision.why}" if row.decision.why else row.decision.verdict
 
 
-def _meant(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
-    """One tool, those of a category, or those that a glob meets. Raises: `InvalidRequest`."""
+def _matching(box: ConversationToolbox, pattern: str) -> list[ToolStatus]:
+    """The tool of this name, or those of a category, or those that match a glob. Raises: `InvalidRequest`."""
     rows, small = box.status(), pattern.casefold()
     found = [row for row in rows if fnmatchcase(row.name.casefold(), small) or row.category.casefold() == small]
     if not found:
-        raise InvalidRequest(f"there is no tool {pattern!r}; there are {', '.join(row.name for row in rows)}")
+        raise InvalidRequest(f"no tool is called {pattern!r}; the tools are {', '.join(row.name for row in rows)}")
     return found
 
 
@@ -109,26 +109,28 @@ def _box(chat: Chat) -> ConversationToolbox:
 
 
 async def permissions(chat: Chat, argument: str) -> None:
-    """List what was answered, or forget it."""
+    """List the remembered permissions, or forget one."""
     permission = _box(chat).permission
     verb, _, pattern = argument.partition(" ")
     if not argument:
         lines = permission.remembered()
         for line in lines:
             chat.say(line)
-        chat.note("/permissions forget PATTERN asks again." if lines else "Nothing was allowed or refused for good.")
+        chat.note("/permissions forget PATTERN asks again." if lines else "No answer is stored.")
     elif verb == "forget" and pattern:
         try:
             n = permission.forget(None if pattern.strip() == "all" else pattern.strip())
         except OSError as error:
-            raise InvalidRequest(f"that cannot be forgotten: {error.strerror or error}", field="forget") from error
+            raise InvalidRequest(f"it cannot be removed: {error.strerror or error}", field="forget") from error
         chat.note(f"{n} answer{'' if n == 1 else 's'} forgotten.")
     else:
-        raise InvalidRequest("say /permissions, /permissions forget PATTERN or /permissions forget all", field="forget")
+        raise InvalidRequest(
+            "write /permissions, /permissions forget PATTERN or /permissions forget all", field="forget"
+        )
 
 
 def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/permissions` can be completed to."""
+    """Completions of `/permissions`."""
     if not words:
         return [("forget", "ask again")]
     if len(words) > 1 or chat.session.toolbox is None:
@@ -145,23 +147,27 @@ def _remembered(chat: Chat) -> Iterable[tuple[str, str, str]]:
 
 
 async def mcp(chat: Chat, argument: str) -> None:
-    """Show the servers, or start one anew."""
+    """Show the servers, or restart one."""
     servers = _servers(chat)
     verb, _, name = argument.partition(" ")
     if verb == "restart" and name:
         await servers.restart(name.strip())
     elif argument:
-        raise InvalidRequest("say /mcp, or /mcp restart NAME", field="mcp")
+        raise InvalidRequest("write /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
         about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
         chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/mcp` can be completed to."""
+    """Completions of `/mcp`."""
     if chat.app.servers is None or len(words) > 1:
         return []
-    return [(each.name, each.state) for each in chat.app.servers.statuses()] if words else [("restart", "start anew")]
+    return (
+        [(each.name, each.state) for each in chat.app.servers.statuses()]
+        if words
+        else [("restart", "stop and start again")]
+    )
 
 
 async def prompts(chat: Chat, argument: str) -> None:
@@ -174,44 +180,44 @@ async def prompts(chat: Chat, argument: str) -> None:
 
 
 async def prompt(chat: Chat, argument: str) -> None:
-    """Ask with a prompt, its gaps filled."""
+    """Ask with a prompt and its arguments."""
     servers = _servers(chat)
     if not argument:
-        raise InvalidRequest("say which: /prompt NAME; /prompts lists them", field="name")
+        raise InvalidRequest("write /prompt NAME; /prompts lists them", field="name")
     try:
         name, *given = shlex.split(argument)
     except ValueError as error:
         raise InvalidRequest(f"the arguments cannot be read: {error}", field="arguments") from error
-    found = _chosen(name, await servers.prompts())
-    values = _filled(found, given)
+    found = _find_prompt(name, await servers.prompts())
+    values = _fill_arguments(found, given)
     parts: list[Text | Image] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
         said = [part for part in message.parts if isinstance(part, Text | Image)]
-        if any(one.role != "user" for one in messages):  # an example: who says what is a part of it
+        if any(one.role != "user" for one in messages):  # an example conversation: the roles are part of it
             said.insert(0, Text(f"{message.role.capitalize()}: "))
         parts += [*said, Text("\n\n")]
     if any(isinstance(part, Image) for part in parts) and not attach.sees_images(chat.app):
-        raise InvalidRequest(f"{found.name} has images in it, and this model reads text only", field="name")
+        raise InvalidRequest(f"{found.name} contains images, and this model reads only text", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
     chat.note(text)
     await chat.play(chat.session.chat([*(part for part in parts if isinstance(part, Image)), Text(text)]))
 
 
-def _chosen(name: str, known: Sequence[Prompt]) -> Prompt:
+def _find_prompt(name: str, known: Sequence[Prompt]) -> Prompt:
     """Raises: `InvalidRequest` when there is none, or more than one."""
     found = [each for each in known if name in {each.name, f"{each.server}/{each.name}"}]
     if len(found) == 1:
         return found[0]
     if found:
         whole = ", ".join(f"{each.server}/{each.name}" for each in found)
-        raise InvalidRequest(f"several servers have a prompt {name!r}: {whole}; say which", field="name")
+        raise InvalidRequest(f"several servers have a prompt {name!r}: {whole}; write one of these names", field="name")
     names = ", ".join(f"{each.server}/{each.name}" for each in known) or "none"
-    raise InvalidRequest(f"no server has a prompt {name!r}; there are: {names}", field="name")
+    raise InvalidRequest(f"no server has a prompt {name!r}; the prompts are: {names}", field="name")
 
 
-def _filled(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
-    """The values by name; those without a name are for the gaps in order. Raises: `InvalidRequest`."""
+def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
+    """The values by argument; values without a name fill the arguments in order. Raises: `InvalidRequest`."""
     gaps = [gap.name for gap in prompt.arguments]
     values: dict[str, str] = {}
     for word in given:
@@ -220,17 +226,17 @@ def _filled(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
             name, value = next((gap for gap in gaps if gap not in values), ""), word
         if not name:
             takes = ", ".join(gaps) or "no arguments"
-            raise InvalidRequest(f"{prompt.name} takes {takes}; {word!r} is too much", field="arguments")
+            raise InvalidRequest(f"{prompt.name} takes {takes}; {word!r} is one too many", field="arguments")
         values[name] = value
     if missing := [gap.name for gap in prompt.arguments if gap.required and gap.name not in values]:
         raise InvalidRequest(
-            f"{prompt.name} needs {', '.join(missing)}; say /prompt {prompt.name} {missing[0]}=...", field=missing[0]
+            f"{prompt.name} needs {', '.join(missing)}; write /prompt {prompt.name} {missing[0]}=...", field=missing[0]
         )
     return values
 
 
 def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/prompt` can be completed to."""
+    """Completions of `/prompt`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.prompts()) or ()
@@ -247,7 +253,7 @@ async def resource(chat: Chat, argument: str) -> None:
         known = await servers.resources()
         for each in known:
             chat.draw([(each.uri, "cyan"), (f"  {each.server}  {each.name}", "dim"), (f"  {each.description}", "")])
-        chat.note("/resource URI attaches one to the next message." if known else "No server has resources.")
+        chat.note("/resource URI attaches one to your next message." if known else "No server has resources.")
         return
     server, _, uri = argument.rpartition(" ")
     found = await servers.read(server.strip() or None, uri)
@@ -256,16 +262,16 @@ async def resource(chat: Chat, argument: str) -> None:
     limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
-            f"{uri} has {len(found.content):,} characters, more than the {limit:,} that fit into the context",
+            f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}",
             field="uri",
         )
     chat.attached.append(Text(f"{attach.fenced(f'Resource {uri}', found.content)}\n\n", aside=True))
-    images = " Its images are left out." if found.images else ""
-    chat.note(f"{uri} goes along with your next message: {len(found.content):,} characters.{images}")
+    images = " Its images are not sent." if found.images else ""
+    chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 
 
 def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """What `/resource` can be completed to."""
+    """Completions of `/resource`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.resources()) or ()

@@ -1,8 +1,8 @@
-"""A conversation as a file: Markdown and HTML to read, JSON and JSON lines for programs.
+"""A conversation as a file: Markdown and HTML for people, JSON and JSON Lines for programs.
 
-    FORMS: suffix ─▶ (messages, system, model) ─▶ text
+    FORMATS: suffix ─▶ (messages, system, model) ─▶ text
 
-Not here: the file that a conversation is gone on with (`agent/storage.py`).
+Not here: the file from which a conversation continues (`agent/storage.py`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ Render = Callable[[Sequence[Message], str | None, str], str]
 
 
 def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
-    """Write a new file and return its path; `form`, else the end of `name`, chooses what it looks like.
+    """Write a new file and return its path; `form`, or else the end of `name`, selects the format.
 
-    Raises: `InvalidRequest` for a form that is none, and when it cannot be written; nothing is ever overwritten.
+    Raises: `InvalidRequest` for an unknown format, and when the file exists or cannot be written.
     """
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
     if suffix not in FORMATS:
-        raise InvalidRequest(f"{suffix!r} is no form of a transcript; there are {', '.join(FORMATS)}", field="form")
+        raise InvalidRequest(
+            f"{suffix!r} is not a format of a transcript; the formats are {', '.join(FORMATS)}", field="form"
+        )
     text = FORMATS[suffix](messages, system, model)
     try:
-        # Conversations are private: only their owner may read them.
+        # Conversations are private: only the owner may read the file.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
             file.write(text)
@@ -64,10 +66,10 @@ def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> 
 
 
 def to_html(messages: Sequence[Message], system: str | None, model: str) -> str:
-    """One page that needs nothing else, runs nothing and fetches nothing."""
+    """One page without scripts and without any other file."""
     from markdown_it import MarkdownIt
 
-    # What a model wrote may name pictures elsewhere: who opens the page would tell them so.
+    # A model may name images on other servers, which would learn who opens the page.
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["strikethrough", "table"])
     markdown.disable("image")
     title = html.escape(f"Conversation with {model}")

@@ -1,5 +1,5 @@
 """The subcommands of `shepherd`, one file each: serve, models, memory, tools, mcp, doctor, top, launch, replay.
 
-`cli/main.py` lists them and their options; what a file here exports is the function that runs. Not here: the chat
-(`cli/chat`).
+`cli/subcommands.py` names the function that runs each; a function gets the shared options and returns the exit status.
+Open first: `models.py`, a small one. Not here: the chat (`cli/chat`).
 """

@@ -1,7 +1,7 @@
-"""`shepherd doctor`: is everything here that Shepherd needs, and what would make it better?
+"""`shepherd doctor`: checks whether Shepherd has all that it needs, and what would make it better.
 
-Each check is a function that tells findings; the table at the end says which run. A check never raises: what it cannot
-find out is a finding too. Nothing is changed, but that the library's self-test keeps its verdict.
+Each check is a function that yields results; the table at the end lists the checks. A check that fails is a result too.
+Only the verdict of the library's self-test is stored; nothing else changes.
 """
 
 from __future__ import annotations
@@ -37,62 +37,62 @@ class CheckResult:
     state: State
     detail: str
     hint: str = ""
-    """What to do about it; one sentence."""
+    """What the user can do; one sentence."""
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """What the checks look at, read once."""
+    """What all checks share."""
 
     options: Mapping[str, Any]
     config: Config | None = None
 
 
 def run(options: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print every finding; the exit status: 1 when something is broken."""
+    """Print every result; the exit status is 1 when a check fails."""
     logs.set_up({"log_level": "error", **options})
-    findings = list(examine(CheckContext(options)))
+    results = list(examine(CheckContext(options)))
     if as_json:
-        render.show_json([asdict(finding) for finding in findings])
+        render.show_json([asdict(result) for result in results])
     else:
-        for finding in findings:
-            _show(finding)
-    return int(any(finding.state == "bad" for finding in findings))
+        for result in results:
+            _show(result)
+    return int(any(result.state == "bad" for result in results))
 
 
 def show_build(options: Mapping[str, Any]) -> int:
-    """Print the verdict on the native library only; the exit status."""
+    """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    findings = list(_results(_library, CheckContext({})))
-    for finding in findings:
-        _show(finding)
-    return int(any(finding.state == "bad" for finding in findings))
+    results = list(_results(_library, CheckContext({})))
+    for result in results:
+        _show(result)
+    return int(any(result.state == "bad" for result in results))
 
 
-def examine(visit: CheckContext) -> Iterator[CheckResult]:
-    """All findings, in order, as they are made."""
+def examine(context: CheckContext) -> Iterator[CheckResult]:
+    """The results of all checks, one at a time."""
     for check in CHECKS:
-        yield from _results(check, visit)
+        yield from _results(check, context)
 
 
-def _results(check: Callable[[CheckContext], Iterator[CheckResult]], visit: CheckContext) -> Iterator[CheckResult]:
+def _results(check: Callable[[CheckContext], Iterator[CheckResult]], context: CheckContext) -> Iterator[CheckResult]:
     try:
-        yield from check(visit)
+        yield from check(context)
     except ShepherdError as error:
         yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _show(finding: CheckResult) -> None:
-    mark, colour = _MARKS[finding.state]
-    render.show_marked(mark, colour, f"{finding.name}: {finding.detail}")
-    if finding.hint:
-        render.show(f"    {finding.hint}")
+def _show(result: CheckResult) -> None:
+    mark, colour = _MARKS[result.state]
+    render.show_marked(mark, colour, f"{result.name}: {result.detail}")
+    if result.hint:
+        render.show(f"    {result.hint}")
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _versions(visit: CheckContext) -> Iterator[CheckResult]:
+def _versions(context: CheckContext) -> Iterator[CheckResult]:
     import shepherd
 
     yield CheckResult(
@@ -100,7 +100,7 @@ def _versions(visit: CheckContext) -> Iterator[CheckResult]:
     )
 
 
-def _library(visit: CheckContext) -> Iterator[CheckResult]:
+def _library(context: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import library_path, selftest
@@ -110,7 +110,7 @@ def _library(visit: CheckContext) -> Iterator[CheckResult]:
     yield CheckResult("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
 
 
-def _processor(visit: CheckContext) -> Iterator[CheckResult]:
+def _processor(context: CheckContext) -> Iterator[CheckResult]:
     from shepherd.engine.llamacpp import default_threads, devices, supports_rpc, system_info
 
     features = [
@@ -122,13 +122,13 @@ def _processor(visit: CheckContext) -> Iterator[CheckResult]:
         "GPU",
         "ok" if found else "note",
         ", ".join(found) or "none found; models run on the CPU",
-        "" if found else "A GPU needs a build of the library for it: docs/troubleshooting.md, 'Slow generation'.",
+        "" if found else "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
-    yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} would be used now")
+    yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs")
     yield CheckResult("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
 
 
-def _memory(visit: CheckContext) -> Iterator[CheckResult]:
+def _memory(context: CheckContext) -> Iterator[CheckResult]:
     import psutil
 
     memory = psutil.virtual_memory()
@@ -141,15 +141,15 @@ def _memory(visit: CheckContext) -> Iterator[CheckResult]:
     )
 
 
-def _configuration(visit: CheckContext) -> Iterator[CheckResult]:
-    visit.config = configure.read_config(visit.options)
-    files = [str(source.file) for source in visit.config.sources if source.file is not None]
-    yield CheckResult("configuration", "ok", ", ".join(files) or "no file; defaults, environment and flags only")
-    for warning in visit.config.warnings:
+def _configuration(context: CheckContext) -> Iterator[CheckResult]:
+    context.config = configure.read_config(context.options)
+    files = [str(source.file) for source in context.config.sources if source.file is not None]
+    yield CheckResult("configuration", "ok", ", ".join(files) or "no file; only defaults, environment and flags")
+    for warning in context.config.warnings:
         yield CheckResult("configuration", "note", warning)
 
 
-def _models(visit: CheckContext) -> Iterator[CheckResult]:
+def _models(context: CheckContext) -> Iterator[CheckResult]:
     from shepherd.models import catalog
 
     home, here = Path.home(), Path.cwd()
@@ -161,16 +161,16 @@ def _models(visit: CheckContext) -> Iterator[CheckResult]:
     yield CheckResult("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
 
 
-def _chosen_model(visit: CheckContext) -> Iterator[CheckResult]:
+def _chosen_model(context: CheckContext) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.models import catalog, gguf, soundness
 
-    if visit.config is None:
+    if context.config is None:
         return
     folder = Path(platformdirs.user_cache_dir("shepherd"))
-    for model in visit.config.models:
+    for model in context.config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
             header = gguf.read_header(path)
@@ -179,15 +179,15 @@ def _chosen_model(visit: CheckContext) -> Iterator[CheckResult]:
         except ShepherdError as error:
             yield CheckResult(f"model {model.name}", "bad", error.message)
         else:
-            checked = "has loaded before" if is_proved else "will be checked in a child process when it is first loaded"
+            checked = "has been loaded before" if is_proved else "its first load will be checked in a child process"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
             yield CheckResult(f"model {model.name}", "ok", about)
 
 
-def _port(visit: CheckContext) -> Iterator[CheckResult]:
-    if visit.config is None:
+def _port(context: CheckContext) -> Iterator[CheckResult]:
+    if context.config is None:
         return
-    host, port = visit.config.server.host, visit.config.server.port
+    host, port = context.config.server.host, context.config.server.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         if sys.platform != "win32":
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -195,16 +195,16 @@ def _port(visit: CheckContext) -> Iterator[CheckResult]:
             probe.bind((host, port))
         except OSError as error:
             yield CheckResult(
-                "port", "note", f"{host}:{port} cannot be used now ({error.strerror})", "Choose another with --port."
+                "port", "note", f"{host}:{port} is not free ({error.strerror})", "Choose another port with --port."
             )
         else:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
 
 
-def _parts(visit: CheckContext) -> Iterator[CheckResult]:
+def _parts(context: CheckContext) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
     yield CheckResult(
-        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a bit slower"
+        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a little slower"
     )
     hub = shutil.which("hf")
     yield CheckResult(

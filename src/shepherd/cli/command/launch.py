@@ -1,9 +1,9 @@
-"""`shepherd launch CLIENT`: a coding agent that talks to our server, started if none runs, for as long as it is used.
+"""`shepherd launch CLIENT`: runs a coding agent on a local server, which is started for the time if none runs.
 
-    find or start a server ─▶ ask which models ─▶ settings (`launch_settings`) ─▶ run the client ─▶ stop what we started
+    find or start a server ─▶ list its models ─▶ settings (`launch_settings`) ─▶ run the client ─▶ stop the server
 
-The client has the terminal to itself: signals are its own, and its exit status is ours. What it is told goes by
-variables, arguments and files in a folder that is removed at the end; its own configuration is not touched.
+The client has the terminal to itself: it gets the signals, and its exit status is that of `shepherd`. Its settings are
+variables, arguments and files in a temporary folder; its own configuration does not change.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from shepherd.config import Config
 
 MISSING = 127
-"""Exit status for a program that is not there, as of any shell."""
+"""Exit status for a missing program, as in a shell."""
 
 STOP_S = 60.0
-"""How long the server may take to write its conversations to disk."""
+"""How long the server may take to stop: it writes its conversations to disk."""
 
 MAX_LOGS = 10
-"""Of servers that were started here; the newest are kept."""
+"""Log files of started servers that are kept, the newest ones."""
 
 NOTE_S = 10.0
-"""Silence of a server that is starting before we say that it still is."""
+"""A note says that the server is still starting, this often."""
 
 
 def run(
@@ -69,11 +69,11 @@ def run(
     printing: bool,
     show_key: bool,
 ) -> int:
-    """Run the client called `client` with `arguments`, or print how to; its exit status.
+    """Run the client called `client` with `arguments`, or print its settings; its exit status.
 
-    `options` are those of `shepherd serve`, for a server that has to be started; their model is also the one to use.
+    `options` are those of `shepherd serve`, for a server that is started here; the client uses their model.
 
-    Raises: `ShepherdError` when there is no server to be had, or it lets us not in.
+    Raises: `ShepherdError` when no server can be found or started, or it refuses access.
     """
     agent = CLIENTS[client]
     if printing:
@@ -82,48 +82,52 @@ def run(
     if program is None:
         render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
-    config = configure.load_config(_for_asking(options))
+    config = configure.load_config(_without_model(options))
     with ExitStack() as stack:
         address = server_client.find_address(config, url, options.get("api_keys") or ())
-        found, model = _ask(address), options.get("model")
+        found, model = _query(address), options.get("model")
         if found is None:
             if url is not None:
                 raise server_client.no_server(address.url)
             address = stack.enter_context(_started(options, config))
-            found = _ask(address)
+            found = _query(address)
             assert found is not None
-            # It may have been named by its file; then it is the default one of the server that was told so.
-            model = model if model in found.rooms else None
+            # A model named by its file has another name on the server, where it is the default.
+            model = model if model in found.n_ctx else None
         else:
-            _warn_of_options(options, address)
-        served = _choose(found, model, address, config)
-        _warn_of_room(agent, served)
-        settings = agent.tell(served, arguments)
+            _warn_about_options(options, address)
+        target = _choose_model(found, model, address, config)
+        _warn_about_small_context(agent, target)
+        settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         _write(settings, Path(folder))
-        room = f", {served.n_ctx} tokens of context" if served.n_ctx else ""
-        render.show_note(f"{agent.title} uses {served.model} at {address.url}{room}")
+        context = f", {target.n_ctx} tokens of context" if target.n_ctx else ""
+        render.show_note(f"{agent.title} uses {target.model} at {address.url}{context}")
         return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
 
 
-def _print(client: Client, options: Mapping[str, Any], said: Sequence[str], url: str | None, *, show_key: bool) -> int:
-    """The settings in the words of a shell. Nothing is started: without a server the configuration must know."""
-    config = configure.load_config(_for_asking(options))
+def _print(
+    client: Client, options: Mapping[str, Any], arguments: Sequence[str], url: str | None, *, show_key: bool
+) -> int:
+    """Print the settings as shell commands. Starts nothing: without a server, the configuration has the model."""
+    config = configure.load_config(_without_model(options))
     address = server_client.find_running(config, url, options.get("api_keys") or ())
-    found = _ask(address)
-    served = _choose(found, options.get("model"), address, config) if found else _expected(options, address)
+    found = _query(address)
+    target = (
+        _choose_model(found, options.get("model"), address, config) if found else _configured_model(options, address)
+    )
     if found is None:
         render.show_note(f"no server answers at {address.url}; start it with 'shepherd serve'")
     if address.key and not show_key:
-        served = replace(served, key=KEY)
-        render.write("# Set SHEPHERD_API_KEY to the server's key first, or see it with --show-key.\n")
-    for line in as_shell(client, client.tell(served, said), said):
+        target = replace(target, key=KEY)
+        render.write("# First set SHEPHERD_API_KEY to the key of the server, or show it with --show-key.\n")
+    for line in as_shell(client, client.configure(target, arguments), arguments):
         render.write(line + "\n")
     return 0
 
 
-def _for_asking(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the model: a server that runs may know names that mean nothing to this machine."""
+def _without_model(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without the model: a running server may know names that this machine does not."""
     return {name: value for name, value in options.items() if name != "model"}
 
 
@@ -132,17 +136,17 @@ def _for_asking(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What a running server says of itself."""
+    """The models of a running server."""
 
-    rooms: Mapping[str, int]
+    n_ctx: Mapping[str, int]
     """Tokens of context by model, the default one first."""
     catalog: tuple[Mapping[str, Any], ...]
-    """The same in the words of Codex."""
+    """The models in the format of Codex."""
     knows_side_model: bool
 
 
-def _ask(address: server_client.Address) -> ServerInfo | None:
-    """What the server at `address` has; None when nobody answers there. Waits while it is loading.
+def _query(address: server_client.Address) -> ServerInfo | None:
+    """The models of the server at `address`; None when no server answers. Waits while it loads.
 
     Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
     """
@@ -153,23 +157,23 @@ def _ask(address: server_client.Address) -> ServerInfo | None:
             if answer.status_code in {401, 403}:
                 raise server_client.refusal(answer, address.url)
             body = server_client.json_object(answer)
-            rooms = {
-                str(model["id"]): room if isinstance(room := model.get("max_model_len"), int) else 0
+            n_ctx = {
+                str(model["id"]): context if isinstance(context := model.get("max_model_len"), int) else 0
                 for model in _objects(body, "data")
                 if model.get("id")
             }
-            if not rooms:
+            if not n_ctx:
                 raise BadReply(f"{address.url} lists no models", backend=address.url)
             knows = _knows(client, SIDE_MODEL)
         except httpx2.ConnectError:
             return None
         except httpx2.TransportError as error:
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
-    return ServerInfo(rooms, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
+    return ServerInfo(n_ctx, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
 
 def _knows(client: httpx2.Client, model: str) -> bool:
-    """Whether the routes lead this name somewhere: counting costs nothing, unless a model must be loaded for it."""
+    """Whether the routes accept this model; counting tokens is cheap, unless a model must be loaded for it."""
     probe = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
     try:
         return client.post("/v1/messages/count_tokens", json=probe).status_code == 200
@@ -178,8 +182,8 @@ def _knows(client: httpx2.Client, model: str) -> bool:
 
 
 def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
-    """Wait until the server can answer. Raises: `BadReply`, `EngineDown`; of the transport's, `ConnectError`."""
-    told = False
+    """Wait until the server can answer. Raises: `BadReply`, `EngineDown`; `ConnectError` of the transport."""
+    noted = False
     while True:
         health = server_client.json_object(client.get("/health"))
         if "backend_connected" not in health:
@@ -190,9 +194,9 @@ def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> No
             )
         match health.get("status"):
             case "loading":
-                if not told:
+                if not noted:
                     render.show_note(f"{address.url} is still loading its model")
-                told = True
+                noted = True
                 time.sleep(0.5)
             case "ok":
                 return
@@ -207,26 +211,26 @@ def _objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_client.Address]:
-    """A server of our own, for the length of the block. Raises: `EngineError` when it does not start."""
-    # It finds keys in files by itself. Those of our command line go by its environment, which others cannot read.
-    said = tuple(options.get("api_keys") or ())
+    """A server that runs during the block. Raises: `EngineError` when it does not start."""
+    # The server reads keys in files itself. Keys of this command line go through its environment, which is private.
+    keys = tuple(options.get("api_keys") or ())
     key = server_client.own_key(config)
-    if not (said or key or server_client.has_keys(config) or is_loopback(config.server.host)):
+    if not (keys or key or server_client.has_keys(config) or is_loopback(config.server.host)):
         key = secrets.token_urlsafe(24)
-        said = (key,)
-    environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(said)} if said else {})}
+        keys = (key,)
+    environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(keys)} if keys else {})}
     command = [sys.executable, "-m", "shepherd", "serve", *as_arguments(options)]
     log = _log_file()
-    render.show_note(f"starting a server for as long as the client runs (its log: {log})")
+    render.show_note(f"starting a server until the client exits (its log: {log})")
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
-        # A session of its own: Ctrl-C in the client's terminal is not meant for it.
+        # A session of its own: Ctrl-C in the terminal goes to the client only.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, start_new_session=True
         )
     try:
         yield server_client.Address(server_client.local(_wait_for_line(process, log)), key)
         if process.poll() is not None:
-            render.show_warning(f"the server had ended before the client did; its log: {log}")
+            render.show_warning(f"the server ended before the client; its log: {log}")
     finally:
         process.terminate()
         try:
@@ -237,7 +241,7 @@ def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_clie
 
 
 def as_arguments(options: Mapping[str, Any]) -> list[str]:
-    """The shared options as they are written on a command line; but for keys, which everybody could read there."""
+    """The shared options as command-line arguments; without keys, which other users could read there."""
     words: list[str] = []
     for option in SHARED:
         value = options.get(option.name or "")
@@ -266,7 +270,7 @@ READY = "Listening on: "
 
 
 def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
-    """The address that the server says it is ready at. Raises: `EngineError` with its own words."""
+    """The address that the server prints when it is ready. Raises: `EngineError` with the server's last line."""
     began = noted = time.monotonic()
     while True:
         lines = log.read_text("utf-8", "replace").splitlines()
@@ -274,10 +278,10 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
             if line.startswith(READY):
                 return line.removeprefix(READY).strip()
         if process.poll() is not None:
-            said = next(
-                (line.removeprefix("shepherd: ") for line in reversed(lines) if line.strip()), "it said nothing"
+            last = next(
+                (line.removeprefix("shepherd: ") for line in reversed(lines) if line.strip()), "its log is empty"
             )
-            raise EngineError(f"the server did not start: {said}")
+            raise EngineError(f"the server did not start: {last}")
         if (now := time.monotonic()) - noted > NOTE_S:
             render.show_note(f"still starting, after {now - began:.0f} s")
             noted = now
@@ -287,26 +291,26 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
 # -- which model ------------------------------------------------------------------------------------------------------
 
 
-def _choose(found: ServerInfo, model: str | None, address: server_client.Address, config: Config) -> LaunchTarget:
-    """The model that is asked for, or the server's default, with its room."""
-    name = model or next(iter(found.rooms))
-    if name not in found.rooms:
-        # A route may take any name; what it leads to is not told.
-        known = ", ".join(found.rooms)
+def _choose_model(found: ServerInfo, model: str | None, address: server_client.Address, config: Config) -> LaunchTarget:
+    """The requested model, or the default of the server, with its context."""
+    name = model or next(iter(found.n_ctx))
+    if name not in found.n_ctx:
+        # A route may accept any name; the server does not list its target.
+        known = ", ".join(found.n_ctx)
         render.show_warning(f"{address.url} lists no model {name!r} (it has: {known}); its routes decide")
     return LaunchTarget(
         address.url,
         name,
         address.key or NO_KEY,
-        n_ctx=found.rooms.get(name) or next(iter(found.rooms.values())),
+        n_ctx=found.n_ctx.get(name) or next(iter(found.n_ctx.values())),
         side_model=SIDE_MODEL if found.knows_side_model else "",
         reserve=config.reserve,
         catalog=found.catalog,
     )
 
 
-def _expected(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
-    """What a server of this configuration would have."""
+def _configured_model(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
+    """The model that a server with this configuration would use."""
     config, key = configure.read_config(options), address.key or NO_KEY
     if not config.caches:
         return LaunchTarget(address.url, options.get("model") or "default", key)
@@ -315,22 +319,22 @@ def _expected(options: Mapping[str, Any], address: server_client.Address) -> Lau
 
 
 OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
-"""Shared options that mean something without a server of our own, or choose it."""
+"""Shared options that this command uses itself, or that choose a running server."""
 
 
-def _warn_of_options(options: Mapping[str, Any], address: server_client.Address) -> None:
+def _warn_about_options(options: Mapping[str, Any], address: server_client.Address) -> None:
     if words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
         render.show_warning(
-            f"a server runs at {address.url} already, and goes on as it is: {shlex.join(words)} is not for it; stop it "
+            f"a server already runs at {address.url}, and {shlex.join(words)} does not change it; stop the server "
             "first, or choose another port with --port"
         )
 
 
-def _warn_of_room(client: Client, served: LaunchTarget) -> None:
-    if served.n_ctx and served.prompt < 2 * client.first_prompt:
+def _warn_about_small_context(client: Client, target: LaunchTarget) -> None:
+    if target.n_ctx and target.prompt < 2 * client.first_prompt:
         render.show_warning(
-            f"{served.model} has a context of {served.n_ctx} tokens, and {client.title} begins with about "
-            f"{client.first_prompt} of its own; give it more with --context-size 64k, or expect it to be refused"
+            f"{target.model} has a context of {target.n_ctx} tokens, and {client.title} starts with about "
+            f"{client.first_prompt} tokens of its own; give it more with --context-size 64k, or its requests may fail"
         )
 
 
@@ -344,7 +348,7 @@ def _write(settings: Settings, folder: Path) -> None:
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the client in our place; its exit status, or 128 and the number of the signal that ended it."""
+    """Run the client; its exit status, or 128 + the number of the signal that ended it."""
     with ExitStack() as stack:
         process: list[subprocess.Popen[bytes]] = []
 
@@ -352,7 +356,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
             if process:
                 process[0].send_signal(number)
 
-        # The terminal sends these two to the client as well; it decides what they mean.
+        # The terminal sends these two to the client as well, which handles them.
         for number in (signal.SIGINT, signal.SIGQUIT):
             stack.enter_context(handling(number, lambda *_: None))
         for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,6 +1,6 @@
-"""`shepherd mcp`: the servers of the Model Context Protocol that are configured: list them, try them, add, remove.
+"""`shepherd mcp list` and `test`: the configured servers of the Model Context Protocol.
 
-Not here: how their entries are written into files (`mcp_file.py`), and what servers are (`shepherd.tools.mcp`).
+Not here: `add` and `remove` (`mcp_file.py`), `serve` (`mcp_serve.py`), the client (`shepherd.tools.mcp`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 COLOURS = {"ready": "green", "failed": "red", "off": None}
 LOG_LINES = 5
-"""Of what a server wrote, shown when it has failed."""
+"""Lines of its log that a failed server shows."""
 DESCRIPTION_CHARS = 80
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what is configured; nothing is started."""
+    """Print the configured servers; starts none of them."""
     config = configure.load_config(options)
     if as_json:
         render.show_json([entry(each) for each in config.mcp_servers])
@@ -44,7 +44,7 @@ def where(server: McpServerConfig) -> str:
 
 
 def entry(server: McpServerConfig) -> dict[str, Any]:
-    """For programs; of variables and headers only the names, since their values are secrets more often than not."""
+    """A server for programs; only the names of its variables and headers, because the values are often secrets."""
     shown = asdict(server)
     return {**shown, "args": list(server.args), "env": sorted(server.env), "headers": sorted(server.headers)}
 
@@ -53,11 +53,11 @@ def entry(server: McpServerConfig) -> dict[str, Any]:
 
 
 def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> int:
-    """Start servers, print what they offer, stop them again. The exit status: 1 when one of them fails."""
+    """Start servers, print what they offer, stop them again. The exit status is 1 when one of them fails."""
     config = configure.load_config(options)
     chosen = [chosen_server(config, name) for name in names] or [each for each in config.mcp_servers if each.enabled]
     if not chosen:
-        raise InvalidRequest("no MCP server is switched on; 'shepherd mcp list' shows what is configured")
+        raise InvalidRequest("no MCP server is enabled; 'shepherd mcp list' shows the configured ones")
     tried = asyncio.run(_try([ServerOptions.of(each) for each in chosen]))
     if as_json:
         render.show_json([report for _, report in tried])
@@ -68,13 +68,13 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
 
 
 def chosen_server(config: Config, name: str) -> McpServerConfig:
-    """The server of this name, also one that is switched off. Raises: `InvalidRequest` naming those that there are."""
+    """The server of this name, also a disabled one. Raises: `InvalidRequest`, which lists the names."""
     from dataclasses import replace
 
     found = next((each for each in config.mcp_servers if each.name == name), None)
     if found is None:
-        known = ", ".join(each.name for each in config.mcp_servers) or "none is configured"
-        raise InvalidRequest(f"there is no MCP server {name!r}; there are: {known}", field="name")
+        known = ", ".join(each.name for each in config.mcp_servers) or "none"
+        raise InvalidRequest(f"no MCP server is called {name!r}; configured: {known}", field="name")
     return replace(found, enabled=True)
 
 
@@ -127,12 +127,12 @@ def _show(status: ServerStatus, report: Mapping[str, Any]) -> None:
     ]
     if rows:
         render.show_table(("TOOL", "MAY", ""), rows)
-    told = (
+    offers = (
         f"{len(report[what])} {what}: {', '.join(map(clean, report[what]))}" if report[what] else f"no {what}"
         for what in ("resources", "prompts")
     )
-    render.show("; ".join(told))
+    render.show("; ".join(offers))
     if report["skipped"]:
-        render.show(f"Not offered, since they are deprecated: {', '.join(map(clean, report['skipped']))}")
+        render.show(f"Not offered, because they are deprecated: {', '.join(map(clean, report['skipped']))}")
     if "problem" in report:
         render.show_warning(report["problem"])

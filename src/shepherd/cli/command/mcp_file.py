@@ -1,7 +1,7 @@
-"""`shepherd mcp add` and `remove`: entries of `mcp_servers` in a configuration file, whose other lines stay.
+"""`shepherd mcp add` and `remove`: change the `mcp_servers` of a configuration file; its other lines stay.
 
-A TOML file is changed as text: an entry is appended, or its lines are cut out. What comes out is read again and
-compared before it is written, so that a file of an unusual form is refused and never spoilt.
+A TOML file is changed as text: an entry is appended, or its lines are removed. Before it is written, the new text is
+parsed and compared with the expected content, so that a file of an unusual form is refused and not damaged.
 """
 
 from __future__ import annotations
@@ -41,49 +41,49 @@ def add(
     if not name.strip():
         raise InvalidRequest("the server needs a name", field="name")
     if bool(command) == (url is not None):
-        raise InvalidRequest("give either a command, after two dashes, or --url", field="command")
+        raise InvalidRequest("give either a command behind two dashes, or --url", field="command")
     if url is not None and (env or cwd):
         raise InvalidRequest("--env and --cwd belong to a command; a server with --url has --header", field="url")
     if url is None and headers:
         raise InvalidRequest("--header belongs to --url; a command has --env", field="header")
-    said: dict[str, Any] = {"name": name}
-    said |= {"url": url} if url is not None else {"command": command[0], "args": list(command[1:])}
-    said |= {
+    entry: dict[str, Any] = {"name": name}
+    entry |= {"url": url} if url is not None else {"command": command[0], "args": list(command[1:])}
+    entry |= {
         "env": dict(pair(each, "=", "--env NAME=VALUE") for each in env),
         "headers": dict(pair(each, ":", "--header 'Name: value'") for each in headers),
         "cwd": cwd,
         "timeout": timeout,
     }
-    said = {key: value for key, value in said.items() if value not in (None, [], {})}
+    entry = {key: value for key, value in entry.items() if value not in (None, [], {})}
     file = target(options, project=project)
     before = read(file)
     if any(each.get("name") == name for each in before.get(KEY, ())):
-        raise InvalidRequest(f"{file} has an MCP server {name!r} already; remove it first", field="name")
-    after = {**before, KEY: [*before.get(KEY, ()), said]}
+        raise InvalidRequest(f"{file} already has an MCP server {name!r}; remove it first", field="name")
+    after = {**before, KEY: [*before.get(KEY, ()), entry]}
     if file.suffix == ".json":
         text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
     else:
         old = text_of(file)
-        text = old + ("" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n") + block(said)
-    write(file, text, after, f"add this to it by hand:\n{block(said)}")
-    render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tries it.")
-    for word, value in (*said.get("env", {}).items(), *said.get("headers", {}).items()):
+        text = old + ("" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n") + block(entry)
+    write(file, text, after, f"add this by hand:\n{block(entry)}")
+    render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tests it.")
+    for word, value in (*entry.get("env", {}).items(), *entry.get("headers", {}).items()):
         if SECRET.search(word) and "${" not in value:
             variable = re.sub(r"\W", "_", word).upper()
             render.show_warning(
-                f"the value of {word} is in the file now; '${{{variable}}}' takes it from the environment"
+                f"the file now holds the value of {word}; write '${{{variable}}}' to read it from the environment"
             )
 
 
 def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
-    """Take an entry out. Raises: `InvalidRequest`, `ConfigError`."""
+    """Remove an entry. Raises: `InvalidRequest`, `ConfigError`."""
     file = target(options, project=project)
     before = read(file)
     entries = list(before.get(KEY, ()))
     index = next((index for index, each in enumerate(entries) if each.get("name") == name), None)
     if index is None:
         known = ", ".join(str(each.get("name")) for each in entries) or "none"
-        other = "" if project else "; --project looks into the project's file"
+        other = "" if project else "; --project changes the file of this folder"
         raise InvalidRequest(f"{file} has no MCP server {name!r}; it has: {known}{other}", field="name")
     rest = entries[:index] + entries[index + 1 :]
     after = {key: value for key, value in before.items() if key != KEY} | ({KEY: rest} if rest else {})
@@ -91,7 +91,7 @@ def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
         text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
     else:
         text = without_entry(text_of(file), index)
-    write(file, text, after, f"take the entry with name = {json.dumps(name)} out by hand")
+    write(file, text, after, f"remove the entry with name = {json.dumps(name)} by hand")
     render.show(f"Removed {name} from {file}.")
 
 
@@ -106,7 +106,7 @@ def pair(text: str, mark: str, form: str) -> tuple[str, str]:
 
 
 def target(options: Mapping[str, Any], *, project: bool) -> Path:
-    """The file to change: the one that would be read, else the one to be made."""
+    """The file to change: the one that `config.load` reads, or else a new one."""
     from shepherd.config import search_paths
 
     if options.get("config"):
@@ -117,25 +117,25 @@ def target(options: Mapping[str, Any], *, project: bool) -> Path:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """What a file says; nothing, if there is none. Raises: `ConfigError`."""
+    """The content of a file; empty without a file. Raises: `ConfigError`."""
     from shepherd.config.layers import read_file
 
     if not file.exists():
         return {}
-    said = read_file(file)
-    entries = said.get(KEY, []) if isinstance(said, Mapping) else None
+    entry = read_file(file)
+    entries = entry.get(KEY, []) if isinstance(entry, Mapping) else None
     if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
         raise ConfigError("expected a list of tables", key=KEY, file=str(file))
-    return dict(said)
+    return dict(entry)
 
 
 def text_of(file: Path) -> str:
     return file.read_bytes().decode("utf-8-sig") if file.exists() else ""
 
 
-def block(said: Mapping[str, Any]) -> str:
+def block(entry: Mapping[str, Any]) -> str:
     """An entry as TOML."""
-    return "\n".join((f"[[{KEY}]]", *(f"{key} = {toml(value)}" for key, value in said.items()), ""))
+    return "\n".join((f"[[{KEY}]]", *(f"{key} = {toml(value)}" for key, value in entry.items()), ""))
 
 
 def toml(value: Any) -> str:
@@ -149,7 +149,7 @@ def toml(value: Any) -> str:
 def without_entry(text: str, index: int) -> str:
     """The text without the lines of its entry number `index`: from its header to the next one.
 
-    Comments right above the next header belong to that, and stay.
+    Comments right above the next header belong to it and stay.
     """
     lines = text.splitlines(keepends=True)
     headers = [number for number, line in enumerate(lines) if HEADER.match(line.rstrip("\r\n"))]
@@ -165,13 +165,16 @@ def without_entry(text: str, index: int) -> str:
 
 
 def write(file: Path, text: str, expected: Mapping[str, Any], otherwise: str) -> None:
-    """Write the file at once or not at all, if it says what it is to say. A new one is for the user alone."""
+    """Replace the file in one step, if `text` holds `expected`. Only the user can read a new file.
+
+    Raises: `ConfigError`, which names `otherwise`: how to change the file by hand.
+    """
     try:
-        said = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        entry = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except ValueError:
-        said = None
-    if said != expected:
-        raise ConfigError(f"its form is not one that can be changed here; {otherwise}", key=KEY, file=str(file))
+        entry = None
+    if entry != expected:
+        raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=KEY, file=str(file))
     real = file.resolve()  # a link to a file elsewhere stays a link
     try:
         real.parent.mkdir(parents=True, exist_ok=True)

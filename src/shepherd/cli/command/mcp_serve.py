@@ -1,7 +1,7 @@
-"""`shepherd mcp serve`: our tools for the agent that has started us, over standard input and output.
+"""`shepherd mcp serve`: offers the tools to the agent that started this program, over standard input and output.
 
-Nothing but the protocol is written to standard output; the log goes to standard error. Not here: what the protocol's
-words mean (`server/endpoints/mcp.py`), and what is offered (`App.offer`).
+Standard output carries the protocol only; the log goes to standard error. Not here: the protocol
+(`server/endpoints/mcp.py`), and which tools are offered (`App.offer`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from shepherd.tools.toolbox import ConversationToolbox
 
 EVERYTHING = ("*",)
-"""Asking the user is for the agent to do."""
+"""The agent asks its own user."""
 
 
 def run(options: Mapping[str, Any]) -> int:
-    """Serve until the agent closes our input, or Ctrl-C; the exit status."""
+    """Serve until the agent closes standard input, or Ctrl-C; the exit status."""
     try:
         signals.run(_serve(configure.load_config({**options, "server": True})))
     except KeyboardInterrupt:
@@ -36,17 +36,17 @@ async def _serve(config: Config) -> None:
     app = App(config)
 
     async def open_box(user: str | None) -> ConversationToolbox:
-        # An agent asks once which tools there are. Each MCP server of ours has its own `timeout` to start.
+        # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await app.offer(user, everything=True, allow=EVERYTHING)
 
     try:
-        # What cannot be meant is said before anything is served.
+        # A wrong configuration fails before anything is served.
         await app.offer(None, everything=True, allow=EVERYTHING)
         equipping = asyncio.create_task(app.toolbox())
         try:
-            # The greeting is answered at once: agents give up on a server after some seconds. A model is loaded when it
-            # is called: most agents never chat.
+            # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first
+            # call: most agents never chat.
             await serve_stdio(open_box)
         finally:
             equipping.cancel()

@@ -1,8 +1,8 @@
-"""`shepherd memory`: what was said, and what is known of the user. Searched, shown, set and cleared.
+"""`shepherd memory`: searches and shows messages, and changes facts and the profile.
 
-Every command opens the memory, does one thing and prints it: for people on a terminal, plainly in a pipe, as one JSON
-document with `--json`. Not here: which commands there are (`memory_options.py`), those that care for the file
-(`memory_care.py`), and what is found (`shepherd.memory`).
+Every command opens the memory, does one thing and prints the result: in colours on a terminal, as plain text in a pipe,
+as one JSON document with `--json`. Not here: the commands that maintain the file (`memory_care.py`), and the search
+itself (`shepherd.memory`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shepherd.cli.text import clean, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
-from shepherd.memory.transfer import as_json as told
+from shepherd.memory.transfer import as_json as encode
 from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from shepherd.memory.records import Embedder
 
 SHOWN_CHARS = 600
-"""Of a message among results; `show` has all of it."""
+"""Characters of a message in a list of results; `show` prints all of it."""
 NAME_CHARS = 8
-"""Of a conversation's name: enough to find it again."""
+"""Characters of a conversation's name: enough to find it again."""
 STYLES = {"user": "bold cyan", "assistant": "bold green", "tool": "yellow", "system": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """What every command is told."""
+    """What every command gets: the configuration, the user, the form of the output."""
 
     options: Mapping[str, Any]
-    """The shared ones of the command line."""
+    """The shared options of the command line."""
     config: Config
     user: str | None
     """None = the owner."""
@@ -58,22 +58,22 @@ class MemoryAccess:
 
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
-        """The memory that is meant. Raises: `ConfigError`, `MemoryFailure`."""
+        """The memory of the user, open during the block. Raises: `ConfigError`, `MemoryFailure`."""
         with self.stores(embedder) as stores:
             yield self.memory(stores)
 
     def stores(self, embedder: Embedder | None = None) -> UserStores:
-        """The memories of all."""
+        """The memories of all users."""
         return configured_stores(self.config.memory, os.environ, embedder)
 
     def memory(self, stores: UserStores) -> MemoryStore:
         store = stores.find_store(LOCAL if self.user is None else self.user)
         if store is None:
-            raise InvalidRequest("--user: the name is blank; leave --user out for your own memory", field="user")
+            raise InvalidRequest("--user needs a name; leave it out for your own memory", field="user")
         return store
 
     def show_result(self, document: Any, people: Callable[[], None]) -> None:
-        """The result: JSON for programs, else what `people` prints."""
+        """Print the result: the JSON document with `--json`, else what `people` prints."""
         if self.as_json:
             render.show_json(document)
         else:
@@ -82,7 +82,7 @@ class MemoryAccess:
 
 @contextmanager
 def embedding(model: str | None) -> Iterator[Embedder | None]:
-    """The embedding model of this name or file, loaded; None for none."""
+    """The embedding model of this name or file, loaded during the block; None for None."""
     if model is None:
         yield None
         return
@@ -113,7 +113,7 @@ def search(
     phrase: str | None,
     prefix: str | None,
 ) -> None:
-    """Find what was said, best first; nothing found is said, and is no error."""
+    """Print the messages that match, best first. No match is no error."""
     from shepherd.memory.search.query import Filters
 
     query = " ".join(words)
@@ -129,14 +129,14 @@ def search(
         hits = store.search(query, limit, filters=filters)
         mark = _marker(store, f"{query} {phrase or ''} {prefix or ''}")
         access.show_result(
-            {"query": query, "results": [told.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark)
+            {"query": query, "results": [encode.hit(hit) for hit in hits]}, lambda: _show_hits(hits, query, mark)
         )
 
 
 def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> None:
     if not hits:
         render.show(
-            f"No archived conversations found matching: {clean(query)}" if query else "Nothing is archived yet."
+            f"No archived conversations found matching: {clean(query)}" if query else "No message is archived yet."
         )
         return
     console = render.result_console()
@@ -158,7 +158,7 @@ def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> 
 
 
 def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
-    """Marks in a text what was asked for; without colours there is nothing to be seen of that."""
+    """A function that highlights the words of the query in a text; without colours it only cleans the text."""
     if not render.colours_wanted():
         return lambda text: Text(clean(text))
     from shepherd.memory.search.excerpt import term_spans
@@ -178,7 +178,7 @@ def _marker(store: MemoryStore, query: str) -> Callable[[str], Text]:
 
 
 def show(access: MemoryAccess, *, name: str | None, limit: int) -> None:
-    """The newest conversations; or all of one; or one message with the turn that it is in."""
+    """Print the newest conversations, or one conversation, or one message with its turn."""
     with access.store() as store:
         if name is None:
             _show_conversations(access, store, limit)
@@ -190,7 +190,7 @@ def show(access: MemoryAccess, *, name: str | None, limit: int) -> None:
         else:
             its = conversation_called(store, name)
             messages = store.messages(its.uuid, shared=True)
-        document = {"conversation": told.conversation(its), "messages": [told.message(each) for each in messages]}
+        document = {"conversation": encode.conversation(its), "messages": [encode.message(each) for each in messages]}
         access.show_result(document, lambda: _show_messages(its, messages))
 
 
@@ -200,16 +200,16 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
 
     def people() -> None:
         if not shown:
-            render.show("Nothing is archived yet.")
+            render.show("No message is archived yet.")
             return
         rows = [
             (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
         ]
         render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
         if len(found) > len(shown):
-            render.show(f"There are older ones: shepherd memory show -n {4 * limit}, or -n 0 for all.")
+            render.show(f"There are older conversations: shepherd memory show -n {4 * limit}, or -n 0 for all.")
 
-    access.show_result({"conversations": [told.conversation(each) for each in shown]}, people)
+    access.show_result({"conversations": [encode.conversation(each) for each in shown]}, people)
 
 
 def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
@@ -220,7 +220,7 @@ def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]
     for message in messages:
         notes = [f"message {message.id}", day(message.time)]
         notes += ["pinned"] * message.pinned + ["untrusted"] * (message.trust is Trust.UNTRUSTED)
-        notes += ["shortened to make room"] * (message.state is State.PRUNED)
+        notes += ["shortened to save space"] * (message.state is State.PRUNED)
         console.print()
         console.print(Text.assemble((message.role, STYLES[message.role]), (f"  {' · '.join(notes)}", "dim")))
         if message.body:
@@ -230,13 +230,13 @@ def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]
 
 
 def _message(store: MemoryStore, name: str) -> StoredMessage | None:
-    """The message with this number, if that is what `name` is."""
+    """The message with the number `name`; None when `name` is no number of a message."""
     digits = name.removeprefix("#")
     if not digits.isdecimal() or len(digits) > 18 or (len(digits) >= NAME_CHARS and store.conversation(name)):
         return None
     found = store.stored([int(digits)])
     if not found and (name.startswith("#") or store.conversation(name) is None):
-        raise InvalidRequest(f"there is no message {digits}, and no conversation whose name begins so", field="name")
+        raise InvalidRequest(f"no message and no conversation is called {digits}", field="name")
     return found[0] if found else None
 
 
@@ -256,7 +256,7 @@ def list_facts(access: MemoryAccess) -> None:
     with access.store() as store:
         facts = store.facts(kind="fact")
         access.show_result(
-            {"facts": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is known yet.")
+            {"facts": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is stored yet.")
         )
 
 
@@ -272,15 +272,16 @@ def set_fact(access: MemoryAccess, *, key: str, words: Sequence[str]) -> None:
     with access.store() as store:
         fact = store.set_fact(key, " ".join(words))
         access.show_result(
-            {"success": True, **told.fact(fact)}, lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}")
+            {"success": True, **encode.fact(fact)},
+            lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}"),
         )
 
 
 def get_fact(access: MemoryAccess, *, key: str) -> int:
-    """The value and nothing else; 1 when there is none."""
+    """Print the value alone; the exit status is 1 without a fact."""
     with access.store() as store:
         fact = store.get_fact(key)
-        found = {"found": True, **told.fact(fact)} if fact else {"found": False, "key": key, "value": None}
+        found = {"found": True, **encode.fact(fact)} if fact else {"found": False, "key": key, "value": None}
         if fact is None and not access.as_json:
             render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
         else:
@@ -291,7 +292,7 @@ def get_fact(access: MemoryAccess, *, key: str) -> int:
 def clear_fact(access: MemoryAccess, *, key: str) -> int:
     with access.store() as store:
         cleared = store.clear_fact(key)
-        says = "Cleared, with all it was before." if cleared else f"No fact is called {key!r:.80}."
+        says = "Deleted, with its history." if cleared else f"No fact is called {key!r:.80}."
         access.show_result({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
         return 0 if cleared else 1
 
@@ -301,7 +302,7 @@ def fact_history(access: MemoryAccess, *, key: str) -> None:
         facts = store.history(key)
         none = f"No fact is called {clean(key)!r:.80}."
         access.show_result(
-            {"key": key, "history": [told.fact(each) for each in facts]}, lambda: _show_facts(facts, none)
+            {"key": key, "history": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, none)
         )
 
 
@@ -316,17 +317,17 @@ def list_profile(access: MemoryAccess) -> None:
             rows = [(str(fact.id), fact.kind, fact.status, one_line(fact.value)) for fact in (*wishes, *candidates)]
             render.show_table(("ID", "KIND", "STATUS", "TEXT"), rows)
             if candidates:
-                render.show("A candidate counts once it is confirmed: shepherd memory profile confirm ID")
+                render.show("A candidate takes effect when you confirm it: shepherd memory profile confirm ID")
 
-        document = {"profile": [told.fact(each) for each in wishes]}
-        access.show_result({**document, "candidates": [told.fact(each) for each in candidates]}, people)
+        document = {"profile": [encode.fact(each) for each in wishes]}
+        access.show_result({**document, "candidates": [encode.fact(each) for each in candidates]}, people)
 
 
 def add_to_profile(access: MemoryAccess, *, words: Sequence[str], kind: FactKind) -> None:
     with access.store() as store:
         fact = store.adopt(" ".join(words), kind)
         access.show_result(
-            {"success": True, **told.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
+            {"success": True, **encode.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
         )
 
 
@@ -334,14 +335,14 @@ def confirm(access: MemoryAccess, *, id: int) -> None:
     with access.store() as store:
         fact = store.confirm(id)
         access.show_result(
-            {"success": True, **told.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}")
+            {"success": True, **encode.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}")
         )
 
 
 def reject(access: MemoryAccess, *, id: int) -> None:
     with access.store() as store:
         store.reject(id)
-        says = "It is gone, and will not be proposed again."
+        says = "Removed. Shepherd will not propose it again."
         access.show_result({"success": True, "id": id}, lambda: render.show(says))
 
 
@@ -353,7 +354,7 @@ _HOURS = {"h": 1, "d": 24, "w": 24 * 7, "m": 24 * 30, "y": 24 * 365}
 
 
 def moment(option: str, text: str | None) -> int | None:
-    """A day or a time as people here write it, or an age such as 7d; in milliseconds."""
+    """The Unix milliseconds of a date or a time, or of an age such as 7d. Raises: `UsageError`."""
     if text is None:
         return None
     try:
@@ -364,7 +365,7 @@ def moment(option: str, text: str | None) -> int | None:
         return int(found.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise click.UsageError(
-            f"{option}: {text!r:.80} is no time; write 2026-03-02, 2026-03-02T14:00 or an age such as 7d."
+            f"{option}: {text!r:.80} is not a time; write 2026-03-02, 2026-03-02T14:00 or an age such as 7d."
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""`shepherd memory`: care for the file. What is forgotten, given up, counted, exported, imported, checked and measured.
+"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed, eval.
 
-Not here: looking into it (`memory.py`).
+Not here: search and facts (`memory.py`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
-"""Messages that are shown before they are forgotten."""
+"""Messages that are shown before the question whether to delete them."""
 ALWAYS = 2**62
-"""A time behind all others."""
+"""A time later than all others."""
 
 
 # -- forgetting and pruning -------------------------------------------------------------------------------------------
@@ -47,13 +47,13 @@ def forget(
     everything: bool,
     yes: bool,
 ) -> int:
-    """Say what would go, ask, and forget it: out of the file, and with it all conversations that are kept on disk."""
+    """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
-        raise click.UsageError("--everything is all there is: leave the other choices out.")
+        raise click.UsageError("--everything takes no other filter; leave the others out.")
     if not everything and not any(each not in (None, ()) for each in chosen):
         if access.user is None:
-            raise click.UsageError("Say what: --message, --conversation, --matching, --before, --user or --everything.")
+            raise click.UsageError("Give --message, --conversation, --matching, --before, --user or --everything.")
         everything = True
     with access.stores() as stores:
         store = access.memory(stores)
@@ -65,24 +65,24 @@ def forget(
         }
         ids, facts = store.find(**wanted), _facts(store, matching, everything)
         if not ids and not facts:
-            access.show_result(_forgotten(0, 0), lambda: render.show("Nothing of the kind is remembered."))
+            access.show_result(_forgotten(0, 0), lambda: render.show("No message or fact matches."))
             return 0
         _sample(store, ids, len(facts))
         if not _agreed(yes):
             return 1
         if everything and access.user is not None:
-            stores.forget_user(access.user)  # the file says whose it is
+            stores.forget_user(access.user)  # deletes the user's own file
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
-            store.forget(**wanted)  # last: it is what leaves no byte behind
+            store.forget(**wanted)  # last, because it erases the free pages as well
     _drop_kept(access.config)
     access.show_result(_forgotten(len(ids), len(facts)), lambda: _say_forgotten(len(ids), len(facts)))
     return 0
 
 
 def _facts(store: MemoryStore, matching: str | None, everything: bool) -> list[Fact]:
-    """The facts that would go, too."""
+    """The facts that would be deleted."""
     phrase = folded(matching) if matching else None
     facts = store.facts(status=None)
     return [fact for fact in facts if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))]
@@ -93,8 +93,8 @@ def _forgotten(n_messages: int, n_facts: int) -> dict[str, Any]:
 
 
 def _say_forgotten(n_messages: int, n_facts: int) -> None:
-    render.show(f"Forgotten: {_amount(n_messages, n_facts)}.")
-    render.show("A server or a chat that is running still has them in its caches, until it ends.")
+    render.show(f"Deleted: {_amount(n_messages, n_facts)}.")
+    render.show("A running server or chat keeps them in its caches until it ends.")
 
 
 def _amount(n_messages: int, n_facts: int) -> str:
@@ -102,8 +102,8 @@ def _amount(n_messages: int, n_facts: int) -> str:
 
 
 def _sample(store: MemoryStore, ids: Sequence[int], n_facts: int) -> None:
-    """What would go, where a person can see it and a program is not disturbed."""
-    click.echo(f"This would be forgotten: {_amount(len(ids), n_facts)}", err=True)
+    """Show on standard error what would be deleted."""
+    click.echo(f"This would be deleted: {_amount(len(ids), n_facts)}", err=True)
     for message in store.stored(ids[:SAMPLE]):
         click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
     if len(ids) > SAMPLE:
@@ -114,20 +114,20 @@ def _agreed(yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        render.show_error("nothing was forgotten: there is nobody to ask; add --yes")
+        render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
         return False
-    return click.confirm("Forget this for good?", err=True)
+    return click.confirm("Delete this for good?", err=True)
 
 
 def _drop_kept(config: Config) -> None:
-    """Conversations that caches keep on disk hold what was said, too."""
+    """Delete the conversations that caches keep on disk: they contain the messages, too."""
     from shepherd.app.app import drop_snapshots, snapshot_folder
 
     drop_snapshots(snapshot_folder(config))
 
 
 def prune(access: MemoryAccess, *, to: str | None) -> None:
-    """Give up the oldest texts until the memory is as small as it should be."""
+    """Shorten and delete the oldest texts until the memory is within its limit."""
     with access.store() as store:
         limit = store.max_size_bytes if to is None else _bytes(to)
         before = store.stats().size_bytes
@@ -146,7 +146,7 @@ def _bytes(text: str) -> int:
     """A size such as 500MB, 1.5 GiB or 1048576."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise click.UsageError(f"--to: {text!r:.80} is no size; write one such as 500MB or 2GiB.")
+        raise click.UsageError(f"--to: {text!r:.80} is not a size; write 500MB or 2GiB.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))
 
@@ -176,7 +176,7 @@ def stats(access: MemoryAccess) -> None:
 
 
 def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None:
-    """Write the archive as JSON Lines to a new file that its owner alone can read, or to standard output."""
+    """Write the archive as JSON Lines to standard output, or to a new file that only its owner can read."""
     from shepherd.memory.transfer import export as transfer
 
     with access.store() as store:
@@ -192,7 +192,7 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
                     stream.write(line)
                     n_lines += 1
         except FileExistsError:
-            raise InvalidRequest(f"{file} is there already; choose another name or remove it", field="file") from None
+            raise InvalidRequest(f"{file} already exists; choose another name or remove it", field="file") from None
         except OSError as error:
             raise InvalidRequest(f"{file} cannot be written: {error.strerror or error}", field="file") from error
         access.show_result(
@@ -201,7 +201,7 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
 
 
 def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
-    """Store what files of other programs hold; 1 when one of them holds nothing that can be read."""
+    """Import the exports of other programs; the exit status is 1 when one of them cannot be read."""
     from shepherd.memory.transfer import importer
 
     status = 0
@@ -225,8 +225,8 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
                 render.show_warning(clean(f"{file}: {done.n_problems - len(done.problems)} more problems"))
             if done.n_problems and not (done.messages or done.facts or done.known):
                 status = 1
-            told_of = {"problems": [str(problem) for problem in done.problems]}
-            documents.append({"file": file, **asdict(done), **told_of})
+            problems = {"problems": [str(problem) for problem in done.problems]}
+            documents.append({"file": file, **asdict(done), **problems})
             if not access.as_json:
                 _show_imported(file, done)
         if access.as_json:
@@ -235,15 +235,15 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
 
 
 def _show_imported(file: str, done: ImportResult) -> None:
-    said = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
+    parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
     others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
     others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
-    said += [f"{number} {what}" for what, number in others.items() if number]
-    render.show(clean(f"{file}: {', '.join(said)}"))
+    parts += [f"{number} {what}" for what, number in others.items() if number]
+    render.show(clean(f"{file}: {', '.join(parts)}"))
 
 
 def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
-    """1 when something is wrong with the file, and stays so."""
+    """Check the file; the exit status is 1 when a problem remains."""
     with access.store() as store:
         problems = store.repair() if repair else store.check(deep=deep)
 
@@ -253,17 +253,17 @@ def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
             if not problems:
                 render.show_marked("✓", "green", f"{clean(str(store.path))} is sound")
             elif not repair and any(problem.can_repair for problem in problems):
-                render.show("'shepherd memory check --repair' mends what can be mended.")
+                render.show("'shepherd memory check --repair' repairs what can be repaired.")
 
         access.show_result({"path": str(store.path), "problems": [asdict(problem) for problem in problems]}, people)
         return 1 if problems else 0
 
 
 def embed(access: MemoryAccess) -> None:
-    """Make the vectors that are missing, with the model of the command line or of the configuration."""
+    """Make the missing vectors with the model of the command line or of the configuration."""
     model = access.options.get("model") or access.config.memory.embedding_model
     if not model:
-        raise click.UsageError("Which model? Give an embedding GGUF with --model FILE, or set memory.embedding_model.")
+        raise click.UsageError("Give an embedding GGUF with --model FILE, or set memory.embedding_model.")
     with embedding(model) as embedder, access.store(embedder) as store:
         assert embedder is not None
         with _progress("Embedding") as on_progress:
@@ -273,7 +273,7 @@ def embed(access: MemoryAccess) -> None:
 
 
 def evaluate(access: MemoryAccess, *, file: str, embedder: str | None) -> None:
-    """Print how well the evidence of a data set's questions is found, always as JSON."""
+    """Print as JSON how well the search finds the evidence of a data set's questions."""
     from shepherd.tune import memory_quality
 
     with embedding(embedder) as model:
@@ -282,7 +282,7 @@ def evaluate(access: MemoryAccess, *, file: str, embedder: str | None) -> None:
 
 @contextmanager
 def _progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal that is told what is done and how much there is; None where nobody would see it."""
+    """A function that draws a progress bar from the amount done and the total; None without a terminal."""
     if not render.is_terminal(sys.stderr):
         yield None
         return

@@ -1,4 +1,4 @@
-"""`shepherd models`: those of the configuration, what can be used on this machine without a download, and what one is.
+"""`shepherd models`: the configured models, the models on this machine, and the facts about one of them.
 
 Reads headers only; no model is loaded.
 """
@@ -17,12 +17,12 @@ from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
-"""For which `models info` says what they cost, as far as the model was trained for them."""
+"""Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One row of the list."""
+    """One model file."""
 
     name: str
     source: str
@@ -46,9 +46,9 @@ def scan_models() -> Iterator[ListedModel]:
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print all models."""
-    shelf = list(scan_models())
+    listed = list(scan_models())
     if as_json:
-        render.show_json([_row(model) for model in shelf])
+        render.show_json([_row(model) for model in listed])
         return
     rows = [
         (
@@ -58,15 +58,15 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
             model.header.file_type or "?" if model.header else "unreadable",
             str(model.header.n_ctx_train) if model.header else "",
         )
-        for model in shelf
+        for model in listed
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
 
 
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the models of the configuration with what each takes while it is loaded.
+    """Print the configured models, each with the memory that it needs while it is loaded.
 
-    Raises: `ConfigError` for one that is to be loaded at the start and cannot be.
+    Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
     """
     from shepherd.app.model_registry import ModelRegistry, budget_of
 
@@ -107,13 +107,13 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print what one model is.
+    """Print the facts about one model.
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
     path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
-    dialect, has_tools = _speech(header)
+    dialect, has_tools = _dialect(header)
     memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
     if as_json:
         render.show_json(
@@ -135,8 +135,8 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),
-        "Quantisation": header.file_type or "not said",
-        "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "not said",
+        "Quantisation": header.file_type or "unknown",
+        "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "unknown",
         "Chat template": f"yes, {dialect} dialect"
         if dialect
         else "none; it cannot chat unless chat_template names one",
@@ -154,7 +154,7 @@ def _sizes(header: gguf.Header) -> list[int]:
     return sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
 
 
-def _speech(header: gguf.Header) -> tuple[str | None, bool]:
+def _dialect(header: gguf.Header) -> tuple[str | None, bool]:
     """The dialect of a model's chat template and whether it knows tools; None without a template."""
     from shepherd.backends.local.chat_template import FOR_TOOLS
     from shepherd.dialects import detect

@@ -1,10 +1,9 @@
-"""`shepherd replay`: what was sent once is sent again, to a running server or to the configured model in process.
+"""`shepherd replay`: sends recorded requests again, to a running server or to the configured model in process.
 
-    recording, folder of recordings, folder of debug files ─▶ Recording ─ Player ─▶ Answered ─▶ a table, or JSON lines
+    recording, folder of recordings, debug files ─▶ Recording ─ Player ─▶ ReplayResult ─▶ a table, or JSON lines
 
-Two things are read off: what the requests cost, token by token, and what has changed since: the status, the tokens, and
-for debug files, which hold the answer, its words. Not here: how both are written
-(`server/observe/recordings.py`, `server/observe/debug_files.py`).
+It shows what the requests cost in tokens, and what has changed: the status, the tokens and, for debug files, which hold
+the answer, its text. Not here: who writes the files (`server/observe/recordings.py`, `server/observe/debug_files.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.server_client import find_address, transport_error
+from shepherd.cli.loading import load
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
@@ -36,7 +36,7 @@ from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
 
 if TYPE_CHECKING:
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
     from shepherd.server.service import Service
 
 BODY, REQUEST, OUTPUT, ANSWER = (
@@ -44,7 +44,7 @@ BODY, REQUEST, OUTPUT, ANSWER = (
 )  # fmt: skip
 """The files of a debug folder."""
 TIMEOUT_S = 600.0
-"""Without a byte: a long prompt on a slow machine."""
+"""Seconds without a byte: a long prompt on a slow machine takes that long."""
 OWN_HEADERS = frozenset(
     {
         "host",
@@ -59,30 +59,33 @@ OWN_HEADERS = frozenset(
 )
 """Headers that belong to a connection, not to a request."""
 PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str], ...] = (
-    (lambda body, told: told.get("object") in {"chat.completion", "chat.completion.chunk"}, "/v1/chat/completions"),
-    (lambda body, told: told.get("object") == "text_completion", "/v1/completions"),
-    (lambda body, told: told.get("type") in {"message", "message_start"}, "/v1/messages"),
-    (lambda body, told: told.get("object") == "response" or "response" in str(told.get("type")), "/v1/responses"),
-    (lambda body, told: "done" in told and "message" in told, "/api/chat"),
-    (lambda body, told: "done" in told, "/api/generate"),
-    (lambda body, told: told.get("type") == "error" or "system" in body or "anthropic_version" in body, "/v1/messages"),
-    (lambda body, told: "input" in body and "messages" not in body, "/v1/responses"),
-    (lambda body, told: "prompt" in body, "/v1/completions"),
+    (lambda sent, got: got.get("object") in {"chat.completion", "chat.completion.chunk"}, "/v1/chat/completions"),
+    (lambda sent, got: got.get("object") == "text_completion", "/v1/completions"),
+    (lambda sent, got: got.get("type") in {"message", "message_start"}, "/v1/messages"),
+    (lambda sent, got: got.get("object") == "response" or "response" in str(got.get("type")), "/v1/responses"),
+    (lambda sent, got: "done" in got and "message" in got, "/api/chat"),
+    (lambda sent, got: "done" in got, "/api/generate"),
+    (
+        lambda sent, got: got.get("type") == "error" or "system" in sent or "anthropic_version" in sent,
+        "/v1/messages",
+    ),
+    (lambda sent, got: "input" in sent and "messages" not in sent, "/v1/responses"),
+    (lambda sent, got: "prompt" in sent, "/v1/completions"),
 )
-"""By the shape of a request's body and of the first event of its answer, where it was sent; else chat completions."""
+"""The path of a request, by the shape of its body and of the first event of its answer; else chat completions."""
 
 
 def run(
     options: Mapping[str, Any], *, paths: Sequence[Path], url: str | None, speed: float | None, as_json: bool
 ) -> int:
-    """Play what is in the paths, in order; the exit status is 1 when something is answered in another way than it was.
+    """Play the recordings in the paths, in order; the exit status is 1 when one ends in another way than before.
 
-    Raises: `ShepherdError` when there is nothing to play, or nobody to play it to.
+    Raises: `ShepherdError` without a recording or a server.
     """
     config = configure.load_config(options)
     recordings = [recording for path in paths for recording in read_recordings(path)]
     if not recordings:
-        raise ConfigError(f"there is no recording in {', '.join(map(str, paths))}")
+        raise ConfigError(f"no recording in {', '.join(map(str, paths))}")
 
     async def play() -> list[ReplayResult]:
         if url is not None:
@@ -90,7 +93,6 @@ def run(
             async with Player(address.url, key=address.key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         from shepherd.app.app import App
-        from shepherd.cli.chat.run import load
 
         app = App(config)
         try:
@@ -112,7 +114,7 @@ def run(
 
 
 def read_recordings(path: Path) -> list[Recording]:
-    """The requests in a recording, in a folder of them, in a debug folder, or in a folder of those, in order.
+    """The requests in a recording, a folder of recordings, a debug folder, or a folder of those, in order.
 
     Raises: `ConfigError`.
     """
@@ -125,28 +127,29 @@ def read_recordings(path: Path) -> list[Recording]:
 
 
 def from_debug_files(folder: Path) -> Recording:
-    """The request that left these files, with the words of its answer. Raises: `ConfigError`."""
+    """The request of these debug files, with the text of its answer. Raises: `ConfigError`."""
     body = in_file(folder / BODY)
     answer = in_file(folder / ANSWER) if (folder / ANSWER).is_file() else None
-    told = in_file(folder / REQUEST) if (folder / REQUEST).is_file() else None
+    request = in_file(folder / REQUEST) if (folder / REQUEST).is_file() else None
     events = answer if isinstance(answer, list) else [answer]
-    heard = ReplySummary()
+    reply = ReplySummary()
     for event in events:
-        heard.take(event)
-    path, method = (told.get("endpoint"), told.get("method")) if isinstance(told, dict) else (None, None)
-    recorded: dict[str, Any] = {"text": heard.text}
-    if heard.prompt is not None:
-        recorded["usage"] = {"prompt": heard.prompt, "cache_read": heard.cached, "output": heard.output}
+        reply.feed(event)
+    sent = request if isinstance(request, dict) else {}
+    path, method = sent.get("endpoint"), sent.get("method")
+    recorded: dict[str, Any] = {"text": reply.text}
+    if reply.prompt is not None:
+        recorded["usage"] = {"prompt": reply.prompt, "cache_read": reply.cached, "output": reply.output}
     if isinstance(answer, dict) and isinstance(answer.get("status"), int):
-        recorded["status"] = answer["status"]  # nothing was answered
+        recorded["status"] = answer["status"]  # the request failed
     elif answer is not None:
-        recorded["failed"] = heard.failed
+        recorded["failed"] = reply.failed
     first = next((event for event in events if isinstance(event, dict)), {})
     return Recording(str(path or path_of(body, first)), body, method=str(method or "POST"), answer=recorded)
 
 
 def in_file(path: Path) -> Any:
-    """The JSON in a file; its text where it is none. Raises: `ConfigError`."""
+    """The JSON in a file, or else its text. Raises: `ConfigError`."""
     try:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
@@ -157,10 +160,10 @@ def in_file(path: Path) -> Any:
         return text
 
 
-def path_of(body: Any, told: Mapping[str, Any]) -> str:
-    """Where such a body was sent, by its shape and that of the first event of its answer."""
+def path_of(body: Any, answer: Mapping[str, Any]) -> str:
+    """The path to which such a body was sent, by its shape and that of the first event of its answer."""
     body = body if isinstance(body, dict) else {}
-    return next((path for is_so, path in PATHS if is_so(body, told)), "/v1/chat/completions")
+    return next((path for is_so, path in PATHS if is_so(body, answer)), "/v1/chat/completions")
 
 
 # -- playing -----------------------------------------------------------------------------------------------------------
@@ -168,29 +171,29 @@ def path_of(body: Any, told: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What came of a request."""
+    """A request that was sent again, and its answer."""
 
     recording: Recording
     status: int
     text: str
-    """Thoughts, words and calls, in order; or the error."""
+    """Reasoning, text and calls, in order; or the error."""
     failed: bool
     prompt: int | None
-    """Tokens; None where the answer does not tell."""
+    """Tokens; None where the answer does not have them."""
     cached: int | None
     output: int | None
     first_ms: float | None
-    """From the request to the first words of a stream."""
+    """From the request to the first text of a stream."""
     ms: float
 
     @property
     def prefilled(self) -> int | None:
-        """Prompt tokens that had to be computed."""
+        """Prompt tokens that were computed."""
         return None if self.prompt is None else self.prompt - (self.cached or 0)
 
     @property
     def is_different(self) -> bool:
-        """Whether it ended in another way than it did when it was recorded, or badly if that is not known."""
+        """Whether it ended in another way than recorded; without a recorded end, whether it failed."""
         before = self.recording.answer
         if isinstance(before.get("status"), int) and before["status"]:
             return bool(before["status"] != self.status)
@@ -198,7 +201,7 @@ class ReplayResult:
 
     @property
     def differences(self) -> list[str]:
-        """What is not as it was recorded, a phrase each."""
+        """What differs from the recording, a phrase each."""
         before = self.recording.answer
         usage = before.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
@@ -208,17 +211,17 @@ class ReplayResult:
             ("cached", usage.get("cache_read"), self.cached),
             ("out", usage.get("output"), self.output),
         )
-        told = [f"{name} {old} → {new}" for name, old, new in pairs if None not in (old, new) and old != new]
-        return [*told, "text"] if self.diff else told
+        changed = [f"{name} {old} → {new}" for name, old, new in pairs if None not in (old, new) and old != new]
+        return [*changed, "text"] if self.diff else changed
 
     @property
     def diff(self) -> str:
-        """How the words differ from those that were recorded; empty where they are the same or were not."""
+        """How the text differs from the recorded one; empty where it does not, or none was recorded."""
         old = self.recording.answer.get("text")
         if not isinstance(old, str) or old == self.text:
             return ""
         lines = difflib.unified_diff(old.splitlines(), self.text.splitlines(), "recorded", "now", lineterm="")
-        return "\n".join(lines) or "(the ends of lines differ)"
+        return "\n".join(lines) or "(only line ends differ)"
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -239,7 +242,7 @@ class ReplayResult:
 
 
 class Player:
-    """Sends recordings to a server, as they came but for keys and what belongs to a connection."""
+    """Sends recordings to a server unchanged, except for keys and headers of the connection."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
         self.url = url
@@ -266,7 +269,7 @@ class Player:
             if name.lower() not in OWN_HEADERS and not is_secret_name(name)
         }
         begun = time.perf_counter()
-        heard, first_ms = ReplySummary(), None
+        reply, first_ms = ReplySummary(), None
         try:
             async with self._client.stream(
                 recording.method,
@@ -275,21 +278,21 @@ class Player:
                 headers={"content-type": "application/json"} | headers,
             ) as answer:
                 async for event in events(answer):
-                    heard.take(event)
-                    if heard.text and first_ms is None:
+                    reply.feed(event)
+                    if reply.text and first_ms is None:
                         first_ms = (time.perf_counter() - begun) * 1e3
         except httpx2.TransportError as error:
             raise transport_error(error, self.url, TIMEOUT_S) from error
         ms = round((time.perf_counter() - begun) * 1e3, 1)
-        failed = heard.failed or answer.status_code >= 400
+        failed = reply.failed or answer.status_code >= 400
         return ReplayResult(
-            recording, answer.status_code, heard.text, failed, heard.prompt, heard.cached, heard.output,
+            recording, answer.status_code, reply.text, failed, reply.prompt, reply.cached, reply.output,
             None if first_ms is None or failed else round(first_ms, 1), ms,
         )  # fmt: skip
 
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
-    """The JSON of an answer as it comes: each event of a stream, each line, or the whole body."""
+    """The JSON values of an answer as they come: each event of a stream, each line, or the whole body."""
     kind = answer.headers.get("content-type", "")
     if kind.startswith(("text/event-stream", "application/x-ndjson")):
         async for line in answer.aiter_lines():
@@ -309,7 +312,7 @@ def as_value(text: str) -> Any:
 async def all_played(
     player: Player, recordings: Sequence[Recording], *, speed: float | None, as_json: bool
 ) -> list[ReplayResult]:
-    """The answers to all of them, one after the other. `speed`: with the pauses of the recording, so much shorter."""
+    """Play all recordings, one after the other. `speed`: the factor by which the recorded pauses are shortened."""
     answers: list[ReplayResult] = []
     begun = time.perf_counter()
     times = [float(recording.answer.get("begun_s") or 0) for recording in recordings]
@@ -323,8 +326,8 @@ async def all_played(
 
 
 @asynccontextmanager
-async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> AsyncIterator[tuple[str, str]]:
-    """The address of a server of a loaded `App`, on a free port of this machine, and the key to it."""
+async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
+    """The address and the key of a server for a loaded `App`, on a free port of this machine."""
     from shepherd.server.app import create_app, serve
 
     key = secrets.token_urlsafe(24)
@@ -345,10 +348,10 @@ async def listening(service: Service, *, observe: Sequence[Observe] = ()) -> Asy
 
 
 def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
-    """The figures of all answers together."""
-    told = [answer for answer in answers if answer.prompt is not None]
-    prompt = sum(answer.prompt or 0 for answer in told)
-    prefilled = sum(answer.prefilled or 0 for answer in told)
+    """Counts over all answers."""
+    counted = [answer for answer in answers if answer.prompt is not None]
+    prompt = sum(answer.prompt or 0 for answer in counted)
+    prefilled = sum(answer.prefilled or 0 for answer in counted)
     return {
         "requests": len(answers),
         "failed": sum(answer.failed for answer in answers),
@@ -360,19 +363,19 @@ def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
 
 
 def show(answers: Sequence[ReplayResult]) -> None:
-    """Print the table, what words have changed, and the summary."""
+    """Print the table, the changed texts, and the summary."""
     console = render.result_console()
     console.print(picture(answers))
     for answer in answers:
         for part in (f"\n{answer.recording.n}:", answer.diff) if answer.diff else ():
             console.print(Text(clean(part)), soft_wrap=True)
-    told = summary(answers)
-    ratio = "-" if told["prefill_ratio"] is None else f"{told['prefill_ratio']:.1%}"
+    counts = summary(answers)
+    ratio = "-" if counts["prefill_ratio"] is None else f"{counts['prefill_ratio']:.1%}"
     console.print(
         Text(
             clean(
-                f"{told['requests']} requests, {told['failed']} failed, {told['different']} not as recorded; "
-                f"{told['prefilled']:,} of {told['prompt']:,} prompt tokens were prefilled ({ratio})"
+                f"{counts['requests']} requests, {counts['failed']} failed, {counts['different']} not as recorded; "
+                f"{counts['prefilled']:,} of {counts['prompt']:,} prompt tokens were prefilled ({ratio})"
             )
         ),
         soft_wrap=True,
@@ -385,14 +388,14 @@ def picture(answers: Sequence[ReplayResult]) -> Table:
     for name in ("n", "path", "status", "prompt", "cached", "new", "out", "first ms", "ms", "now"):
         table.add_column(name, justify="left" if name in {"path", "now"} else "right")
     for answer in answers:
-        told = [answer.prompt, answer.cached, answer.prefilled, answer.output, answer.first_ms, answer.ms]
+        figures = [answer.prompt, answer.cached, answer.prefilled, answer.output, answer.first_ms, answer.ms]
         note = ", ".join(answer.differences) or ("as recorded" if answer.recording.answer else "")
         note = answer.text.strip().partition("\n")[0][:100] if answer.failed and not answer.recording.answer else note
         table.add_row(
             str(answer.recording.n),
             Text(clean(answer.recording.path)),
             str(answer.status),
-            *("-" if value is None else f"{value:,.0f}" for value in told),
+            *("-" if value is None else f"{value:,.0f}" for value in figures),
             Text(clean(note)),
             style="red" if answer.is_different else None,
         )

@@ -1,6 +1,6 @@
-"""What an answer says and what it cost, read from its JSON in whatever protocol: events of a stream, or a whole body.
+"""The text and the token counts of an answer, from its JSON in any protocol: events of a stream, or a whole body.
 
-It reads what our server writes, and what others write, as far as it is there; nothing here checks a protocol.
+It reads what is there and checks nothing: other servers write these protocols, too.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ RESPONSES_DELTAS = (
 
 
 class ReplySummary:
-    """One answer, event by event."""
+    """The summary of one answer, folded from its events."""
 
     def __init__(self) -> None:
         self.text = ""
-        """Thoughts, words and calls in the order in which they came; or the error."""
+        """Reasoning, text and calls, in order; or the error."""
         self.failed = False
         self.prompt: int | None = None
-        """Tokens, cached ones included; None until it is told."""
+        """Tokens, cached ones included; None before the answer reports them."""
         self.cached: int | None = None
         self.output: int | None = None
 
-    def take(self, event: Any) -> None:
+    def feed(self, event: Any) -> None:
         """Read one event, or a whole body."""
         if not isinstance(event, dict):
             return
-        if (error := error_in(event)) is not None:
+        if (error := error_message(event)) is not None:
             self.failed = True
             self.text += error
             return
-        self.text += "".join(words_in(event))
-        for usage in usages_in(event):
+        self.text += "".join(texts_in(event))
+        for usage in usage_counts(event):
             self._count(usage)
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """Take the counts of one protocol or another; of several the last one is right."""
+        """Read the counts of any protocol; later ones replace earlier ones."""
 
         def number(name: str, within: str = "") -> int | None:
             holder = usage.get(within) if within else usage
@@ -52,16 +52,16 @@ class ReplySummary:
         elif (prompt := number("prompt_eval_count")) is not None:  # Ollama
             self.prompt, self.output = prompt, number("eval_count")
         elif (given := number("input_tokens")) is not None:
-            if "input_tokens_details" in usage:  # Responses: what was cached is in it
+            if "input_tokens_details" in usage:  # Responses: it includes cached tokens
                 self.prompt, self.cached = given, number("cached_tokens", "input_tokens_details")
-            else:  # Anthropic: it is beside it
+            else:  # Anthropic: it does not
                 self.cached = number("cache_read_input_tokens") or 0
                 self.prompt = given + self.cached + (number("cache_creation_input_tokens") or 0)
         self.output = number("output_tokens") or self.output
 
 
-def error_in(event: Mapping[str, Any]) -> str | None:
-    """The sentence of an error, if the event is one."""
+def error_message(event: Mapping[str, Any]) -> str | None:
+    """The message of an error event; None for other events."""
     response = event.get("response")
     for holder in (event, response if isinstance(response, Mapping) else {}):
         error = holder.get("error")
@@ -72,8 +72,8 @@ def error_in(event: Mapping[str, Any]) -> str | None:
     return str(event.get("message")) if event.get("type") == "error" else None
 
 
-def usages_in(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The counts in an event, wherever a protocol has them."""
+def usage_counts(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The token counts in an event, in any protocol."""
     for holder in (event, event.get("message"), event.get("response")):
         if isinstance(holder, Mapping) and isinstance(holder.get("usage"), Mapping):
             yield holder["usage"]
@@ -81,54 +81,54 @@ def usages_in(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield event
 
 
-def words_in(event: Mapping[str, Any]) -> Iterator[str]:
-    """The texts in an event, in order; a call is its name and what it is called with."""
+def texts_in(event: Mapping[str, Any]) -> Iterator[str]:
+    """The texts in an event, in order; a call is its name and its arguments."""
     kind = event.get("type")
     if isinstance(event.get("choices"), list):  # OpenAI's chat and completions
         for choice in filter(is_object, event["choices"]):
-            yield from of_message(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
+            yield from message_texts(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
     elif isinstance(kind, str) and kind.startswith("response."):
         if kind.endswith(RESPONSES_DELTAS):
             yield str(event.get("delta") or "")
         elif kind == "response.output_item.added" and is_object(event.get("item")):
-            yield from named(event["item"])
+            yield from call_name(event["item"])
     elif isinstance(event.get("output"), list):  # a whole response
         for item in filter(is_object, event["output"]):
-            yield from named(item)
+            yield from call_name(item)
             yield str(item.get("arguments") or item.get("input") or "")
             for part in filter(is_object, [*(item.get("summary") or ()), *(item.get("content") or ())]):
                 yield str(part.get("text") or "")
     elif kind == "content_block_start" and is_object(event.get("content_block")):
-        yield from of_block({**event["content_block"], "input": None})
+        yield from block_texts({**event["content_block"], "input": None})
     elif kind == "content_block_delta" and is_object(event.get("delta")):
-        yield from of_block(event["delta"])
+        yield from block_texts(event["delta"])
     elif kind == "message":  # a whole message of Anthropic's
         for block in filter(is_object, event.get("content") or ()):
-            yield from of_block(block)
+            yield from block_texts(block)
     elif "done" in event:  # Ollama
-        yield from of_message(
+        yield from message_texts(
             event["message"] if is_object(event.get("message")) else {"content": event.get("response")}
         )
 
 
-def of_message(message: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a message, or of a piece of one, of OpenAI's chat or of Ollama's."""
+def message_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of a message or a delta of OpenAI's chat or of Ollama."""
     yield str(message.get("reasoning_content") or message.get("thinking") or "")
     yield str(message.get("content") or "")
     for call in filter(is_object, message.get("tool_calls") or ()):
         function = call.get("function") or {}
-        yield from named(function)
+        yield from call_name(function)
         yield str(function.get("arguments") or "")
 
 
-def of_block(block: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a content block, or of a piece of one, of Anthropic's."""
-    yield from named(block)
+def block_texts(block: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of a content block or a delta of Anthropic."""
+    yield from call_name(block)
     yield str(block.get("text") or block.get("thinking") or block.get("partial_json") or block.get("input") or "")
 
 
-def named(call: Mapping[str, Any]) -> Iterator[str]:
-    """The name of what is called, on a line of its own."""
+def call_name(call: Mapping[str, Any]) -> Iterator[str]:
+    """The name of a called tool, on a line of its own."""
     if call.get("name"):
         yield f"\n{call['name']} "
 

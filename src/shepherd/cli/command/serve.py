@@ -1,6 +1,6 @@
-"""`shepherd serve`: listens at once, loads behind it, says when requests can be answered, and stops in order.
+"""`shepherd serve`: listens at once, loads the models meanwhile, prints when it is ready, and shuts down in order.
 
-Not here: the endpoints (`server/app.py`) and what answers them (`app/app.py`).
+Not here: the endpoints (`server/app.py`) and the application behind them (`app/app.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shepherd.app.app import App
     from shepherd.config import Config, ServerConfig
     from shepherd.server.http.auth import Key
-    from shepherd.server.observe.observer import Observe
+    from shepherd.server.observe.observer import ObserverFactory
 
 _MEMORY = "/v1/memory/"
 DEBUG_FOLDER = "logs"
@@ -81,14 +81,14 @@ async def _end(server: asyncio.Task[None]) -> None:
 
 
 def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> FastAPI:
-    """The application with all that looks on; what must be closed goes on the stack."""
+    """The application with its observers; the stack closes what must be closed."""
     from shepherd.server.app import Limits, create_app
-    from shepherd.server.http.limits import Gates
-    from shepherd.server.response_store import KeptResponses
+    from shepherd.server.http.admission import Admission
+    from shepherd.server.response_store import ResponseStore
 
     settings = config.server
     file = Path(settings.responses_file) if settings.responses_file else None
-    kept = KeptResponses(file, limit_bytes=settings.responses_bytes)
+    kept = ResponseStore(file, limit_bytes=settings.responses_bytes)
     stack.callback(kept.close)
     return create_app(
         app,
@@ -96,16 +96,16 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         host=settings.host,
         origins=settings.origins,
         allow_hosts=settings.allow_hosts,
-        gates=Gates(concurrent=settings.concurrent, per_client=settings.per_client),
+        admission=Admission(concurrent=settings.concurrent, per_client=settings.per_client),
         limits=Limits(max_body_bytes=settings.max_body_bytes),
         observe=list(_observers(settings, stack)),
-        kept=kept,
+        responses=kept,
         tools=partial(app.offer, everything=settings.use_tools),
     )
 
 
-def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observe]:
-    """Whoever looks on at each request: debug files, the recorder, traces."""
+def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[ObserverFactory]:
+    """The observers of each request: debug files, the recorder, traces."""
 
     def closed(close: Callable[[], None]) -> None:
         stack.push_async_callback(asyncio.to_thread, close)
@@ -114,7 +114,7 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
         from shepherd.server.observe.debug_files import DebugFolder
 
         folder = Path(settings.debug_dir or DEBUG_FOLDER)
-        render.show_warning(f"what clients say and get is written to {folder.absolute()}, because of --debug")
+        render.show_warning(f"--debug writes every request and answer to {folder.absolute()}")
         folders = DebugFolder(folder, keep=settings.debug_keep, max_bytes=settings.debug_bytes)
         closed(folders.close)
         yield folders.observe
@@ -133,7 +133,7 @@ def _observers(settings: ServerConfig, stack: AsyncExitStack) -> Iterator[Observ
 
 
 def _keys(settings: ServerConfig) -> list[str | Key] | None:
-    """All keys of the configuration; None = none are configured."""
+    """All keys of the configuration; None = no key is configured."""
     from shepherd.server.http.auth import Key
 
     if settings.api_keys is None and settings.keys is None:
@@ -150,7 +150,7 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
-    """Load the models; False when the server was stopped meanwhile. Raises: as `App.load`."""
+    """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
     view = PipeView()
     with logs.above(view.screen):
         loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
@@ -188,7 +188,7 @@ def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list
 
 
 def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
-    """Method and path of what is offered: all that `/docs` lists but single items and what the memory has."""
+    """Method and path of each endpoint that `/docs` lists, without single items; the memory as one line."""
     listed = asgi.openapi()["paths"].items()
     found = [(method.upper(), path) for path, methods in listed for method in methods]
     shown = [(method, path) for method, path in found if "{" not in path and not path.startswith(_MEMORY)]
@@ -196,7 +196,7 @@ def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
 
 
 def unknown_endpoints(config: Config) -> Iterator[str]:
-    """A warning for every route whose endpoint nobody can come by."""
+    """A warning for every route whose endpoint does not exist."""
     from shepherd.server.routes import GENERATE_ENDPOINTS, QUERY_ENDPOINTS
     from shepherd.wire.names import endpoint_names, full_path
 
@@ -206,7 +206,7 @@ def unknown_endpoints(config: Config) -> Iterator[str]:
         globs = (rule.endpoint, full_path(rule.endpoint)) if rule.endpoint else ()
         if globs and not any(fnmatchcase(name, glob) for name in names for glob in globs):
             yield (
-                f"routes[{index}] can never be reached: no request comes by {rule.endpoint!r}; there are "
+                f"routes[{index}] can never be reached: no endpoint is called {rule.endpoint!r}; there are "
                 f"{', '.join(sorted({path for path, *_ in paths}))}"
             )
 

@@ -1,6 +1,6 @@
-"""`shepherd tools`: which tools there are, which of them a model is offered and why not the others; and one call.
+"""`shepherd tools`: lists the tools, with the reason why one is off; shows one; runs one call.
 
-Not here: which tools there are (`shepherd.tools.registry`), and what stands before a call (`shepherd.tools.toolbox`).
+Not here: where tools come from (`shepherd.tools.registry`), and the checks before a call (`shepherd.tools.toolbox`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ HINTS = {
     selection.DISABLED: "disabled (tools.disabled, --disable-tools)",
     selection.NOT_ENABLED: "not enabled (tools.enabled, --enable-tools)",
 }
-"""What is said of a tool that is off, and what decides it; any other reason stands as it is."""
+"""Reasons with the settings that decide them; other reasons are shown unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """One tool, as the commands show it."""
+    """One tool in the list."""
 
     tool: Tool
     source: str
     """`shepherd`, a package, a file, or the MCP servers."""
     why: str
-    """Why it cannot be called; empty = it can."""
+    """Why it is off; empty = it is on."""
 
     @property
     def hint(self) -> str:
@@ -69,7 +69,7 @@ class ListedTool:
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the tools: those that can be called, then the others and why."""
+    """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options)
 
     async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
@@ -95,11 +95,11 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
             render.show(f"  {row.tool.name:<{width}}  {row.hint}")
     if config.tools.enabled is None and on:
         render.show()
-        render.show("A small context has no room for all descriptions: --enable-tools LIST chooses what is offered.")
+        render.show("A small context has no room for all descriptions: --enable-tools LIST selects the tools to offer.")
 
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print what a tool is. Raises: `InvalidRequest` for an unknown name."""
+    """Print the facts about one tool. Raises: `InvalidRequest` for an unknown name."""
     rows = with_tools(configure.load_config(options), list_tools)
     row = chosen(name, rows)
     if as_json:
@@ -121,9 +121,9 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
 
 def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_json: bool) -> int:
-    """Carry out one call and print its result; the exit status is 1 when the call fails.
+    """Run one call and print its result; the exit status is 1 when the call fails.
 
-    Nobody is asked: who writes the command has said yes. What is disabled, denied or read-only stays so.
+    It does not ask: the command itself is the consent. Disabled and denied tools stay off, and so does --read-only.
 
     Raises: `InvalidRequest` for a tool that does not exist or is off.
     """
@@ -174,7 +174,7 @@ def arguments_of(words: Sequence[str]) -> str:
     odd = [word for word, (name, mark, _) in zip(words, pairs, strict=True) if not (name and mark)]
     if odd:
         raise InvalidRequest(
-            f"{odd[0][:80]!r} is no argument: write one JSON object, or NAME=VALUE for each", field="arguments"
+            f"{odd[0][:80]!r} is not an argument; write one JSON object, or NAME=VALUE for each", field="arguments"
         )
     return json.dumps({name: value for name, _, value in pairs})
 
@@ -190,7 +190,7 @@ def chosen(name: str, rows: Sequence[ListedTool]) -> ListedTool:
 def with_tools(
     config: Config, work: Callable[[App, ConversationToolbox], Awaitable[T]], *, allow: Sequence[str] = ()
 ) -> T:
-    """What `work` returns with the tools of the configuration, MCP servers among them; no model is loaded."""
+    """What `work` returns; it gets the configured tools with the MCP servers. No model is loaded."""
     from shepherd.app.app import App
 
     async def body() -> T:
@@ -218,7 +218,7 @@ async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
 
 
 def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
-    """All tools, the most useful first. One that a small context has no room for can be called all the same."""
+    """All tools, the most useful first. A tool that a small context has no room for is on here."""
     off = {status.name: status.why_off for status in box.status() if status.why_off != selection.NO_ROOM}
     return [
         ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))

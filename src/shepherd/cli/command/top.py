@@ -1,10 +1,10 @@
-"""`shepherd top`: what a running server's caches and conversations are doing, once a second.
+"""`shepherd top`: shows the caches and conversations of a running server, once a second.
 
-    Server.poll ─▶ Sample ─┬─ board (a picture for people)
-    the one before it ─────┴─ told (an object for programs)
+    Server.poll ─▶ Sample ─┬─ board (a table for people)
+    the previous Sample ───┴─ sample_json (an object for programs)
 
-Speeds are the differences of two samples' counts. A server that goes away is waited for. Not here: where the figures
-come from (`engine/stats.py`) and how they travel (`server/endpoints/caches.py`).
+A speed is the difference of two samples' counts. While the server is away, the last sample stays. Not here: where the
+counts come from (`engine/stats.py`) and how they are encoded (`server/endpoints/caches.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
-from shepherd.core import BadReply, EngineDown, ShepherdError
+from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server
 
@@ -39,9 +39,9 @@ PATH = "/v1/caches"
 
 
 def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
-    """Watch a server until the user leaves, or look once; the exit status.
+    """Watch a server until the user quits, or take one sample; the exit status.
 
-    Raises: `ShepherdError` when there is no such server, or it does not let us look.
+    Raises: `ShepherdError` when the server cannot be reached, or refuses access.
     """
     config = configure.load_config(options)
     address = find_running(config, url, options.get("api_keys") or ())
@@ -65,16 +65,16 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server told at one moment."""
+    """The state of a server at one moment."""
 
     at_s: float
-    """Of a clock that never goes back."""
+    """Of a monotonic clock."""
     body: Mapping[str, Any]
-    """As it was sent."""
+    """The JSON that the server sent."""
     caches: Mapping[str, tuple[str, CacheStats]]
-    """The model's name and the figures, by cache."""
+    """The name of the model and the counts, by cache."""
     server: Mapping[str, int]
-    """What the server counts itself; empty where it is too old to tell."""
+    """Counts of the server itself; empty for an old server."""
 
 
 class Server:
@@ -83,12 +83,12 @@ class Server:
     def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         base = client.base_url
         self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
-        """Without the password that it may hold."""
+        """Without a password."""
         self._client = client
         self._clock = clock
 
     def poll(self) -> Sample:
-        """What it tells now.
+        """The state of the server now.
 
         Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
         """
@@ -101,9 +101,9 @@ class Server:
         try:
             body = answer.json()
             return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidRequest) as error:
             raise BadReply(
-                f"{self.address} answers {PATH} with something else than a list of caches ({clean(str(error))[:80]}); "
+                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
                 "is it a Shepherd server?",
                 backend=self.address,
             ) from error
@@ -114,14 +114,14 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class CacheSpeed:
-    """Tokens per second of one cache between two samples; None when that cannot be known."""
+    """Tokens per second of one cache between two samples; None when unknown."""
 
     prefill: float | None = None
     decode: float | None = None
 
 
 def speed(name: str, now: Sample, before: Sample | None) -> CacheSpeed:
-    """How fast the cache called `name` was since `before`. Not known after a restart, which sets all counts back."""
+    """The speed of the cache called `name` since `before`. Unknown after a restart, which resets all counts."""
     if before is None or name not in before.caches or now.at_s <= before.at_s:
         return CacheSpeed()
     new, old = now.caches[name][1], before.caches[name][1]
@@ -133,7 +133,7 @@ def speed(name: str, now: Sample, before: Sample | None) -> CacheSpeed:
 
 
 def requests_per_s(now: Sample, before: Sample | None) -> float | None:
-    """How many requests ended in a second since `before`; None when that cannot be known."""
+    """Requests that ended per second since `before`; None when unknown."""
     if before is None or now.at_s <= before.at_s or "requests" not in now.server or "requests" not in before.server:
         return None
     ended = now.server["requests"] - before.server["requests"]
@@ -141,18 +141,18 @@ def requests_per_s(now: Sample, before: Sample | None) -> float | None:
 
 
 def hit_ratio(cache: CacheStats) -> float | None:
-    """The part of all prompt tokens that was found in the cache; None before the first."""
+    """The share of all prompt tokens that was in the cache; None before the first."""
     prompt = cache.cached_tokens + cache.prefilled_tokens
     return cache.cached_tokens / prompt if prompt else None
 
 
 def in_order(sequences: tuple[SequenceStats, ...]) -> list[SequenceStats]:
-    """Those that are being computed first, then the ones used last."""
+    """Active sequences first, then idle ones, the last used first."""
     return sorted(sequences, key=lambda each: (each.state == "idle", each.idle_s, each.seq))
 
 
 def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
-    """A sample for programs: what the server said, with speeds."""
+    """A sample for programs: the JSON of the server with speeds."""
     caches = {}
     for name, entry in now.body["caches"].items():
         found = speed(name, now, before)
@@ -171,7 +171,7 @@ def sample_json(now: Sample, before: Sample | None) -> dict[str, Any]:
 
 
 def board(now: Sample, before: Sample | None = None) -> Group:
-    """All caches with their conversations, then the server's own figures."""
+    """All caches with their conversations, then the counts of the server."""
     parts: list[Text | Table] = []
     for name, (model, cache) in now.caches.items():
         parts += [Text()] * bool(parts)
@@ -247,23 +247,23 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
 
 
 class Watch:
-    """One look after the other: what was seen last stays while the server is away."""
+    """Polls a server again and again; the last sample stays while the server is away."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.before: Sample | None = None
         self.now: Sample | None = None
         self.problem: ShepherdError | None = None
-        """Why there is nothing newer."""
+        """Why the last poll failed."""
 
-    def look(self) -> None:
-        """Ask again.
+    def poll(self) -> None:
+        """Poll once.
 
-        Raises: `ShepherdError` when that fails before it has ever worked, and the server is not just starting.
+        Raises: `ShepherdError` when no poll has worked yet and the server is not just starting.
         """
         try:
             found = self._server.poll()
-            # After a gap nobody knows what was counted from where.
+            # After a gap the difference of the counts means nothing.
             self.before = self.now if self.problem is None else None
             self.now = found
             self.problem = None
@@ -274,7 +274,7 @@ class Watch:
                 raise
 
     def picture(self) -> Group:
-        """The board, and below it what is wrong or what can be done."""
+        """The board, and below it the problem, or the keys."""
         parts = [board(self.now, self.before)] if self.now else []
         if self.problem is None:
             note = Text(f"\n{self._server.address} · q quits", style="dim")
@@ -284,10 +284,10 @@ class Watch:
 
 
 def _print_samples(server: Server, *, once: bool) -> None:
-    """One JSON object per look, one per line; just one if `once`."""
+    """One JSON object per sample, one per line; one sample if `once`."""
     watch = Watch(server)
     while True:
-        watch.look()
+        watch.poll()
         if watch.problem is not None and once:
             raise watch.problem
         if watch.problem is not None:
@@ -302,9 +302,9 @@ def _print_samples(server: Server, *, once: bool) -> None:
 
 
 def _watch(server: Server, console: Console) -> None:
-    """A picture that is drawn anew after every look, until somebody presses q."""
+    """Redraw the board after every sample, until the user presses q."""
     watch = Watch(server)
-    watch.look()
+    watch.poll()
     with (
         handling(signal.SIGTERM, _leave),
         _keys() as pressed,
@@ -314,7 +314,7 @@ def _watch(server: Server, console: Console) -> None:
             live.update(watch.picture(), refresh=True)
             if pressed(POLL_S) in {"q", "Q"}:
                 return
-            watch.look()
+            watch.poll()
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -323,7 +323,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key for so many seconds: the key, or nothing. Ctrl-C stays a signal."""
+    """A function that waits some seconds for a key and returns it, or an empty text. Ctrl-C stays a signal."""
     try:
         import termios
         import tty
@@ -339,7 +339,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
     def pressed(patience_s: float) -> str:
         if not select.select([descriptor], [], [], patience_s)[0]:
             return ""
-        # Nothing at all: the terminal has gone.
+        # No byte: the terminal is closed.
         return os.read(descriptor, 1).decode("latin-1") or "q"
 
     tty.setcbreak(descriptor)

@@ -1,11 +1,11 @@
-"""One answer on its way into a pipe or a program, and what all ways of showing a stream of events share.
+"""Shows one answer in a pipe or to a program; also the lines for calls, results and evictions.
 
-    PlainAnswer     the text, exactly; calls and their results in lines of their own
+    PlainAnswer     the exact text; calls and their results in lines of their own
     JsonAnswer      one JSON object per event
     MarkdownAnswer  for a person at a terminal: `live.py`
 
-Each takes the events of one turn through `feed` and is closed at its end, however it ends. Not here: what is written
-before and after (`cli/render.py`). rich is not imported: a script that asks one question should not wait for it.
+Each gets the events of one turn through `feed`, and is closed at the end of the turn, also after an error. Not here:
+the lines before and after (`view.py`). rich is not imported: a script that asks one question should not wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
-from shepherd.cli.text import clean, cut, n_columns, output_line
+from shepherd.cli.text import clean, cut, format_count, n_columns, output_line
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -49,7 +49,7 @@ EVENT_NAMES: dict[type[TurnEvent], str] = {
     CallReturned: "tool_result",
     Finished: "finished",
 }
-"""What `--json` calls the events (docs/chat.md)."""
+"""The names of events in `--json` (docs/chat.md)."""
 
 Write = Callable[[str], None]
 
@@ -62,28 +62,27 @@ class Answer(Protocol):
         ...
 
     def tick(self) -> None:
-        """Show what has come since the last picture; to be called every now and then."""
+        """Draw what has come since the last call; the caller repeats it regularly."""
         ...
 
     def close(self) -> None:
-        """Settle what is open: the stream has ended, by itself or not."""
+        """Write the rest: the stream has ended, or was stopped."""
         ...
 
 
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 LINE_WIDTH = 80
-"""Columns of a call's or a result's line; `--json` has all of it."""
+"""Columns of the line of a call or a result; `--json` has the whole text."""
 _LEAST_VALUE = 12
-"""Columns that an argument has at least, however many there are."""
+"""The fewest columns of an argument."""
 _LOOKED_AT = 4 * 1024
-"""Characters of a result that are looked at for one line."""
+"""Characters of a result that can appear in its line."""
 
 
-@lru_cache(maxsize=16)  # a call that runs is drawn again and again, and may hold a whole file
+@lru_cache(maxsize=16)  # a running call is drawn repeatedly, and may contain a whole file
 def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
-    """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`; of the longest arguments, the
-    beginnings."""
+    """A call as one line, such as `[Tool Call: read_file(path="a.txt")]`; long arguments are cut."""
     if isinstance(call, BadCall):
         return output_line(f"[Tool Call: {call.name or '?'} could not be read: {call.error}]")
     head, tail = f"[Tool Call: {output_line(call.name)}(", ")]"
@@ -96,7 +95,7 @@ def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
 
 
 def arguments(call: ToolCall) -> dict[str, str] | None:
-    """The arguments of a call, each as one line of JSON; None when they are no JSON object."""
+    """The arguments of a call, each as one line of JSON; None when they are not a JSON object."""
     try:
         return {output_line(name): _json(value) for name, value in json.loads(call.arguments).items()}
     except (ValueError, AttributeError, RecursionError):
@@ -108,7 +107,7 @@ def _json(value: Any) -> str:
 
 
 def _fitted(values: dict[str, str], room: int) -> dict[str, str]:
-    """The longest values cut, all to the same width, so that the short ones stay whole."""
+    """The values, the longest ones cut to the same width; short ones stay whole."""
     widths = [n_columns(value) for value in values.values()]
     room -= sum(n_columns(name) + len("=, ") for name in values) - len(", ")
     levels = range(max(room, _LEAST_VALUE), _LEAST_VALUE, -1)
@@ -123,7 +122,7 @@ def _cut_value(value: str, width: int) -> str:
 
 
 def result_text(result: ToolResult) -> str:
-    """What a result says, in full; an image in a few words."""
+    """The whole text of a result; an image as a few words."""
     return "".join(part.text if isinstance(part, Text) else f"[{_named(part)}]" for part in result.parts)
 
 
@@ -133,15 +132,15 @@ def _named(image: Image) -> str:
 
 
 def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
-    """A tool's result as one line, such as `[Tool Result: {"value": "blue"}]`: all of it where that is short and has
-    changed no file, else what the tool wants a person to read, else its beginning."""
+    """A result as one line, such as `[Tool Result: {"value": "blue"}]`: a short result is whole, unless it changed a
+    file; else the summary of the tool, or its beginning."""
     head, tail = "[Tool Result: ", "]"
     room = max(1, width - len(head) - len(tail))
     text = result_text(returned.result).strip()
     inside = output_line(text[:_LOOKED_AT]) or "(empty)"
     is_short = "\n" not in text and len(text) <= _LOOKED_AT and n_columns(inside) <= room
     summary = output_line(returned.summary)
-    is_excerpt = inside.startswith(summary.removesuffix("…"))  # what calls have for one whose tool says nothing better
+    is_excerpt = inside.startswith(summary.removesuffix("…"))  # the default, for a tool without a summary of its own
     if not is_excerpt and not returned.result.is_error and (returned.diff or not is_short):
         inside = summary
     return f"{head}{cut(inside, room)}{tail}"
@@ -149,18 +148,18 @@ def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
 
 @dataclass(slots=True, eq=False)
 class OpenCall:
-    """A call that is waited for."""
+    """A call whose result is not shown yet."""
 
     call: ToolCall | BadCall
-    is_told: bool = False
+    is_shown: bool = False
     """Its own line has been shown."""
     line: str = ""
-    """What it said last."""
+    """Its last line of progress."""
     returned: CallReturned | None = None
 
 
 class OpenCalls:
-    """The calls of one answer. Whatever comes first, they are shown in order, each with its result right behind it."""
+    """The calls of one answer. They are shown in order, each followed by its result, whichever result comes first."""
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
@@ -180,21 +179,21 @@ class OpenCalls:
         found.returned = event
 
     def take(self) -> list[tuple[OpenCall, CallReturned]]:
-        """Those that can be shown for good with their results; they are open no more."""
+        """Remove and return the first calls, as far as they have results."""
         taken = []
         while self.calls and (returned := self.calls[0].returned) is not None:
             taken.append((self.calls.pop(0), returned))
         return taken
 
-    def untold(self) -> list[OpenCall]:
-        """Those whose own lines have not been shown; they count as told from now on."""
-        found = [each for each in self.calls if not each.is_told]
+    def take_unshown(self) -> list[OpenCall]:
+        """The calls whose own lines have not been shown; now they count as shown."""
+        found = [each for each in self.calls if not each.is_shown]
         for each in found:
-            each.is_told = True
+            each.is_shown = True
         return found
 
     def _find(self, call: ToolCall | BadCall) -> OpenCall | None:
-        """Ids may be equal, and whole calls, too: the same object if there is one, else the first that is equal."""
+        """Ids and whole calls may be equal: the same object, or else the first equal call."""
         waiting = [each for each in self.calls if each.returned is None]
         same = [each for each in waiting if each.call is call] or [each for each in waiting if each.call == call]
         return same[0] if same else None
@@ -204,14 +203,13 @@ class OpenCalls:
 
 
 def eviction_line(event: Evicted) -> str:
-    """The notice that old turns have left the context."""
-    messages = f"{event.messages} message{'' if event.messages == 1 else 's'}"
-    tokens = f"{event.tokens} token{'' if event.tokens == 1 else 's'}"
+    """The line that says that old turns have left the context."""
+    messages, tokens = format_count(event.messages, "message"), format_count(event.tokens, "token")
     return f"[{messages} ({tokens}) left the context; the conversation goes on]"
 
 
 class Evictions:
-    """What left the context during one part of an answer: one line behind it, instead of several in the middle."""
+    """The evictions during one part of an answer: one line behind it, instead of several inside."""
 
     def __init__(self) -> None:
         self._sum = Evicted(0, 0)
@@ -220,7 +218,7 @@ class Evictions:
         self._sum = Evicted(self._sum.messages + event.messages, self._sum.tokens + event.tokens)
 
     def take(self) -> str:
-        """The line, once; empty when nothing has left."""
+        """The line, and reset; empty without an eviction."""
         found, self._sum = self._sum, Evicted(0, 0)
         return eviction_line(found) if found.tokens or found.messages else ""
 
@@ -229,7 +227,7 @@ class Evictions:
 
 
 class PlainAnswer:
-    """The text and nothing but the text, for pipes and plain terminals."""
+    """The exact text, for pipes and simple terminals."""
 
     def __init__(self, out: Write, notices: Write, *, safe: bool = False) -> None:
         """`safe`: `out` is a terminal, so control characters are made visible."""
@@ -243,21 +241,21 @@ class PlainAnswer:
     def feed(self, event: TurnEvent) -> None:
         match event:
             case TextDelta(text=text):
-                self._tell_calls()
+                self._show_calls()
                 self._put(clean(text) if self._safe else text)
             case CallEnded(call=call):
                 self._calls.add(call)
-                if len(self._calls.calls) == 1:  # the next one's line comes behind this one's result
-                    self._tell_calls()
+                if len(self._calls.calls) == 1:  # the line of the next call follows the result of this one
+                    self._show_calls()
             case CallReturned():
                 self._calls.end(event)
-                self._tell_results()
+                self._show_results()
             case Started():
-                self._tell_calls()
+                self._show_calls()
                 self._calls = OpenCalls()
             case Evicted():
                 self._evictions.add(event)
-                self._tell_evictions()
+                self._show_evictions()
             case _:
                 pass
 
@@ -265,26 +263,26 @@ class PlainAnswer:
         pass
 
     def close(self) -> None:
-        self._tell_calls()
+        self._show_calls()
         if not self._at_start:
             self._put("\n")
-        self._tell_evictions()
+        self._show_evictions()
 
-    def _tell_calls(self) -> None:
-        for each in self._calls.untold():
+    def _show_calls(self) -> None:
+        for each in self._calls.take_unshown():
             self._put_line(call_line(each.call))
 
-    def _tell_results(self) -> None:
+    def _show_results(self) -> None:
         for each, returned in self._calls.take():
-            if not each.is_told:
+            if not each.is_shown:
                 self._put_line(call_line(each.call))
             self._put_line(result_line(returned))
-        if self._calls.calls and not self._calls.calls[0].is_told:
-            self._calls.calls[0].is_told = True
+        if self._calls.calls and not self._calls.calls[0].is_shown:
+            self._calls.calls[0].is_shown = True
             self._put_line(call_line(self._calls.calls[0].call))
 
-    def _tell_evictions(self) -> None:
-        # Both may be on one terminal: a notice does not begin in the middle of a line.
+    def _show_evictions(self) -> None:
+        # Answer and notices may share a terminal: a notice must not begin inside a line.
         if self._at_start and (line := self._evictions.take()):
             self._notices(line + "\n")
 
@@ -313,12 +311,12 @@ class JsonAnswer:
                 fields = {"call_id": call.id, "name": call.name, "line": line}
             case _:
                 fields = asdict(event)
-                fields.pop("scores", None)  # nobody asks for them here
+                fields.pop("scores", None)  # too long for a line, and not requested
                 if isinstance(event, CallEnded):
                     fields["ok"] = isinstance(event.call, ToolCall)
-        told = {"event": EVENT_NAMES[type(event)], **fields}
-        # Names of files may hold what no UTF-8 can: those become escapes, as JSON has them.
-        self._out(_LONELY.sub(_escape, json.dumps(told, ensure_ascii=False)) + "\n")
+        document = {"event": EVENT_NAMES[type(event)], **fields}
+        # Names of files may contain lone surrogates, which UTF-8 cannot encode: they become JSON escapes.
+        self._out(_LONELY.sub(_escape, json.dumps(document, ensure_ascii=False)) + "\n")
 
     def tick(self) -> None:
         pass

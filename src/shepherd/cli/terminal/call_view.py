@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a call: that it runs, and what has come of it, folded where it is long.
+"""How a call looks on a terminal: its progress, and its result, folded where it is long.
 
     [Tool Call: edit_file(path="a.py", old="x", new="y")]      call_line
     ⠹ 3 s · what it said last                                  running, gives way to:
@@ -6,7 +6,7 @@
       @@ -1,3 +1,3 @@                                          and a diff, or the first lines of the content
       … 34 more lines
 
-Pure but for rich, which is heavy: import it late. Not here: when what is shown (`live.py`).
+Pure. Import it late: rich is heavy. Not here: when which part is shown (`live.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURN_S = 0.1
-"""Each of its pictures stays so long."""
+"""Seconds for each sign of the spinner."""
 HEAD_LINES = 6
-"""Of a result's content that are shown."""
+"""Lines of a result that are shown."""
 DIFF_LINES = 40
-"""Of a change."""
+"""Lines of a diff that are shown."""
 _LOOKED_AT = 8 * 1024
 """Characters from which the lines of a result are taken."""
 _INDENT = "  "
@@ -31,12 +31,12 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 
 def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
-    """One line that says that a call is being carried out; `is_named`: its own line is not right above."""
+    """The line of a running call; `is_named`: with its name, because its own line is not right above."""
     return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
 
 
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
-    """One line that says that something is going on."""
+    """A spinner with the time, between two texts."""
     parts = [part for part in (before, _duration(seconds), after) if part]
     return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
 
@@ -73,16 +73,16 @@ def diff_style(line: str) -> str:
 
 
 def folded(lines: list[Text], most: int, n_more: int = 0) -> list[Text]:
-    """The first lines, and how many there are besides; `n_more` are not even among `lines`. The same list where nothing
-    is left out."""
+    """The first lines and the number of the others; `n_more` lines are missing from `lines`. The same list where no
+    line is left out."""
     n_hidden = len(lines) - most + n_more
-    if n_hidden <= 1 and not n_more:  # the line that says so is no shorter
+    if n_hidden <= 1 and not n_more:  # a line for the number would save nothing
         return lines
     return [*lines[:most], row(f"{_INDENT}… {n_hidden:,} more lines", "dim italic")]
 
 
 def row(line: str, style: str = "", *, wraps: bool = False) -> Text:
-    """One line that never takes two rows, unless it may."""
+    """A line of one row; with `wraps` of several rows."""
     if wraps:
         return Text(line, style, overflow="fold")
     return Text(line, style, no_wrap=True, overflow="ellipsis")

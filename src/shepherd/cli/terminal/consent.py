@@ -1,12 +1,12 @@
-"""A person at the terminal who is asked in the middle of a turn: may this call be made, may this server have that.
+"""Asks the person at the terminal in the middle of a turn: may this call run, may this server have this data.
 
     execute_command wants to run a program             written for good
       npm test
     [y] once  [s] in this conversation ...             live, gives way to the answer
 
-What is being drawn gives way to the question and comes back behind it. Everything that is asked about is shown as it
-is: no sign of it may hide another one. Nothing is carried out by accident: Enter means no, and so does the end of the
-terminal. Not here: which calls are asked about (`tools/permission.py`), keys (`keyboard.py`), fields (`form.py`).
+The question hides the live lines until the answer. It shows every character of its subject, because no character may
+hide another one. Nothing runs by accident: Enter means no, and so does the end of the terminal. Not here: which calls
+need consent (`tools/permission.py`), keys (`keyboard.py`), fields (`form.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
 
 ARGUMENT_LINES = 10
-"""Of one argument that are shown before somebody wants to see more."""
+"""Lines of one argument before it is unfolded."""
 SUBJECT_LINES = 40
-"""Of what the call is about."""
+"""Lines of the subject of a call."""
 MESSAGE_LINES = 40
-"""Of what a server says."""
+"""Lines of the message of a server."""
 
 _WANTS: Mapping[Effect, str] = {
     "read": "look at something",
@@ -58,7 +58,7 @@ _SEND: Mapping[str, tuple[str, str]] = {
 
 
 class TerminalPerson:
-    """Somebody in front of a screen. Questions that come together are asked one after the other."""
+    """The person in front of a screen. Questions are asked one after the other."""
 
     def __init__(self, screen: Screen, keyboard: Keyboard | None = None) -> None:
         """`keyboard`: None = standard input."""
@@ -66,7 +66,7 @@ class TerminalPerson:
         self._keyboard = keyboard or TerminalKeyboard()
         self._lock = asyncio.Lock()
         self._n_asked = 0
-        """Questions that are open or wait."""
+        """Open and waiting questions."""
         self._refresh: Callable[[], None] = lambda: None
         """Draws the keys of the open question again."""
 
@@ -109,8 +109,8 @@ class TerminalPerson:
     async def _choose(
         self, show: Draw, parts: Sequence[Part], choices: Mapping[str, tuple[str, str]], default: str = "n"
     ) -> str:
-        """The key of one of the `choices` (key -> words before it is chosen, and after). `default`: what Enter means;
-        empty = nothing."""
+        """The key of one of the `choices` (key -> text of the option, text after the choice). `default`: the key for
+        Enter; empty = none."""
         hidden = [part for part in parts if part.shown(self._room) is not part.lines]
 
         def draw(shown: Sequence[Part] = ()) -> None:
@@ -149,7 +149,7 @@ class TerminalPerson:
                 return values if key == "y" else None
 
     async def _ask(self, show: Draw, field: forms.Field, draft: str) -> str | None:
-        """An answer that the field can read; None = refused."""
+        """An answer that the field accepts; None = refused."""
         title = exposed(field.title, in_one_line=True)
         show(self._rows([Part(list(_field(field)))]))
         while True:
@@ -170,11 +170,11 @@ class TerminalPerson:
 
     @property
     def _room(self) -> int:
-        """Lines of one part that leave the others in sight."""
+        """The most lines of one part, so that the others stay visible."""
         return max(5, self._screen.console.height - 12)
 
     def _options(self, choices: Mapping[str, tuple[str, str]], default: str, *, can_unfold: bool = False) -> list[str]:
-        """The line that says what the keys do."""
+        """The line with the keys."""
         words = {key: word for key, (word, _) in choices.items()} | ({"v": "view all of it"} if can_unfold else {})
         text = Text()
         for key, word in words.items():
@@ -206,20 +206,20 @@ def note(text: str, style: str = "dim") -> Part:
 
 
 def exposed(text: str, *, in_one_line: bool = False) -> str:
-    """`text` with all that could hide in it made visible: control characters, and what has no width or turns others
-    round. Unlike what a program has written, it is not shown as a terminal would."""
+    """`text` with a visible sign for every hidden character: control characters, characters without width, and marks
+    of direction. Unlike `readable`, it removes no escape codes."""
     shown = "".join(_exposed(character) for character in text)
     return shown.replace("\n", "␊") if in_one_line else shown
 
 
 def _exposed(character: str) -> str:
-    if character == "\n" or character.isprintable():  # other spaces than the usual one are not
+    if character == "\n" or character.isprintable():  # except for unusual spaces
         return character
     return chr(0x2400 + ord(character)) if character < " " else "�"
 
 
 def _question(question: Question) -> Iterator[Part]:
-    """What is asked, with all that it is about."""
+    """The question about a call, with its subject, arguments and diff."""
     name = exposed(question.tool, in_one_line=True)
     is_usual = question.why in {"", EFFECTS[question.effect]}
     why = "" if is_usual else f" ({exposed(question.why, in_one_line=True)})"
@@ -247,22 +247,22 @@ def _block(text: str, style: str, indent: str = "  ") -> list[Text]:
 
 
 def _request(form: Form) -> Iterator[Part]:
-    """What a server wants."""
+    """The request of a server."""
     server = exposed(form.server, in_one_line=True)
     yield Part([Text(), row(f"The MCP server {server} asks:", "bold yellow", wraps=True)])
     yield Part(_block(form.message.strip("\n"), ""), MESSAGE_LINES)
     if form.url:
-        yield note("It wants you to open this page yourself, and to say yes when you will:")
+        yield note("It asks you to open this page yourself. Answer yes to agree:")
         yield Part([row(f"  {exposed(form.url, in_one_line=True)}", "bold", wraps=True)])
         yield note(f"  on the machine {_host(form.url)}", "yellow")
 
 
 def _host(url: str) -> str:
-    """Of an address, in letters that look like no others."""
+    """The host of an address, in ASCII, so that no letter looks like another."""
     try:
         host = urlsplit(url).hostname or ""
         return host.encode("idna").decode() or "?"
-    except ValueError:  # includes hosts that cannot be spelt
+    except ValueError:  # also for a host that IDNA cannot encode
         return "?"
 
 

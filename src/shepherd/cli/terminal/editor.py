@@ -1,6 +1,6 @@
-"""The line editor of the terminal chat: prompt_toolkit with our keys, history and completion.
+"""The line editor of the chat: prompt_toolkit with keys, history and completion. Import it late: it is heavy.
 
-Enter sends, unless the text is plainly not finished: a backslash at its end, or a ``` fence that is still open.
+Enter sends, unless the text is unfinished: it ends with a backslash, or a ``` fence is open.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TerminalReader:
 
 
 def is_unfinished(text: str) -> bool:
-    """Whether Enter should go on to a new line."""
+    """Whether Enter starts a new line."""
     return text.endswith("\\") or len(_FENCE.findall(text)) % 2 == 1
 
 
@@ -76,9 +76,9 @@ def _keys() -> KeyBindings:
 
     @keys.add("tab")
     def _complete(event: KeyPressEvent) -> None:
-        """What there is alone to choose from is taken, so that Enter sends it; else as far as all agree, then in turn.
+        """Take the only completion, so that Enter sends it; or the common beginning of all; then each in turn.
 
-        At once, and not when the menu is ready: who types fast would have sent half a word.
+        It does not wait for the menu: a fast typist would send half a word.
         """
         buffer = event.current_buffer
         state = buffer.complete_state
@@ -120,7 +120,7 @@ class _Completer(Completer):
 
 
 def _history() -> History:
-    """What was typed before, in a file that only its owner can read; in memory where there can be no file."""
+    """The typed lines, in a file that only its owner can read; in memory where no file can be written."""
     import platformdirs
 
     file = Path(platformdirs.user_data_dir("shepherd")) / "history"

@@ -1,4 +1,4 @@
-"""A text in the editor that the user likes best: `$VISUAL`, else `$EDITOR`, else what there is."""
+"""Edits a text in the editor of the user: `$VISUAL`, else `$EDITOR`, else an installed one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USUAL = ("nano", "vi", "notepad")
 
 
 async def edited(text: str) -> str:
-    """What the user makes of `text`.
+    """The text after the user has edited `text`.
 
     Raises: `InvalidRequest` when there is no editor, or it fails.
     """
@@ -30,7 +30,7 @@ async def edited(text: str) -> str:
         file = Path(folder) / "question.md"
         file.write_text(text, encoding="utf-8", newline="\n")
         try:
-            # Ctrl-C is the editor's; a handler, unlike `SIG_IGN`, is not passed on to it.
+            # Ctrl-C belongs to the editor, which would inherit `SIG_IGN`, but not a handler.
             with handling(signal.SIGINT, lambda *_: None), _usual_terminal():
                 done = await asyncio.to_thread(subprocess.run, [*command, str(file)], check=False)
         except OSError as error:
@@ -51,13 +51,13 @@ def _command() -> list[str]:
         raise InvalidRequest(f"$EDITOR cannot be read: {error}", field="text") from error
     found = next(filter(None, map(shutil.which, _USUAL)), None)
     if not words and not found:
-        raise InvalidRequest("there is no editor; set EDITOR, or say /edit TEXT", field="text")
+        raise InvalidRequest("no editor was found; set EDITOR, or write /edit TEXT", field="text")
     return words or [str(found)]
 
 
 @contextmanager
 def _usual_terminal() -> Iterator[None]:
-    """Within the block the terminal is as a program expects to find it: it echoes, and Enter is a line's end."""
+    """Within the block the terminal has its usual mode: it echoes keys, and Enter ends a line."""
     try:
         import termios
 

@@ -1,7 +1,7 @@
-"""The fields of a form that an MCP server wants to be filled in: what to ask for, and what an answer means.
+"""The fields of a form of an MCP server: their questions, and the values of the answers.
 
-A flat JSON Schema (strings with formats, numbers, yes or no, choices of one or several) becomes `Field`s, one question
-each. Pure. Not here: who is asked and how (`consent.py`).
+A flat JSON Schema (strings with formats, numbers, booleans, choices of one or several) becomes `Field`s, one question
+each. Pure. Not here: how the person is asked (`consent.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Field:
     schema: Mapping[str, Any]
     is_required: bool = False
     choices: tuple[tuple[str, str], ...] = ()
-    """Values, and what a person is shown of them."""
+    """Values, and the texts that a person sees."""
 
     @property
     def title(self) -> str:
@@ -43,12 +43,12 @@ class Field:
 
     @property
     def hint(self) -> str:
-        """What may be answered, in a few words."""
+        """The accepted answers, in a few words."""
         return f"{_HINTS[self.kind](self)}{'' if self.is_required else '; may stay empty'}"
 
     @property
     def default(self) -> str:
-        """What stands in the line at first: an answer that means the default."""
+        """The first text of the line: an answer that means the default."""
         default = self.schema.get("default")
         try:
             match self.kind:
@@ -62,12 +62,12 @@ class Field:
                     return " ".join(default.split())
                 case "number" | "integer" if isinstance(default, int | float) and not isinstance(default, bool):
                     return str(default)
-        except ValueError:  # a default that is none of the choices
+        except ValueError:  # the default is not among the choices
             pass
         return ""
 
     def read(self, answer: str) -> Any:
-        """The value of an answer; None when it stays empty. Raises: `ValueError`, one sentence for a person."""
+        """The value of an answer; None for an empty one. Raises: `ValueError`, one sentence for a person."""
         answer = answer.strip()
         if answer:
             return _READERS[self.kind](self, answer)
@@ -79,20 +79,20 @@ class Field:
         return str([known for known, _ in self.choices].index(value) + 1)
 
     def choice(self, answer: str) -> str:
-        """The value that a number or a name stands for. Raises: `ValueError`."""
+        """The value of a choice, given by number or name. Raises: `ValueError`."""
         wanted = answer.strip().casefold()
         if wanted.isdecimal() and len(wanted) < 9 and 1 <= int(wanted) <= len(self.choices):
             return self.choices[int(wanted) - 1][0]
         for value, shown in self.choices:
             if wanted in {value.casefold(), shown.casefold()}:
                 return value
-        raise ValueError(f"{_quoted(answer.strip())} is none of the {len(self.choices)} choices.")
+        raise ValueError(f"{_quoted(answer.strip())} is not one of the {len(self.choices)} choices.")
 
 
 def fields(schema: Mapping[str, Any]) -> list[Field]:
-    """The questions of a form, in order; none when it only wants a yes or no.
+    """The questions of a form, in order; none when it needs only a yes or no.
 
-    Raises: `ValueError`, one sentence, for a form that cannot be asked for in lines.
+    Raises: `ValueError`, one sentence, for a form with other fields.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -111,13 +111,13 @@ def _field(name: str, schema: Mapping[str, Any], is_required: bool) -> Field:
     if schema.get("type") == "array" and isinstance(items, Mapping) and (choices := _choices(items)):
         return Field(name, "several", schema, is_required, choices)
     kind = schema.get("type", "string")
-    if isinstance(kind, list):  # "or null" is what a field that may stay empty is
+    if isinstance(kind, list):  # an optional field may have the types X or null
         kind = next((each for each in kind if each != "null"), "string")
     match kind:
         case "string" | "number" | "integer" | "boolean":
             return Field(name, kind, schema, is_required)
         case _:
-            raise ValueError(f"The field {name!r} is of the type {kind!r}, which forms must not have.")
+            raise ValueError(f"The field {name!r} has the type {kind!r}, which forms do not allow.")
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -132,7 +132,7 @@ def _choices(schema: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(value), str(name)) for value, name in zip(values, shown, strict=True))
 
 
-# -- what may be answered ---------------------------------------------------------------------------------------------
+# -- answers ----------------------------------------------------------------------------------------------------------
 
 
 def _text(schema: Mapping[str, Any], key: str) -> str:
@@ -141,7 +141,7 @@ def _text(schema: Mapping[str, Any], key: str) -> str:
 
 
 def _range(schema: Mapping[str, Any], least: str, most: str) -> tuple[float, float]:
-    """What a server says that is no number, is not said."""
+    """The limits in the schema; a limit that is not a number is ignored."""
     low, high = (
         value if isinstance(value := schema.get(key), int | float) and not isinstance(value, bool) else none
         for key, none in ((least, -math.inf), (most, math.inf))
@@ -155,7 +155,7 @@ def _quoted(answer: str) -> str:
 
 def _spelled(low: float, high: float, unit: str = "") -> str:
     unit = f" {unit}" if unit else ""
-    if low <= 0 and unit:  # of a count, that is no limit
+    if low <= 0 and unit:  # no limit for a count
         low = -math.inf
     if low == high:
         return f" of exactly {low:g}{unit}" if unit else f" that is {low:g}"
@@ -244,7 +244,7 @@ def _read_several(field: Field, answer: str) -> list[str]:
     low, high = _range(field.schema, "minItems", "maxItems")
     values = list(dict.fromkeys(field.choice(each) for each in answer.split(",") if each.strip()))
     if not low <= len(values) <= high:
-        raise ValueError(f"{len(values)} chosen, and it must be{_spelled(low, high, 'choices').replace(' of', '', 1)}.")
+        raise ValueError(f"{len(values)} chosen; it must be{_spelled(low, high, 'choices').replace(' of', '', 1)}.")
     return values
 
 

@@ -1,8 +1,8 @@
 """Single keys and short lines from a person in the middle of a turn.
 
-What was typed before somebody was asked is no answer: it stays for the next prompt, as everything that is typed while
-an answer streams. prompt_toolkit reads the keys and is imported late; its store of keys typed ahead is what hands them
-on. Not here: what is asked (`consent.py`), and the messages of the conversation (`reader.py`).
+Keys typed before a question are not its answer: the next prompt gets them, like all keys typed during an answer.
+prompt_toolkit reads the keys and is imported late; its typeahead store keeps them. Not here: the questions
+(`consent.py`), and the messages of the conversation (`reader.py`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPress
 
 ENTER, END = "enter", "end"
-"""Keys that are no character; END is Ctrl-D, or a terminal that has gone."""
+"""Keys without a character; END is Ctrl-D, or a closed terminal."""
 _MOST_AT_ONCE = 3
-"""Characters that come together because somebody types fast; more are pasted, and no answer either."""
+"""Characters of a fast typist that arrive together; more are pasted, and are not an answer."""
 _PASTE = "<bracketed-paste>"
 _PATIENCE_S = 1.0
-"""So long Ctrl-C may take to end the turn; then it means no."""
+"""How long Ctrl-C may take to end the turn; then it means no."""
 
 
 class Keyboard(Protocol):
     """A person's keys. From the event loop only."""
 
     def listen(self) -> AbstractContextManager[None]:
-        """Within the block, keys come here and nowhere else. Not to be nested."""
+        """Within the block, all keys come here. Not reentrant."""
         ...
 
     async def key(self) -> str:
@@ -38,7 +38,7 @@ class Keyboard(Protocol):
         ...
 
     async def line(self, prompt: str, default: str = "") -> str | None:
-        """A line that the person edits; None when they refuse, with Ctrl-D."""
+        """A line that the person edits; None after Ctrl-D, which refuses."""
         ...
 
 
@@ -46,10 +46,10 @@ class TerminalKeyboard:
     """Standard input, a terminal. Ctrl-C ends the turn, as it does everywhere."""
 
     def __init__(self, source: Input | None = None) -> None:
-        """`source`: None = standard input, as it is when somebody is asked."""
+        """`source`: None = standard input at the time of a question."""
         self._source = source
         self._input: Input | None = None
-        """While it listens."""
+        """Set while it listens."""
         self._keys: asyncio.Queue[KeyPress | None] = asyncio.Queue()
 
     @contextmanager
@@ -114,6 +114,6 @@ def _name(press: KeyPress) -> str:
 
 
 async def _interrupt() -> None:
-    """Ctrl-C, which the terminal does not make a signal of while single keys are read."""
+    """Send SIGINT: the terminal does not send it for Ctrl-C while single keys are read."""
     signal.raise_signal(signal.SIGINT)
     await asyncio.sleep(_PATIENCE_S)

@@ -106,11 +106,11 @@ class MarkdownAnswer:
             case Evicted():
                 self._evictions.add(event)
                 if not self._kind:
-                    self._tell_evictions()
+                    self._show_evictions()
             case Progress():
                 self._progress = event if not self._kind else None
             case Started():
-                self._tell_calls()
+                self._show_calls()
                 self._calls = OpenCalls()
                 self._running_since = None
             case _:
@@ -128,7 +128,7 @@ class MarkdownAnswer:
     def close(self) -> None:
         self._is_open = False
         self._settle()
-        self._tell_calls()
+        self._show_calls()
         self._running_since = None
         self._calls = OpenCalls()
         self._progress = None
@@ -140,7 +140,7 @@ class MarkdownAnswer:
         if kind != self._kind:
             self._settle()
             if kind != "call":
-                self._tell_calls()
+                self._show_calls()
             self._kind = kind
         self._progress = None
 
@@ -149,7 +149,7 @@ class MarkdownAnswer:
         if (flow := self._flows.get(self._kind)) is not None:
             self._add_pieces(flow.end())
         self._kind = ""
-        self._tell_evictions()
+        self._show_evictions()
 
     def _add_pieces(self, pieces: Sequence[markdown.Piece]) -> None:
         for piece in pieces:
@@ -157,19 +157,19 @@ class MarkdownAnswer:
 
     def _add_results(self) -> None:
         for call, returned in self._calls.take():
-            lines = [] if call.is_told else self._call(call)
+            lines = [] if call.is_shown else self._call(call)
             for line in call_view.outcome(returned, self._screen.console.width):
                 lines += self._lines(line)
             self._add("call", lines)
         if not self._calls.calls:
             self._running_since = None
 
-    def _tell_calls(self) -> None:
+    def _show_calls(self) -> None:
         """Calls that something else comes before the results of have their own lines above it."""
-        for call in self._calls.untold():
+        for call in self._calls.take_unshown():
             self._add("call", self._call(call))
 
-    def _tell_evictions(self) -> None:
+    def _show_evictions(self) -> None:
         if line := self._evictions.take():
             self._add("notice", self._lines(Text(line, "dim")))
 
@@ -227,13 +227,13 @@ class MarkdownAnswer:
         return lines
 
     def _live_call(self, call: OpenCall) -> list[str]:
-        lines = [] if call.is_told else self._call(call)
+        lines = [] if call.is_shown else self._call(call)
         if call.returned is not None:
             for line in call_view.outcome(call.returned, self._screen.console.width):
                 lines += self._lines(line)
         elif self._running_since is not None:
             seconds = self._clock() - self._running_since
-            lines += self._lines(call_view.running(call, seconds, is_named=call.is_told))
+            lines += self._lines(call_view.running(call, seconds, is_named=call.is_shown))
         return lines
 
     def _call(self, call: OpenCall) -> list[str]:

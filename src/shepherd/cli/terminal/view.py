@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _STAGES = {
     "selftest": "Testing the native library",
     "trial": "Checking {}",
-    "weights": "LoadProgress {}",
+    "weights": "Loading {}",
     "context": "Making room for {}",
 }
 

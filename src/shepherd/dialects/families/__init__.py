@@ -1,4 +1,4 @@
-"""The model families, one file a kind: what they write, and how to know them by their templates."""
+"""The model families, one file a kind: their markup, and the marks by which their templates are recognised."""
 
 from shepherd.dialects.families import (
     cohere,
@@ -6,7 +6,6 @@ from shepherd.dialects.families import (
     deepseek_dsml,
     functionary,
     gemma,
-    generic,
     gigachat,
     glm,
     harmony,
@@ -27,30 +26,11 @@ from shepherd.dialects.families import (
 from shepherd.dialects.families.plain import PLAIN
 from shepherd.dialects.parse.tags import TagDialect
 
-DIALECTS: tuple[TagDialect, ...] = (
-    *cohere.DIALECTS,
-    *deepseek.DIALECTS,
-    *deepseek_dsml.DIALECTS,
-    *functionary.DIALECTS,
-    *gemma.DIALECTS,
-    *generic.DIALECTS,
-    *gigachat.DIALECTS,
-    *glm.DIALECTS,
-    *harmony.DIALECTS,
-    *hermes.DIALECTS,
-    *kimi.DIALECTS,
-    *kimi_k3.DIALECTS,
-    *lfm.DIALECTS,
-    *lists.DIALECTS,
-    *llama.DIALECTS,
-    *minicpm.DIALECTS,
-    *minimax.DIALECTS,
-    *mistral.DIALECTS,
-    *muse.DIALECTS,
-    *qwen_xml.DIALECTS,
-    *seed.DIALECTS,
-    *solar.DIALECTS,
+FAMILIES = (
+    *(cohere, deepseek, deepseek_dsml, functionary, gemma, gigachat, glm, harmony, hermes, kimi, kimi_k3, lfm, lists),
+    *(llama, minicpm, minimax, mistral, muse, qwen_xml, seed, solar),
 )
+DIALECTS: tuple[TagDialect, ...] = tuple(dialect for family in FAMILIES for dialect in family.DIALECTS)
 """At most one of them signs a template; `PLAIN` takes what none does."""
 
 __all__ = ["DIALECTS", "PLAIN"]

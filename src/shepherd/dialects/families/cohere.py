@@ -27,15 +27,15 @@ KEYS = Keys(name=("tool_name", "name"), arguments=("parameters", "arguments"), i
 BODY = partial(JsonBody, keys=KEYS)
 START, END = "<|START_ACTION|>", "<|END_ACTION|>"
 THINKING = Thought("<|START_THINKING|>", ("<|END_THINKING|>",))
-SAID = ("<|END_RESPONSE|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>")
+ENDS = ("<|END_RESPONSE|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>")
 CITED = re.compile(r"[^<>\n]{0,200}>")
 CITED_BEGUN = re.compile(r"[^<>\n]{0,200}")
 CITED_CUT = re.compile(r"[\s\d:,\[\]]*")
-"""What documents and passages are named with: no text where the output ends within a tag."""
+"""The names of documents and passages: no text where the output ends within a tag."""
 
 
 def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of the tag at either end of a citation."""
+    """A `ReadHeader` of the tag at either end of a citation."""
     end = CITED.match(text, at)
     if end:
         return Header(end.end())
@@ -60,8 +60,8 @@ CITATIONS = tuple(
 """`<co>span</co: 0:[1]>`, and `<co: 0>span</co: 0>` as Command R writes it."""
 
 
-def dialect(name: str, said: tuple[str, str], marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
-    """The dialect of the models that put these tags around an answer; all of them are understood."""
+def dialect(name: str, answer: tuple[str, str], marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of the models that put these tags around an answer; all of them are read."""
     spelling = Spelling(call, before="[\n    ", between=",\n    ", after="\n]")
     starts = ("<|START_RESPONSE|>", "<|START_TEXT|>")
     return TagDialect(
@@ -73,8 +73,8 @@ def dialect(name: str, said: tuple[str, str], marks: tuple[str, ...], foreign: t
                 *(Block(start, (), partial(HeaderBody, read=at_once), "anywhere", "anywhere") for start in starts),
                 *CITATIONS,
             ),
-            skips=SAID,
-            answer=said,
+            skips=ENDS,
+            answer=answer,
         ),
         marks=marks,
         foreign=foreign,

@@ -35,12 +35,12 @@ BLANKS = re.compile(r"\s{0,64}")
 FUNCTION = re.compile(r"""\s{0,8}["']?([\w.:/-]{1,128})["']?\s{0,8}>\s{0,64}(?=\S)""")
 FUNCTION_BEGUN = re.compile(r"""\s{0,8}["']?([\w.:/-]{0,128})["']?\s{0,8}(?:>\s{0,64})?""")
 PROGRAMS = ("python", "code_interpreter")
-"""Tools that are sent a program."""
+"""Tools whose message is a program, not JSON."""
 ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
 def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a recipient on a line of its own."""
+    """A `ReadHeader` of a recipient on a line of its own."""
     name = RECIPIENT.match(text, at)
     if name is None:
         if at == len(text):
@@ -66,7 +66,7 @@ def recipient(opener: str, text: str, at: int, final: bool, tools: Sequence[Tool
 
 
 def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a declared tool's name on a line of its own, with nothing before it."""
+    """A `ReadHeader` of a declared tool's name on a line of its own, with nothing before it."""
     if at == len(text) and not final:
         return None
     is_call = text.startswith("{", at)
@@ -74,7 +74,7 @@ def bare(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]
 
 
 def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Blocks for calls whose `>>>` is forgotten, as it is behind text that has none itself."""
+    """Blocks for calls without their `>>>`, which models leave out behind text that has none either."""
     body = partial(HeaderBody, read=bare)
     return tuple(Block(f"{tool.name}\n", (), body, "line", "never", starts=r"(?!)") for tool in tools)
 
@@ -89,7 +89,7 @@ def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
 
 
 def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a tag that names a tool."""
+    """A `ReadHeader` of a tag that names a tool."""
     tag = FUNCTION.match(text, at)
     if tag is None:
         begun = FUNCTION_BEGUN.fullmatch(text, at)

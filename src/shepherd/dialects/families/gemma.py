@@ -7,7 +7,7 @@ Gemma 4 has channels for thoughts and a notation of its own for calls; a string 
 
 The opener of a channel comes twice at times, without a name, or with another one, and also in the middle of an answer.
 FunctionGemma writes the same calls in other tags. Gemma 2 and 3 were taught no protocol; their users ask for Python in
-a fence of its own, which counts where it calls declared tools, and as with all plain models the common forms do, too.
+a fence of its own, which counts where it calls declared tools; so do the common forms, as with all plain models.
 Source: the models' templates and Google's pages about function calling.
 """
 
@@ -20,7 +20,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, everything, strays
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pick, Spelling, members, value
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
@@ -39,7 +39,7 @@ CALL_BEGUN = re.compile(r"\s{0,64}[\w.:-]{0,128}\s{0,8}")
 
 
 def read_channel(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """What a channel holds, by its name; without a known one, the answer."""
+    """A `ReadHeader` of a channel: its name tells what it holds; without a known name it is the answer."""
     if not final and WORD_BEGUN.fullmatch(text, at):
         return None
     word = WORD.match(text, at)
@@ -51,7 +51,7 @@ def read_channel(opener: str, text: str, at: int, final: bool, tools: Sequence[T
 def read_call(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, body: MakeBody
 ) -> Header | None:
-    """The call that follows an opener; if none does, the text speaks of it."""
+    """A `ReadHeader` of the opener of a call; if no call follows, the text speaks of the opener."""
     if text.startswith(opener, at):
         return Header(at)  # written twice
     if CALL.match(text, at):
@@ -85,7 +85,7 @@ def member(tool: ToolSpec, quote: str, name: str) -> tuple[Part, ...]:
     key = f"{name}:"
     if choices := schema.get("enum"):
         spelt = (f"{quote}{item}{quote}" if isinstance(item, str) else json.dumps(item) for item in choices)
-        return (key, Pick(tuple((choice,) for choice in spelt)))
+        return (key, OneOf(tuple((choice,) for choice in spelt)))
     if schema.get("type") == "object" and schema.get("properties"):
         inner = ToolSpec(name, "", {**tool.parameters, **schema, "required": schema.get("required", [])})
         return (f"{key}{{", *sorted_members(inner, quote), "}")
@@ -102,7 +102,7 @@ def call_block(opener: str, closer: str, quote: str) -> Block:
 
 
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls of declared tools whose opener has been forgotten, and the common forms."""
+    """Calls of declared tools without their opener, and the common forms."""
     begun = (f"call:{tool.name}{{" for tool in tools)
     body = partial(LiteralBody, notation=notation(QUOTE))
     own = (
@@ -144,7 +144,7 @@ GEMMA = TagDialect(
     name="gemma",
     markup=Markup(declared=fenced),
     marks=("<start_of_turn>",),
-    # Fine-tunes have been taught what the original was not.
+    # Fine-tunes have protocols that the original lacks.
     foreign=("tool_call", "TOOL_CALL", "function_call", "<function", "<|tool"),
 )
 

@@ -1,4 +1,4 @@
-"""What models write that follow no protocol of their own, or forget theirs: the seeds' forms, for declared tools only.
+"""The common forms of calls, of models without a protocol or beside their own; for declared tools only.
 
     {"name": "roll", "parameters": {"sides": 6}}                        bare JSON
     <tool_call>{"name": "roll", "arguments": {"sides": 6}}</tool_call>  JSON in tags
@@ -7,8 +7,8 @@
     <roll sides="6"/>                                                   a tag of the tool's own name
 
 Without tools all of this is text, and so are JSON that calls nothing, examples in code fences and HTML (S1, S4, S8).
-Plain models and Llama are read for all of it; families with markers of their own, too, but bare JSON must begin the
-answer there.
+Plain models and Llama have all of it. So do families with markers of their own, but there bare JSON must begin the
+answer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unf
 from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Where
-from shepherd.dialects.parse.tags import TagDialect
 
 NOTHING = r"(?!)"
-"""What would make an opener count in the middle of a line."""
+"""For `Block.starts`: the opener never counts in the middle of a line."""
 BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
 """The brackets by which bare JSON begins."""
 
@@ -42,7 +41,7 @@ TAGGED = (
     ),
     Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
 )
-"""JSON or tags in the tags that most models know."""
+"""JSON or tags, in the tags that most models know."""
 
 
 def unmarked(
@@ -65,18 +64,15 @@ def unmarked(
 
 
 def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """What families with markers of their own write now and then instead."""
+    """The common forms for families with markers of their own."""
     return (*unspelt(TAGGED), *unmarked(tools, "start")) if tools else ()
 
 
 def everything(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """All of it."""
+    """All common forms."""
     return (*TAGGED, *unmarked(tools)) if tools else ()
 
 
 def unspelt(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """The same blocks, to be read but not to be asked for."""
+    """The same blocks without a spelling: constrained output does not write them."""
     return tuple(replace(block, spelling=None) for block in blocks)
-
-
-DIALECTS: tuple[TagDialect, ...] = ()

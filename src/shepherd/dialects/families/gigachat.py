@@ -33,7 +33,7 @@ ROLE_BEGUN = re.compile(rf"\s{{0,64}}(?:(?:{'|'.join(ROLES)})\s{{0,8}}(?:{prefix
 
 
 def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of the end of a message and the head of the next one, if any."""
+    """A `ReadHeader` of the end of a message and the head of the next one, if any."""
     role = ROLE.match(text, at)
     if role is None:
         rest = text[at : at + 100]
@@ -49,7 +49,7 @@ def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[
 
 
 def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
-    """The dialect of the models that open a call so; what the others write is understood, too."""
+    """The dialect of the models that open a call so; the forms of the others are read, too."""
     after = partial(HeaderBody, read=after_message)
     return TagDialect(
         name=name,

@@ -1,16 +1,16 @@
-"""Harmony: every message has a header that says what it is. Spoken by gpt-oss.
+"""Harmony: every message has a header with its kind. Spoken by gpt-oss.
 
     <|start|>assistant<|channel|>analysis<|message|>It is about the weather.<|end|>
     <|start|>assistant<|channel|>commentary<|message|>I will look.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": "Oslo"}<|call|>
     <|start|>assistant<|channel|>final<|message|>It rains.<|return|>
 
-The prompt ends with `<|start|>assistant`. The recipient stands before or behind the channel, or in the channel's place;
-a call is what has one, on whatever channel. A message on the commentary channel without a recipient is for the user.
-Names of the model's own tools (`python`, `browser.search`, `container.exec`) have no `functions.` before them, and what
-they are sent need not be JSON; nor has the model always learnt to write it before others. Without a header the output
-is text. Source: the template of gpt-oss-120b and the Harmony cookbook; the slips are those that users have reported of
-llama.cpp, vLLM and openai-harmony.
+The prompt ends with `<|start|>assistant`. The recipient stands before or behind the channel, or in its place; a message
+with a recipient is a call, on any channel. A message on the commentary channel without a recipient is for the user. The
+model's own tools (`python`, `browser.search`, `container.exec`) have no `functions.` before their names and may be sent
+other text than JSON; the model sometimes leaves out `functions.` before other tools, too. Output without a header is
+text. Source: the template of gpt-oss-120b and the Harmony cookbook; the slips come from users' reports of llama.cpp,
+vLLM and openai-harmony.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ HEADLESS = {
     **{f"assistant{channel}": ("<|channel|>", channel) for channel in CHANNELS},
     **{f"{channel}<|message|>": ("<|channel|>", f"{channel}<|message|>") for channel in CHANNELS},
 }
-"""What is left of headers whose markers are forgotten, and what should stand there. Where all of them are lost, that is
-`analysisWe need...assistantfinalIt rains.`"""
+"""Headers without some of their markers, and the marker and the words that should stand there. Without all markers an
+output is `analysisWe need...assistantfinalIt rains.`"""
 JSON_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[^\S \t\n\r]|[\u200b\u2060\ufeff]', re.DOTALL)
-"""Strings as they are, and outside of them blanks that JSON does not know; gpt-oss likes narrow ones."""
+"""Strings as they are, and outside of them blanks that JSON does not know; gpt-oss writes narrow ones."""
 RECIPIENT = re.compile(r"[\w.:-]{1,90}(?: (?:json|code))? ?")
 RECIPIENT_BEGUN = re.compile(rf"[\w.:-]{{0,90}}(?: (?:{prefixes('json', 'code')})?)? ?")
 ROLE = re.compile(
@@ -70,7 +70,7 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """What a header with these words heads."""
+    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")
@@ -80,7 +80,7 @@ def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
 
 
 def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
-    """What reads a message to this recipient."""
+    """Makes the body that reads a message to this recipient."""
     name = tool_name(to, tools)
     if not name:
         return JsonBody
@@ -90,7 +90,7 @@ def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
 
 
 def tool_name(to: str, tools: Sequence[ToolSpec]) -> str:
-    """The tool that a recipient is; empty when it does not say."""
+    """The name of the tool in a recipient; empty when there is none."""
     bare = re.sub(r"^(?:functions?(?:[.:/]|$))+|[.,:;?]+$", "", to)
     stuck = (bare.removesuffix(word) for word in STUCK)
     return next((name for name in (to, bare, *stuck) if find_tool(tools, name)), bare)
@@ -110,7 +110,7 @@ def read_call(name: str, own: bool, text: str, tools: Sequence[ToolSpec], whole:
 def headless(
     opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, mark: str, words: str
 ) -> Header | None:
-    """A `ReadHead` of a header that lacks what stands before `words`: read as if `mark` did."""
+    """A `ReadHeader` of a header that lacks what stands before `words`: read as if `mark` did."""
     rest = text[at : at + LONGEST]
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
@@ -119,7 +119,7 @@ def headless(
 
 
 def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a header whose beginning up to the recipient is forgotten."""
+    """A `ReadHeader` of a header that lacks its beginning up to the recipient."""
     name = RECIPIENT.match(text, at)
     end = name.end() if name else at
     if name and HEADERS.markers.standing(text, end) in (HEADERS.message, *HEADERS.marks):
@@ -133,7 +133,7 @@ def spelled(tool: ToolSpec, channel: str = "") -> tuple[Part, ...]:
     return (f"{tool.name}{channel} <|constrain|>json<|message|>", Json(tool.parameters))
 
 
-def forgetful(opener: str, mark: str, words: str) -> Block:
+def incomplete(opener: str, mark: str, words: str) -> Block:
     """A header that lacks its beginning."""
     return Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
 
@@ -165,7 +165,7 @@ HARMONY = TagDialect(
             ),
             Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
             Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
-            *(forgetful(opener, *missing) for opener, missing in HEADLESS.items()),
+            *(incomplete(opener, *missing) for opener, missing in HEADLESS.items()),
         ),
         spelled=(
             recipient("<|channel|>commentary to=functions.", spelled),

@@ -29,7 +29,7 @@ TYPES |= {"object": "object", "array": "array"}
 
 
 def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a tag whose section is text."""
+    """A `ReadHeader` of a tag whose section is text."""
     found = read_tag(opener, text, at)
     if isinstance(found, tuple):
         return Header(found[1])
@@ -55,7 +55,7 @@ def type_of(tool: ToolSpec, name: str) -> Part:
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if choices and all(isinstance(choice, str) for choice in choices):
         known = "string"
-    # Not a string where the schema leaves it open: that would be written without quotes.
+    # Never a string where the schema leaves it open: a string stands without quotes.
     return known or Pattern("number|boolean|null|object|array")
 
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Pick, Spelling, members
+from shepherd.dialects.grammar.spelling import Json, OneOf, Part, Pattern, Spelling, members
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
@@ -26,7 +26,7 @@ TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""
 OWN: dict[str, tuple[tuple[Part, ...], ...]] = {"string": ((TEXT,),), "boolean": (("True",), ("False",))}
 PLAIN = frozenset({"type", "description", "title", "default", "examples"})
-"""What a schema may say besides, for a value in Python's own notation to satisfy it."""
+"""The other keywords of a schema that a value in Python's own notation satisfies."""
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:
@@ -37,7 +37,7 @@ def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     """One `key=value`, in Python's notation where it has one of its own."""
     schema = tool.parameters["properties"][name]
     own = OWN.get(str(schema.get("type")), ()) if isinstance(schema, Mapping) and PLAIN.issuperset(schema) else ()
-    return (f"{name}=", Pick(((Json(schema),), *own)) if own else Json(schema))
+    return (f"{name}=", OneOf(((Json(schema),), *own)) if own else Json(schema))
 
 
 LFM = TagDialect(

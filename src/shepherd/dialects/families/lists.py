@@ -1,4 +1,4 @@
-"""Families that write their calls as one JSON list, or one object a line, between two tags or behind one.
+"""Families that write calls as one JSON list, or one object a line, between two tags or behind one.
 
     <tool_calls>[{"name": "roll", "arguments": {"sides": 6}}]</tool_calls>     Apriel, Hunyuan A13B
     <tool_calls>                                                               MiniMax-M1
@@ -20,7 +20,7 @@
     [{"tool_name": "roll", "parameters": {"sides": 6}}]
     ```
 
-Apriel thinks aloud: its thought begins with "Here are my reasoning steps:", which is a part of it, and ends at
+Apriel's thought begins with "Here are my reasoning steps:", which is a part of it, and ends at
 `[BEGIN FINAL RESPONSE]`. Source: the models' chat templates.
 """
 

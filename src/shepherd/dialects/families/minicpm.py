@@ -15,12 +15,12 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Part, Pattern, Pick, Spelling, Until, members, value
+from shepherd.dialects.grammar.spelling import OneOf, Part, Pattern, Spelling, Until, members, value
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
-TEXT = Pick(((Pattern(r"[^<&\n]*"), "</param>"), ("<![CDATA[", Until("]]></param>"))))
+TEXT = OneOf(((Pattern(r"[^<&\n]*"), "</param>"), ("<![CDATA[", Until("]]></param>"))))
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""Muse: a header says whom a message is for: the user, the model itself, or a tool. Spoken by Muse Glimmer.
+"""Muse: a header names the recipient of a message: the user, the model itself, or a tool. Spoken by Muse Glimmer.
 
     <|start|>assistant to=self<|message|>It is about the weather.<|eom|>
     <|start|>assistant to=look<|message|><atem:function_calls>
@@ -8,9 +8,9 @@
     </atem:function_calls><|eom|>
     <|start|>assistant to=user<|message|>It rains.<|eot|>
 
-The prompt ends with `<|start|>assistant`. The tags make a call only in a message to a tool; what stands in one to the
-user is an example. Models leave their thoughts without ending them: ` to=look<|message|>` follows at once. Source: the
-template of Muse Glimmer 30B; the slips are those that users have reported of vLLM and others.
+The prompt ends with `<|start|>assistant`. The tags make a call only in a message to a tool; in a message to the user
+they are an example. Models leave thoughts open: ` to=look<|message|>` follows at once. Source: the template of Muse
+Glimmer 30B; the slips come from users' reports of vLLM and others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOBODY = ("user", "assistant")
 TO_SELF = Thought(f" to=self{MESSAGE}", ENDS)
 INVOKE = "<atem:invoke"
 ECHO = re.compile(rf'({INVOKE} name="[\w.:/-]+)<\|message\|>(?:">)?')
-"""Models echo the header in the tag, and swallow the tag behind it: `name="look.at">Oslo</atem:parameter>`."""
+"""Models repeat the header in the tag and leave out the tag behind it: `name="look.at">Oslo</atem:parameter>`."""
 VISIBLE = re.compile(r"\S")
 NAME = re.compile(r"[\w.:/-]{0,128}")
 ROLE = re.compile(
@@ -60,7 +60,7 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """What a header with these words heads."""
+    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     if fields.to and fields.to != "self":
@@ -69,7 +69,7 @@ def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
 
 
 def message(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec], *, tool: str) -> Header | None:
-    """A `ReadHead` of what a tool is sent: tags, or just the arguments, or nothing."""
+    """A `ReadHeader` of a message to a tool: tags, or only the arguments, or nothing."""
     visible = VISIBLE.search(text, at, at + MAX_BLANKS)
     if visible is None and not final and len(text) - at < MAX_BLANKS:
         return None
@@ -110,7 +110,7 @@ def repaired(tool: str, tools: Sequence[ToolSpec], written: str, calls: Calls) -
 
 
 def mended(tags: str, tools: Sequence[ToolSpec]) -> str:
-    """The tags with what models swallow at their head put back."""
+    """The tags with the characters that models leave out at their head."""
     tags = ECHO.sub(r'\1">', tags)
     for tool in tools:
         names = "|".join(map(re.escape, tool.parameters.get("properties", {})))
@@ -120,7 +120,7 @@ def mended(tags: str, tools: Sequence[ToolSpec]) -> str:
 
 
 def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of a header whose beginning is forgotten."""
+    """A `ReadHeader` of a header that lacks its beginning."""
     name = NAME.match(text, at)
     end = name.end() if name else at
     if MARKERS.standing(text, end) and end > at:

@@ -1,8 +1,8 @@
 """Plain: no tool protocol of its own; thoughts only where the template knows of them.
 
-What a model speaks whose template no other dialect claims. If tools are declared, it may call them in any form that is
-common (`generic`) or that another family marks unmistakably: a template without tools says little about what its model
-was trained on (C12). Nothing else of its output is ever lost or held back for long.
+The dialect of a model whose template no other dialect claims. If tools are declared, it may call them in any common
+form (`generic`) or in a form with the markers of another family: a template without tools tells little about the
+training of its model (C12). No other text of its output is lost or held back for long.
 """
 
 from __future__ import annotations

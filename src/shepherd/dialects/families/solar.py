@@ -1,4 +1,4 @@
-"""Solar: a control token says what a message is, and calls carry ids. Spoken by Solar Open.
+"""Solar: a control token marks the kind of a message, and calls carry ids. Spoken by Solar Open.
 
     <|begin|>assistant<|think|>It is about the weather.<|end|>
     <|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>look<|tool_call:args|>{"at": "Oslo"}
@@ -38,7 +38,7 @@ HEAD_BEGUN = re.compile(
 
 
 def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHead` of what stands before the arguments of a call."""
+    """A `ReadHeader` of the head of a call, before its arguments."""
     head = HEAD.match(text, at)
     if head is None:
         is_open = HEAD_BEGUN.fullmatch(text[at : at + 512]) is not None

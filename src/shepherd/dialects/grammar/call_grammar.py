@@ -1,19 +1,19 @@
-"""What a model may write, as a grammar: its family's thoughts and calls, the tools' schemas, the form of the answer.
+"""The grammar of an output: the family's thoughts and calls, the tools' schemas, the form of the answer.
 
-    thought?  ( answer | call+ )               the answer has a form, or a call is wanted
+    thought?  ( answer | call+ )               the answer has a form, or a call is required
     ( thought | text trigger call )*  text     calls are allowed: free text until a call begins, then its schema
 
-The grammar is a text in llguidance's variant of Lark and describes the whole output, what a prompt has begun of it
-included, without its end token. A call begins where the scanner takes it for one (`markup.Where`), so that "use the
+The grammar is a text in llguidance's variant of Lark. It describes the whole output, with the part that the prompt has
+begun and without the end token. A call begins where the scanner begins one (`markup.Where`), so that "use the
 <tool_call> tag" stays text here, too.
 
-The lexer behind it shapes all this. It runs the regular expressions of everything that may come side by side, takes a
-lazy one as soon as it is complete and any other one as late as it can, and never goes back. Free text and the trigger
-that ends it are hence one lazy expression; such text must not begin like a thought, or the trigger would be found
-inside of that; and literals are cut behind their blanks, for one that begins with the whole of another one would keep
-that from ever being taken.
+The lexer of llguidance shapes the grammar. It runs the regular expressions of all that may come in parallel, accepts a
+lazy one as soon as it is complete and any other one as late as possible, and never goes back. So free text and the
+trigger that ends it are one lazy expression. Free text must not begin like a thought, or the trigger would be found
+inside of a thought. Literals are cut behind their blanks: a literal that begins with the whole of another one would
+keep the lexer from accepting the other.
 
-Not here: whether a schema can be kept to at all (`Fit`), and what becomes of the grammar (`backends.constrain`).
+Not here: which schemas a grammar can express (`Fit`), and the use of the grammar (`backends.local.constrain`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ToolChoice, ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Maybe, Part, Pattern, Pick, Spelling, Until
+from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 
 Schema = Mapping[str, Any]
 Fit = Callable[[ToolSpec, Schema], Schema]
-"""What can be kept to of a schema, a document of its own, that stands in the calls of a tool."""
+"""The part of a schema, a document of its own, that a grammar can express; the schema stands in calls of this tool."""
 
 BLANKS = r"(\r?\n){1,2}[ \t]{0,32}|[ \t]{1,8}"
-"""Between the tokens of JSON: enough to indent it. Models that are at a loss write blanks without end."""
+"""Between the tokens of JSON: enough to indent it. A model that is stuck writes endless blanks."""
 GAP = r"/[ \t\n\r]{1,8}/"
 """Before calls."""
 LINES = r"/\n{1,4}/"
@@ -41,10 +41,10 @@ LINES = r"/\n{1,4}/"
 LINE = r"/(?s:(.*\n)?)[ \t\n\r]*/"
 """Text that ends with nothing visible on its last line."""
 SPACE = r"/[ \t\n\r]*/"
-"""The other blanks there are would make large expressions of this one."""
+"""Only ASCII blanks: all others would make the expression large."""
 
 MAX_HEAD = 100
-"""Characters by which the calls of tools are told apart where nothing but their names shows them to be calls."""
+"""So many characters distinguish the calls of tools where only their names show that they are calls."""
 
 
 def as_it_is(tool: ToolSpec, schema: Schema) -> Schema:
@@ -63,12 +63,11 @@ def grammar(
     ends: Collection[str] = (),
     fit: Fit = as_it_is,
 ) -> str | None:
-    """The grammar of one output; `None` when everything is allowed, or a call is wanted and no block has a spelling.
+    """The grammar of one output; `None` when all text is allowed, or a call is required and no block has a spelling.
 
-    `answer` are rules in Lark, of which the one named `answer` is the form of the visible answer (`json_answer`); where
-    there must be a call, it has none. `parallel` is false for one call at most; a named tool is called exactly once.
-    `thinks` tells whether thoughts may come before what has a form. `ends` are the texts of the tokens that end an
-    output.
+    `answer` are rules in Lark; the one named `answer` is the form of the visible answer (`json_answer`) and is unused
+    where a call is required. `parallel` is false for one call at most; a named tool is called exactly once. `thinks`:
+    thoughts may come before an answer with a form. `ends` are the texts of the tokens that end an output.
     """
     offered = allowed(tools, choice)
     declared = markup.declared(offered)
@@ -90,7 +89,7 @@ def json_answer(schema: Schema) -> str:
 
 
 def literals(markup: Markup) -> str:
-    """Everything that a family writes by the letter, in one string: its markers and what its calls consist of."""
+    """All literal text that a family writes, in one string: its markers and the fixed parts of its calls."""
     text: Schema = {"type": "string"}
     kinds = {"a": text, "b": {"type": "array", "items": text}, "c": {"type": "object", "properties": {"d": text}}}
     probe = ToolSpec("name", "", {"type": "object", "properties": kinds})
@@ -106,12 +105,12 @@ def literals(markup: Markup) -> str:
 
 
 def written_out(markup: Markup) -> list[Thought]:
-    """The thoughts as a model writes them, headers and all."""
+    """The thoughts as a model writes them, with their headers."""
     return [*(thought for thought in markup.thoughts if thought.opener), *markup.headed]
 
 
 def spelled(markup: Markup, declared: Iterable[Block]) -> list[Block]:
-    """The blocks that can be written, the usual one first."""
+    """The blocks that have a spelling, the most common one first."""
     return [block for block in (markup.spelled or (*markup.blocks, *declared)) if block.spelling is not None]
 
 
@@ -125,7 +124,7 @@ def written(parts: Iterable[Part]) -> Iterator[str]:
                 yield marker
             case Maybe(inner):
                 yield from written(inner)
-            case Pick(options):
+            case OneOf(options):
                 for option in options:
                     yield from written(option)
             case Json() | Pattern():
@@ -138,7 +137,7 @@ class Writer:
     def __init__(
         self, tools: Sequence[ToolSpec], declared: Sequence[Block], ends: Collection[str], fit: Fit, *, many: bool
     ) -> None:
-        """`declared` are the blocks that there are for the sake of these tools only. `many`: any number of calls."""
+        """`declared` are the blocks that exist only for these tools. `many`: any number of calls."""
         self._tools = [replace(tool, parameters=closed(readable(unannotated(tool.parameters)))) for tool in tools]
         self._declared = declared
         self._ends = ends
@@ -152,13 +151,13 @@ class Writer:
         return self._named("r", f"{options}: {definition}")
 
     def terminal(self, definition: str) -> str:
-        """The name of a terminal: a regular expression, whatever it is made of."""
+        """The name of a terminal, a regular expression."""
         return self._named("T", f": {definition}")
 
     def form(self, thoughts: Sequence[Thought], block: Block | None, answer: str | None) -> str:
         """Thoughts, and behind them calls or the answer."""
         thought = self._lazy(whole(thoughts)) if thoughts else ""
-        # Blanks before calls are nobody's; before an answer they would be a part of it, but for lines behind a thought.
+        # Blanks before calls are markup. Before an answer they belong to it, except lines behind a thought.
         wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
         if block is not None:
             more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._goes_on(block) else ""
@@ -186,7 +185,7 @@ class Writer:
         return self._grammar(f"{either(again)}* {either(last)}" if again else either(last))
 
     def _free(self, thoughts: Sequence[Thought], blocks: Sequence[Block]) -> str:
-        """Text that does not begin like a thought, nor holds, in a line, what would be a call spelt otherwise."""
+        """Text that does not begin like a thought and holds no call in another spelling within a line."""
         excluded = [f"{SPACE} {opening(thoughts)} TEXT"] if thoughts else []
         for block in blocks:
             others = "".join(mark for mark in "{[" if re.match(block.starts, mark) and mark != self._first(block))
@@ -197,7 +196,7 @@ class Writer:
         return self.terminal(" & ".join(("TEXT", *(f"~({text})" for text in excluded)))) if excluded else "TEXT"
 
     def _calls(self, block: Block, free: str) -> Iterator[str]:
-        """Free text up to where a call has certainly begun, and the call."""
+        """Free text up to the certain beginning of a call, and the call."""
         if block.where == "never":
             return
         if self._is_bare(block):
@@ -207,7 +206,7 @@ class Writer:
             return
         opener, first = literal(block.opener), self._first(block)
         if block.where != "line" or not first:
-            # For first letters that differ each would need an expression of its own: soon too much for the lexer.
+            # First letters that differ would each need an expression of their own: too many for the lexer.
             start = SPACE if block.where == "start" else free
             yield f"{self._lazy(f'{start} {opener}')} {self._body(block)}"
             return
@@ -218,12 +217,12 @@ class Writer:
             yield f"{self._lazy(trigger)} {self._body(block, first)}"
 
     def _bare(self, block: Block, free: str) -> str:
-        """Free text up to what may be the beginning of a call."""
+        """Free text up to the possible beginning of a call."""
         start = {"line": self.terminal(f"{LINE} & {free}"), "start": SPACE, "anywhere": free}[block.where]
         return self._lazy(f"{start} {literal(block.opener)}")
 
     def _no_call(self, block: Block) -> str:
-        """What is no call of any tool behind the opener of a bare block, as far as to where this shows."""
+        """Text behind the opener of a bare block up to where it shows that no tool is called."""
         heads = self._heads(block, MAX_HEAD)
         return self._lazy(f"TEXT & ~/{beginnings(heads)}/ & ~({either(map(literal, heads))} TEXT)")
 
@@ -244,7 +243,7 @@ class Writer:
     def _body(self, block: Block, begun: str = "", tools: Sequence[ToolSpec] | None = None) -> str:
         """A block from behind its opener, and behind blanks and the characters that have begun it.
 
-        Its first call is one of `tools`, or of any tool if none are said.
+        Its first call is one of `tools`; `None`: of any tool.
         """
         spelling = spelling_of(block)
         first = []
@@ -261,7 +260,7 @@ class Writer:
         return self.rule(f"{calls} {literal(spelling.after + closer)}")
 
     def _heads(self, block: Block, limit: int = 1) -> dict[str, list[ToolSpec]]:
-        """What calls in this block begin with, blanks aside and as far as it is fixed, and which tools' calls do."""
+        """The fixed beginnings of calls in this block, blanks aside, each with the tools whose calls have it."""
         spelling = spelling_of(block)
         heads: dict[str, list[ToolSpec]] = {}
         for tool in self._tools:
@@ -275,7 +274,7 @@ class Writer:
         return heads[0] if len(heads) == 1 else ""
 
     def _is_bare(self, block: Block) -> bool:
-        """Whether nothing but a tool's name shows that this block is a call."""
+        """Whether only a tool's name shows that this block is a call."""
         is_declared = any(block is one for one in self._declared)
         return is_declared and not re.match(block.starts, self._first(block) or " ")
 
@@ -302,7 +301,7 @@ class Writer:
                 return self.rule(regex(expression))
             case Maybe(parts):
                 return f"({self._sequence(tool, parts)})?"
-            case Pick(options):
+            case OneOf(options):
                 return either(self._sequence(tool, option) for option in options)
 
     # Lark
@@ -359,7 +358,7 @@ def regex(expression: str) -> str:
 
 
 def beginnings(texts: Iterable[str]) -> str:
-    """A regular expression of all that one of the texts begins with, nothing and the texts themselves included."""
+    """A regular expression of all beginnings of the texts, the empty one and the texts themselves included."""
     rests: dict[str, list[str]] = {}
     for text in texts:
         if text:
@@ -388,7 +387,7 @@ def whole(thoughts: Sequence[Thought]) -> str:
 
 
 def space_in(block: Block) -> str:
-    """What may stand between the opener of a block and its inside."""
+    """The blanks between the opener of a block and its inside."""
     return "" if block.tight else SPACE
 
 
@@ -396,12 +395,12 @@ def space_in(block: Block) -> str:
 
 
 def document(schema: Schema) -> str:
-    """A schema as the text of a document, told how to be kept to."""
+    """A schema as the text of a document, with options for llguidance."""
     return json.dumps({**schema, "x-guidance": {"whitespace_pattern": BLANKS, **schema.get("x-guidance", {})}})
 
 
 def readable(parameters: Schema) -> Schema:
-    """The schema of an object without what is malformed in it: those who spell calls rely on its shape."""
+    """The schema of an object without malformed keywords: the spelling of calls relies on its shape."""
     shapes: dict[str, Callable[[Any], bool]] = {
         "x-guidance": lambda value: False,  # ours
         "properties": lambda value: isinstance(value, dict) and all(isinstance(v, dict | bool) for v in value.values()),
@@ -416,7 +415,7 @@ NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 
 
 def unannotated(node: Any) -> Any:
-    """A schema without what is said in it for readers: most of the text of most tools."""
+    """A schema without annotations for readers, which are most of the text of most tools."""
     match node:
         case dict():
             return {
@@ -435,9 +434,9 @@ def unannotated(node: Any) -> Any:
 
 
 def closed(parameters: Schema) -> Schema:
-    """The schema of an object that has no properties but those named, if any are, unless it says something of others.
+    """The schema of an object without further properties, if it names some and does not mention others.
 
-    Models invent arguments where they may, and nobody expects them.
+    Models invent arguments where they may, and no tool expects those.
     """
     if {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"} & parameters.keys():
         return parameters
@@ -451,7 +450,7 @@ def closed(parameters: Schema) -> Schema:
 
 
 def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
-    """A part of a tool's schema as a document of its own, in which every reference still leads to where it led."""
+    """A part of a tool's schema as a document of its own, in which every reference keeps its target."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     if schema == parameters:

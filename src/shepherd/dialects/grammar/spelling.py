@@ -1,6 +1,6 @@
-"""How a family spells a call, as data: what a sampler must keep to so that no call is ever wrong (`grammar`).
+"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`call_grammar`).
 
-The mirror image of `bodies`, which read what models write with all their slips; this writes it once, and right.
+The counterpart of `bodies`: they read calls with all the slips of models, a spelling writes them correctly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Maybe:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class OneOf:
     """Exactly one of these."""
 
     options: tuple[tuple[Part, ...], ...]
@@ -49,7 +49,7 @@ class Pattern:
     regex: str
 
 
-Part = str | Json | Until | Maybe | Pick | Pattern
+Part = str | Json | Until | Maybe | OneOf | Pattern
 """A piece of a call; a `str` is written as it is."""
 
 
@@ -103,11 +103,11 @@ def value(tool: ToolSpec, name: str, marker: str) -> tuple[Part, ...]:
     return (whole_json(tool, schema), marker)
 
 
-def choices(schema: Mapping[str, Any]) -> Pick | None:
+def choices(schema: Mapping[str, Any]) -> OneOf | None:
     """One of the values that a schema lists, strings as they are and all else as JSON; `None` if it lists none."""
     listed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
     spelt = (choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False) for choice in listed)
-    return Pick(tuple((choice,) for choice in dict.fromkeys(spelt))) if listed else None
+    return OneOf(tuple((choice,) for choice in dict.fromkeys(spelt))) if listed else None
 
 
 def whole_json(tool: ToolSpec, schema: Mapping[str, Any]) -> Json:
@@ -144,4 +144,4 @@ def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: s
         rest = [part for name in required[1:] for part in ((between, *spell(name)) if between else spell(name))]
         return (*first, *rest, *behind(optional))
     starts = tuple((*spell(name), *behind(optional[at + 1 :])) for at, name in enumerate(optional))
-    return (Maybe((Pick(starts),)),) if starts else ()
+    return (Maybe((OneOf(starts),)),) if starts else ()

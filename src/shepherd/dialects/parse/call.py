@@ -1,8 +1,8 @@
 """The calls that a block's inside spells: strict JSON first, then the repairs that real models need.
 
-Repair happens here only, that is inside a block that its opening tag has declared to be a call (S4, S19). Arguments are
-sliced out of the model's own text, never written anew: big integers, escapes and key order survive (S6). What cannot be
-read is a `Fault` with a sentence for the model, never `{}` and never text (S9).
+Repair happens here only: inside a block whose opening tag marks a call (S4, S19). Arguments are slices of the model's
+own text, so that big integers, escapes and key order survive (S6). What cannot be read is a `Fault` with a sentence for
+the model, never `{}` and never text (S9).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Read = Callable[[str, Sequence[ToolSpec], bool], Calls]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What the members of a call object are named; the first one that is there counts."""
+    """The names of the members of a call object; the first one that is there counts."""
 
     name: tuple[str, ...] = ("name", "function")
     arguments: tuple[str, ...] = ("arguments", "parameters")
@@ -240,7 +240,7 @@ class Constants(ast.NodeTransformer):
 
 
 def glimpsed_name(text: str, keys: Keys) -> str:
-    """The tool's name, as far as a broken call lets it be seen at its head."""
+    """The tool's name at the head of a broken call; empty when it is not there."""
     named = "|".join(map(re.escape, keys.name))
     head = re.match(rf"""[\s\[{{]*(?:{MEMBER}\s*,\s*)*?["'](?:{named})["']\s*:\s*["']([^"'\\]+)["']""", text)
     return head[1] if head else ""

@@ -1,7 +1,7 @@
-"""Which dialect a model speaks, and its output read in one go.
+"""Finds the dialect of a model, and parses a whole output at once.
 
-The template decides, never the name of a file: a renamed model still speaks as it was trained. Not here: streaming
-(`Dialect.parser`) and prompts (`prompt`).
+The template decides, never the name of a file: a renamed model still writes as it was trained. Not here: streaming
+(`Dialect.parser`) and prompts (`render`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shepherd.dialects.families import DIALECTS, PLAIN
 def detect(template: str, more: Sequence[Dialect] = ()) -> Dialect:
     """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol.
 
-    `more` are dialects from elsewhere; they are asked first.
+    `more` are dialects of other packages; they come first.
     """
     spoken = next((dialect for dialect in (*more, *DIALECTS) if dialect.signs(template)), PLAIN)
     return spoken.fitted(template)
@@ -43,7 +43,7 @@ TURN_HEADER = re.compile(
     [ \n]*""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""The head of an assistant turn, in the ways of all families; a tag alone, such as `<think>`, is none."""
+"""The head of an assistant turn, as any family writes it; a tag alone, such as `<think>`, is none."""
 
 
 def parse(
@@ -54,9 +54,9 @@ def parse(
     prefill: str = "",
     reasoning: Keep = "split",
 ) -> Message:
-    """The message that a whole output spells, its prefill included. Never raises, whatever the text.
+    """The message of a whole output, its prefill included. Never raises.
 
-    `prefill` is what the prompt had written of the assistant's turn; the turn's header may stand before it.
+    `prefill` is the beginning of the assistant's turn that the prompt holds; the turn's header may stand before it.
     """
     spoken = get(dialect) if isinstance(dialect, str) else dialect
     parser = spoken.parser(tools=tools, reasoning=reasoning)
@@ -69,7 +69,7 @@ def parse(
 
 
 def without_open_tag(message: Message, prefill: str, dialect: Dialect) -> Message:
-    """The message without the tag of a thought that the prefill has opened and nothing has closed."""
+    """The message without the tag of a thought that the prefill opens and nothing closes."""
     for opener, closer in dialect.thoughts:
         if prefill.rstrip().endswith(opener) and closer not in message.text:
             first = next(iter(message.parts), None)
@@ -80,7 +80,7 @@ def without_open_tag(message: Message, prefill: str, dialect: Dialect) -> Messag
 
 
 def without_header(prefill: str, dialect: Dialect) -> str:
-    """The prefill from where the assistant's turn begins to say something: behind its header, or at an opener in it."""
+    """The prefill behind the header of the assistant's turn, or from an opener in that header on."""
     header = TURN_HEADER.match(prefill)
     if header is None:
         return prefill

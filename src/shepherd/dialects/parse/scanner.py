@@ -1,25 +1,25 @@
-"""Generated text to events, as it streams: the one scanner of all families, told by data what their markup is.
+"""Turns generated text into events as it streams: one scanner for all families, whose markup is data.
 
-It always knows where it is, and looks only for what may come there:
+It looks only for the markers that may come at its place:
 
     text      openers of thoughts and calls, stray closers
-    thought   its closer, and a call that starts a line, because models forget to close
+    thought   its closer, and a call that starts a line, because models leave out closers
     block     nothing: the body knows where it ends (`bodies`)
 
 The rules, each of them tested:
 
-* The same events for every way of cutting the text; at most a marker less one character is held back, and blanks.
+* Every way of cutting the text gives the same events. The scanner holds back blanks and a marker's beginning at most.
 * Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
 * A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
   <think> tag" stays text.
-* A call begins where its block says (`markup.Where`): most at the start of a line, or anywhere if the inside of a call
-  follows, so that "use the <tool_call> tag" stays text.
+* `markup.Where` tells where a call begins: mostly at the start of a line, or anywhere if the inside of a call follows,
+  so that "use the <tool_call> tag" stays text.
 * A block may turn out to be text, or to open a thought: headers do, and bare JSON (C28).
-* A stray closer is markup if it starts or ends a line or a block lacks its closer; else the answer talks about it.
-* A call is reported when it has been read as a whole, never in part (SCN-18).
+* A stray closer is markup if it starts or ends a line or a block lacks its closer; else it is text.
+* A call is reported when it is complete, never in part (SCN-18).
 * Every character is in exactly one event, or in markup, or a blank beside markup (SCN-20).
 
-Not here: what a family's markup is (one file each), what a call says (`call`).
+Not here: the markup of a family (one file each), the arguments of a call (`call`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shepherd.dialects.parse.call import Fault, Found
 from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought, Where, markers_of
 
 MAX_BLANKS = 64
-"""Blanks held back at most, until it shows whether text or markup comes next; models do write endless newlines."""
+"""So many blanks are held back at most until text or markup follows; models do write endless newlines."""
 VISIBLE = re.compile(r"\S")
 ANY = re.compile(r".", re.DOTALL)
 
@@ -80,7 +80,7 @@ class Scanner:
         self._openers = (*self._thoughts, *self._blocks)
         self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
         self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
-        # Most text has something visible before it: what counts at the start only is not looked for.
+        # Most text has something visible before it: there the markers that count at the start only are left out.
         later = (opener for opener in self._openers if not self._only_at_start(opener))
         self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
         self._in_thought = markers_of()  # of the open thought
@@ -90,21 +90,21 @@ class Scanner:
         self._step: Callable[[bool], bool] = self._text
         self._thought: Thought | None = None  # the open one
         self._body: Body | None = None
-        # What a block that is none has to put back: thought, gap, trim, empty, line start.
+        # The state to restore if the block is text: thought, gap, trim, empty, line start.
         self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
         self._opened: Block | None = None  # the last block
         self._unclosed = False  # the last block has not had its closer
-        self._gap = ""  # blanks that are settled when something visible or markup comes
+        self._gap = ""  # blanks held back until something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
         self._empty = True  # nothing visible since the start or the last block
         self._line_start = True  # nothing visible on this line
-        self._said = False  # anything has been reported
+        self._has_output = False  # anything has been reported
         self._events: list[Event] = []
         if opened:
             self._prime(opened)
 
     def feed(self, text: str) -> list[Event]:
-        """The events that the next characters settle."""
+        """The events that the next characters complete."""
         if (
             text
             and not (self._empty or self._trim or self._body)
@@ -113,16 +113,16 @@ class Scanner:
         ):  # most tokens of most answers: nothing to find, nothing to hold back but blanks
             visible = text.rstrip(" ")
             if visible and not visible[-1].isspace():
-                said, self._gap, self._line_start = self._gap + visible, text[len(visible) :], False
-                return [self._delta(said)]
+                shown, self._gap, self._line_start = self._gap + visible, text[len(visible) :], False
+                return [self._delta(shown)]
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
         return self._run(final=False)
 
     def close(self, *, truncated: bool = False) -> list[Event]:
-        """The events that the end settles. `truncated`: the beginning of a marker at the very end is markup, too."""
+        """The events that the end completes. `truncated`: the beginning of a marker at the very end is markup, too."""
         if truncated:
-            # Within a block a single character counts: a call that lost one of its own was cut off anyway.
+            # Within a block a single character counts: the call was cut off anyway.
             cut = markers_of(*self._openers, *self._call_closers, *self._skips) if self._body else self._markers()
             begun = cut.begun(self._buffer, self._at)
             self._buffer = self._buffer[: len(self._buffer) - begun] if begun > 1 or self._body else self._buffer
@@ -135,9 +135,9 @@ class Scanner:
     def _prime(self, opened: str) -> None:
         self.feed(opened)
         self._gap = ""
-        self._said = False
+        self._has_output = False
         if self._keep and self._thought and self._thought.opener:
-            # The tag that the prompt opened belongs to the text that keeps it.
+            # The text keeps the tag that the prompt opened.
             self._gap = opened[opened.rfind(self._thought.opener) :]
 
     def _run(self, *, final: bool) -> list[Event]:
@@ -152,34 +152,34 @@ class Scanner:
     def _markers(self) -> Markers:
         return self._in_thought if self._thought else self._at_start if self._empty else self._in_text
 
-    # Each step settles what it can of the buffer and says whether another step could settle more.
+    # Each step reads what it can of the buffer; true if another step may read more.
 
     def _text(self, final: bool) -> bool:
-        marker = self._say_up_to_marker(final)
+        marker = self._emit_to_marker(final)
         if not marker:
             return False
         after = self._at + len(marker)
         if marker in self._thoughts:
             if not self._empty:
-                return self._say(after)
+                return self._emit(after)
             self._open_thought(self._thoughts[marker])
             return True
         if marker in self._blocks:
             begins = self._begins(self._blocks[marker], self._blocks[marker].where, after, final)
-            return begins is not None and (self._open_block(marker) if begins else self._say(after))
+            return begins is not None and (self._open_block(marker) if begins else self._emit(after))
         if marker in self._skips:
             self._at = after
             self._border()
             return True
         stray = self._is_stray(marker, after, final)
         if not stray:
-            return stray is not None and self._say(after)
+            return stray is not None and self._emit(after)
         self._at = after
         self._unclosed = self._unclosed and marker not in self._call_closers
         return True
 
     def _thinking(self, final: bool) -> bool:
-        marker = self._say_up_to_marker(final)
+        marker = self._emit_to_marker(final)
         if not marker:
             return False
         thought = self._thought
@@ -192,11 +192,11 @@ class Scanner:
             begins = self._begins(self._blocks[marker], self._blocks[marker].within, after, final)
             if begins:
                 return self._open_block(marker)
-            return begins is not None and self._say(after)
+            return begins is not None and self._emit(after)
         if marker in self._thoughts and self._empty and not self._keep:
-            self._at = after  # the prompt has opened the thought and the model opens it again
+            self._at = after  # the prompt has opened the thought; the model opens it again
             return True
-        return self._say(after)
+        return self._emit(after)
 
     def _block(self, final: bool) -> bool:
         body, block = self._body, self._opened
@@ -213,7 +213,7 @@ class Scanner:
             self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
             self._step = self._thinking if self._thought else self._text
             is_first = self._empty and not self._thought
-            self._say_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
+            self._emit_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
             return True
         self._unclosed = not body.closed and not body.then
         self._step = self._text
@@ -224,28 +224,28 @@ class Scanner:
                 self._gap, self._trim = self._before_block[1] + body.then.opener, False
         return True
 
-    def _say_up_to_marker(self, final: bool) -> str:
+    def _emit_to_marker(self, final: bool) -> str:
         """The next marker, which then stands at `_at`; empty when there is none yet."""
         while True:
             markers = self._markers()
             start, marker = markers.find(self._buffer, self._at)
             settled = len(self._buffer) - (0 if final else markers.begun(self._buffer, self._at))
             if settled <= start:  # there is none, or a longer one may stand there or before it
-                self._say(settled)
+                self._emit(settled)
                 return ""
-            self._say(start)
+            self._emit(start)
             if markers is self._markers() or self._in_text.standing(self._buffer, start) == marker:
                 return marker
-            # Something visible has come before it: it may be none any more.
+            # Text has come before it: here it may be no marker.
 
     def _begins(self, block: Block, where: Where, after: int, final: bool) -> bool | None:
-        """Whether the block whose opener ends at `after` is one; `None` while that cannot be known."""
+        """Whether an opener that ends at `after` opens its block; `None` while it needs more text."""
         if where != "line":
             return where == "anywhere" or (where == "start" and self._empty)
         return (self._line_start and not self._thought) or self._inside_follows(after, block, final)
 
     def _inside_follows(self, after: int, block: Block, final: bool) -> bool | None:
-        """Whether the block's inside begins at `after`; `None` while that cannot be known."""
+        """Whether the block's inside begins at `after`; `None` while it needs more text."""
         if self._thought and not self._line_start:
             return False
         visible = (ANY if block.tight else VISIBLE).search(self._buffer, after)
@@ -254,9 +254,9 @@ class Scanner:
         return re.match(block.starts, visible[0]) is not None
 
     def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
-        """Whether a closer that closes nothing is markup all the same; `None` while that cannot be known."""
+        """Whether a closer that closes nothing is markup; `None` while it needs more text."""
         if self._keep and closer not in self._call_closers:
-            return self._empty and not self._said  # it closes what the prompt has opened
+            return self._empty and not self._has_output  # it closes what the prompt has opened
         if self._line_start or (self._unclosed and closer in self._call_closers):
             return True
         if after == len(self._buffer):
@@ -269,13 +269,12 @@ class Scanner:
             self._at += len(opener)
             self._border()
             self._enter(thought)
-            self._say_text(opener)
+            self._emit_text(opener)
             return
         self._pass_tag(opener)
         self._enter(thought)
 
     def _enter(self, thought: Thought) -> None:
-        """The thought begins here."""
         self._thought = thought
         self._in_thought = markers_of(*self._thoughts, *thought.closers, *self._blocks)
         self._step = self._thinking
@@ -286,7 +285,7 @@ class Scanner:
         self._step = self._text
 
     def _pass_tag(self, tag: str) -> None:
-        """Pass a thought's tag: markup, or text when thoughts are kept."""
+        """Passes a thought's tag: markup, or text when thoughts are kept."""
         self._at += len(tag)
         if self._keep:
             self._events.append(TextDelta(self._gap + tag))
@@ -308,21 +307,21 @@ class Scanner:
         self._gap = ""
         self._trim = self._empty = self._line_start = True
 
-    def _say(self, stop: int) -> bool:
-        """Say what stands up to `stop`, the blanks at its end later. Always true."""
+    def _emit(self, stop: int) -> bool:
+        """Reports the text up to `stop`, the blanks at its end later. Always true."""
         text = self._buffer[self._at : stop]
         self._at = stop
-        self._say_text(text)
+        self._emit_text(text)
         return True
 
-    def _say_text(self, text: str) -> None:
+    def _emit_text(self, text: str) -> None:
         visible = text.rstrip()
         if visible:
-            said = self._gap + visible
+            shown = self._gap + visible
             if self._trim:
-                indented = len(said) - len(said.lstrip())
-                said = said[max(said.rfind("\n", 0, indented) + 1, indented - MAX_BLANKS) :]
-            self._events.append(self._delta(said))
+                indented = len(shown) - len(shown.lstrip())
+                shown = shown[max(shown.rfind("\n", 0, indented) + 1, indented - MAX_BLANKS) :]
+            self._events.append(self._delta(shown))
             self._gap = ""
             self._trim = self._empty = self._line_start = False
         blanks = text[len(visible) :]
@@ -337,13 +336,13 @@ class Scanner:
             self._gap = self._gap[-MAX_BLANKS:]
 
     def _delta(self, text: str) -> Event:
-        self._said = True
+        self._has_output = True
         return ReasoningDelta(text) if self._thought and not self._keep else TextDelta(text)
 
     def _report(self, call: Found | Fault, written: str) -> None:
-        if isinstance(call, Fault) and call.idle and self._said:
+        if isinstance(call, Fault) and call.idle and self._has_output:
             return
-        self._said = True
+        self._has_output = True
         call_id = (call.id if isinstance(call, Found) else "") or self._ids()
         self._events.append(CallStarted(call_id, call.name))
         match call:

@@ -1,6 +1,6 @@
-"""A dialect as data: tags around thoughts, tags around calls. A family of this kind is one value of `TagDialect`.
+"""A dialect as data: tags around thoughts, tags around calls. A family is one value of `TagDialect`.
 
-Not here: the families themselves (one file each), and how they are chosen (`detection`).
+Not here: the families themselves (one file each), and how they are chosen (`detect`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TURN_TAGS = re.compile(
     r"<\|(?:im_(?:start|user|system|assistant)|start_(?:header_id|of_role)|turn|user|system|assistant|User"
     r"|(?:user|system|developer)_start|START_OF_TURN_TOKEN)\|?>|<start_of_turn>|<｜User｜>"
 )
-"""What templates write at the head of a turn, and so nothing that an answer may hold.
+"""The heads of turns in templates, which no answer may hold.
 
 Not among them: `<|start|>`, by which gpt-oss begins every part of one answer.
 """
@@ -31,9 +31,8 @@ class TagDialect:
     name: str
     markup: Markup
     marks: tuple[str, ...] = ()
-    """A template speaks this dialect if it holds all of these..."""
+    """A template speaks this dialect if it holds all of these and no `foreign` one."""
     foreign: tuple[str, ...] = ()
-    """...and none of these."""
     stops: tuple[str, ...] = ()
     thinks: bool = False
 
@@ -59,7 +58,7 @@ class TagDialect:
         new = tuple(thought for thought in known if thought.opener not in own)
         return replace(
             self,
-            # A family whose thoughts are not tags says so by having some of its own.
+            # A family whose thoughts are no tags has thoughts of its own.
             markup=replace(self.markup, thoughts=(*new, *self.markup.thoughts)),
             stops=tuple(dict.fromkeys((*self.stops, *TURN_TAGS.findall(template)))),
             thinks=self.thinks or bool(new) or any(mentions(template, own) for own in self.markup.thoughts),
@@ -85,11 +84,11 @@ THOUGHTS = (
     Thought("<mm:think>", ("</mm:think>",)),
     Thought("[THINK]", ("[/THINK]",)),
 )
-"""All the tags in use around reasoning (C13)."""
+"""All tags that models use around reasoning (C13)."""
 
 
 def mentions(template: str, thought: Thought) -> bool:
-    """Whether a template knows of such thoughts."""
+    """Whether a template holds a tag of such thoughts."""
     return bool(thought.opener) and any(tag in template for tag in (thought.opener, *thought.closers))
 
 

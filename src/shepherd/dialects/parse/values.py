@@ -1,11 +1,11 @@
-"""Raw parameter text to JSON, for the families that write values without quotes: the tool's schema says what they are.
+"""Raw parameter text to JSON, by the tool's schema, for the families that write values without quotes.
 
     schema          text      JSON          because
-    string          3         "3"           a string is its characters, whatever they look like
+    string          3         "3"           any characters are a string
     integer         3         3             other values are sliced out verbatim: 64 bits and 1.10 survive
     boolean         False     false         Python's words and quotes are repaired
-    string | null   None      null          what can hardly be meant otherwise is not meant otherwise
-    integer         about 3   "about 3"     delivered as written: the tool answers better than a parser
+    string | null   None      null          such a string is unlikely
+    integer         about 3   "about 3"     delivered as written: the tool reports the error
     unknown         3         3             JSON and Python, as long as it is no string: its quotes would be its own
 
 Not here: where a value ends in the output (`bodies`).
@@ -21,18 +21,18 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.parse.call import json_of_python, json_string, strict
 
 Kinds = frozenset[str]
-"""What JSON Schema calls the types of values; empty when any may come."""
+"""The types of JSON Schema that a value may have; empty when any may come."""
 ANY: Kinds = frozenset()
 WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 FIRSTS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 DEPTH = 8
-"""So many references and alternatives are followed; schemas may refer to themselves."""
+"""So many references and alternatives are followed, for schemas may refer to themselves."""
 
 
 def argument(tool: ToolSpec | None, name: str, text: str) -> str:
     """The JSON text of the value that `text` spells for this parameter. Never raises.
 
-    `tool` is `None` for an undeclared one. What markup puts around a value, such as newlines, must be gone.
+    `tool` is `None` for an undeclared one. The caller has removed the markup around the value, such as newlines.
     """
     return value_of(text, kinds(tool, name))
 
@@ -58,7 +58,7 @@ def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec | None:
 
 
 def names(tool: ToolSpec | None) -> Sequence[str]:
-    """The names of the declared parameters; none when the tool is undeclared or does not say."""
+    """The names of the declared parameters; none when the tool is undeclared or names none."""
     properties = tool.parameters.get("properties") if tool else None
     return tuple(properties) if isinstance(properties, Mapping) else ()
 
@@ -138,12 +138,12 @@ def own_kinds(schema: Mapping[str, Any]) -> Kinds:
 
 
 def narrowed(allowed: Kinds, further: Kinds) -> Kinds:
-    """What both allow; contradictions are not ours to settle."""
+    """The kinds that both allow; the first ones where they contradict each other."""
     return (allowed & further or allowed) if allowed and further else allowed | further
 
 
 def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
-    """The schema of a member of an object; `None` when nothing says what it is."""
+    """The schema of a member of an object; `None` when there is none."""
     if not isinstance(schema, Mapping) or depth < 0:
         return None
     properties = schema.get("properties")
@@ -157,7 +157,7 @@ def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DE
 
 
 def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
-    """The schema of the items of an array; `None` when nothing says what they are."""
+    """The schema of the items of an array; `None` when there is none."""
     if not isinstance(schema, Mapping) or depth < 0:
         return None
     if isinstance(schema.get("items"), Mapping):

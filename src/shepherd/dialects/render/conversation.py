@@ -1,9 +1,9 @@
 """A conversation in the shape that one template can take.
 
-Messages become the OpenAI-shaped dicts that templates expect, every string marked with its origin. What a template
-lacks (`Caps`) is made up for by folding text into the messages that it does take; nothing is ever left out. Folding
-looks back, never ahead: what is said later changes nothing of what stands before it, or the cache would be lost with
-every turn. Not here: how the lacks are found out (`template`).
+Messages become the OpenAI-shaped dicts that templates expect; every string carries its origin. What a template does not
+take (`Capabilities`) is folded into the messages that it takes; nothing is left out. Folding looks back, never ahead: a
+later message changes nothing before it, or every turn would lose the cache. Not here: how the capabilities are probed
+(`probe`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.parse.values import kinds_of
-from shepherd.dialects.render.provenance import Arguments, Sourced, as_sourced, join, plain, sourced, whole
+from shepherd.dialects.render.provenance import Arguments, OriginStr, as_origin_str, join, plain, whole, with_origin
 
 Turn = dict[str, Any]
 """One message as templates see it."""
@@ -38,12 +38,12 @@ ThoughtKey = Literal["reasoning_content", "reasoning", "thinking", "thought", "p
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
-    """What a template takes, found out by asking it."""
+class Capabilities:
+    """What a template takes, as probing has shown."""
 
     system: bool = True
     later_systems: bool = True
-    """Takes system messages after the first message, too."""
+    """Takes system messages behind the first message, too."""
     calls: bool = True
     tool_role: bool = True
     repeats: bool = True
@@ -58,7 +58,7 @@ class Caps:
     blank: str | None = ""
     """The content of an assistant message that holds calls only."""
     parallel: bool = True
-    """Shows all calls of a message, not the first alone."""
+    """Shows all calls of a message, not only the first."""
     text_hides_calls: bool = False
     """Shows no calls of a message that has a text, too."""
     thought_or_text: bool = False
@@ -69,7 +69,7 @@ class Caps:
     parts: bool = False
     """Wants content as a list of parts."""
     tools: Literal["none", "undefined", "empty"] = "none"
-    """How the absence of tools is told."""
+    """How a request without tools is passed."""
     shows_tools: bool = True
     described: bool = False
     """Wants a description of every parameter of a tool."""
@@ -79,8 +79,8 @@ class Caps:
     """Levels of reasoning that it does not refuse."""
 
 
-def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[Turn]:
-    """The conversation for a template with these abilities. `preface` is said where the first system message ends."""
+def shaped(messages: Sequence[Message], caps: Capabilities, preface: str = "") -> list[Turn]:
+    """The conversation for a template with these capabilities. `preface` ends its first system message."""
     turns = [turn for index, message in enumerate(messages) for turn in turns_of(message, index, caps)]
     if preface:
         turns = prefaced(turns, preface)
@@ -95,7 +95,7 @@ def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[T
     if not caps.parallel:
         turns = list(one_by_one(turns, caps.blank))
     if not caps.user_after_result:
-        turns = told_with_results(turns)
+        turns = users_in_results(turns)
     if not caps.repeats:
         turns = list(merged(turns))
     if not caps.answer_first:
@@ -104,36 +104,34 @@ def shaped(messages: Sequence[Message], caps: Caps, preface: str = "") -> list[T
 
 
 def prefaced(turns: Sequence[Turn], preface: str) -> list[Turn]:
-    """The turns with that at the end of the first system message, or as one of its own."""
-    told = sourced(preface, TOOLS)
+    """The turns with the preface at the end of the first system message, or as a message of its own."""
+    text = with_origin(preface, TOOLS)
     if turns and turns[0]["role"] == "system":
-        return [{**turns[0], "content": paragraphs([turns[0]["content"], told])}, *turns[1:]]
-    return [{"role": "system", "content": told}, *turns]
+        return [{**turns[0], "content": paragraphs([turns[0]["content"], text])}, *turns[1:]]
+    return [{"role": "system", "content": text}, *turns]
 
 
-def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
+def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]:
     """The dicts of one message: one for each tool result in it, and one for the rest if there is any."""
 
-    def told(text: str) -> Sourced:
-        return Sourced(text, ((0, len(text), index),) if text else ())
-
-    content: list[Sourced] = []
+    content: list[OriginStr] = []
     calls: list[Turn] = []
     for part in message.parts:
         match part:
             case Text() | Image():
-                content.append(told(seen(part, content[-1] if content else "")))
+                content.append(with_origin(as_text(part, content[-1] if content else ""), index))
             case BadCall():
-                content.append(told(part.raw))
+                content.append(with_origin(part.raw, index))
             case ToolCall() if caps.calls:
                 calls.append(call_turn(part, index, caps))
             case ToolCall():
-                content.append(told(part.raw if part.raw is not None else spelled_call(part)))
+                content.append(with_origin(part.raw if part.raw is not None else spelled_call(part), index))
             case ToolResult():
-                text = told(accumulated(part.parts))
+                text = with_origin(accumulated(part.parts), index)
                 if caps.tool_role:
-                    call_id = told(short_id(part.call_id) if caps.short_ids else part.call_id)
-                    yield {"role": "tool", "tool_call_id": call_id, "name": told(part.name), "content": text}
+                    call_id = with_origin(short_id(part.call_id) if caps.short_ids else part.call_id, index)
+                    name = with_origin(part.name, index)
+                    yield {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
                 else:
                     yield {"role": "user", "content": text}
             case Reasoning():
@@ -141,41 +139,41 @@ def turns_of(message: Message, index: int, caps: Caps) -> Iterator[Turn]:
     if content or calls or not any(isinstance(part, ToolResult) for part in message.parts):
         turn: Turn = {"role": message.role, "content": join(content)}
         if message.reasoning:
-            turn["reasoning_content"] = told(message.reasoning)
+            turn["reasoning_content"] = with_origin(message.reasoning, index)
         if calls:
             turn["tool_calls"] = calls
             turn["content"] = turn["content"] or caps.blank
         yield turn
 
 
-def call_turn(call: ToolCall, index: int, caps: Caps) -> Turn:
+def call_turn(call: ToolCall, index: int, caps: Capabilities) -> Turn:
     """The dict of one call."""
-    text = sourced(call.arguments, index)
+    text = with_origin(call.arguments, index)
     arguments: Any = text
     if caps.arguments == "object":
-        # History comes from clients: arguments that do not parse go through as the text they are.
+        # History comes from clients: arguments that do not parse stay text.
         try:
             items = json.loads(call.arguments, strict=False)
         except (ValueError, RecursionError):
             items = None
         if isinstance(items, dict):
-            arguments = Arguments(sourced(items, index), text)
+            arguments = Arguments(with_origin(items, index), text)
     return {
         "type": "function",
-        "id": sourced(short_id(call.id) if caps.short_ids else call.id, index),
-        "function": {"name": sourced(call.name, index), "arguments": arguments},
+        "id": with_origin(short_id(call.id) if caps.short_ids else call.id, index),
+        "function": {"name": with_origin(call.name, index), "arguments": arguments},
     }
 
 
 def tool_turns(tools: Sequence[ToolSpec], *, described: bool = False) -> list[Turn]:
-    """The tool definitions as templates see them; `described`: every parameter with a description, if an empty one."""
+    """The tool definitions as templates see them; `described`: every parameter has a description, even an empty one."""
     return [
         {
             "type": "function",
             "function": {
-                "name": sourced(tool.name, TOOLS),
-                "description": sourced(tool.description, TOOLS),
-                "parameters": sourced(described_in(tool.parameters) if described else tool.parameters, TOOLS)
+                "name": with_origin(tool.name, TOOLS),
+                "description": with_origin(tool.description, TOOLS),
+                "parameters": with_origin(described_in(tool.parameters) if described else tool.parameters, TOOLS)
                 or {"type": "object", "properties": {}},
             },
         }
@@ -184,7 +182,7 @@ def tool_turns(tools: Sequence[ToolSpec], *, described: bool = False) -> list[Tu
 
 
 def described_in(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a tool's arguments with what such templates read of each property, empty where it does not say."""
+    """The schema of a tool's arguments with the keywords that such templates read, empty where missing."""
     found = parameters.get("properties")
     if not isinstance(found, Mapping):
         return parameters
@@ -194,7 +192,7 @@ def described_in(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def simplified(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments with one type for each property and no other way of saying it."""
+    """The schema of a tool's arguments with one type for each property and no combinations."""
     found = parameters.get("properties")
     properties = {key: plainly(each, parameters) for key, each in found.items()} if isinstance(found, Mapping) else {}
     needed = [key for key in parameters.get("required") or () if key in properties]
@@ -202,7 +200,7 @@ def simplified(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 PLAINEST = ("string", "number", "integer", "boolean", "array", "object")
-"""Which of several types a template is told, the first one that is allowed."""
+"""Of several types a template gets the first of these that is allowed."""
 
 
 def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,14 +209,14 @@ def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     kinds = kinds_of(schema, root) - {"null"}
     own = schema.get("type")
     kind = own if isinstance(own, str) else next((kind for kind in PLAINEST if kind in kinds), "string")
-    told: dict[str, Any] = {"type": kind, "description": str(schema.get("description") or "")}
+    plain: dict[str, Any] = {"type": kind, "description": str(schema.get("description") or "")}
     if isinstance(schema.get("enum"), list) and kind == "string":
-        told["enum"] = [choice for choice in schema["enum"] if isinstance(choice, str)]
+        plain["enum"] = [choice for choice in schema["enum"] if isinstance(choice, str)]
     if kind == "array":
-        told["items"] = plainly(schema.get("items"), root)
+        plain["items"] = plainly(schema.get("items"), root)
     if kind == "object" and isinstance(schema.get("properties"), Mapping):
-        told |= simplified({**schema, "$defs": root.get("$defs", {})})
-    return told
+        plain |= simplified({**schema, "$defs": root.get("$defs", {})})
+    return plain
 
 
 def spelled_call(call: ToolCall) -> str:
@@ -226,18 +224,18 @@ def spelled_call(call: ToolCall) -> str:
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
 
 
-def seen(part: Text | Image, before: str) -> str:
-    """What a part is to a model that reads only, behind the text `before`: an image is a note on a line of its own."""
+def as_text(part: Text | Image, before: str) -> str:
+    """A part for a model that reads text only, behind the text `before`: an image is a note on a line of its own."""
     text = noted(part) if isinstance(part, Image) else part.text
     parts_lines = isinstance(part, Image) or before.endswith(UNSEEN)
     return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
 
 
 def accumulated(parts: Iterable[Text | Image]) -> str:
-    """What several parts are to such a model."""
+    """Several parts as one text for such a model."""
     whole = ""
     for part in parts:
-        whole += seen(part, whole)
+        whole += as_text(part, whole)
     return whole
 
 
@@ -245,11 +243,11 @@ UNSEEN = "; this model cannot see images]"
 
 
 def noted(image: Image) -> str:
-    """The note in the place of an image. Of a link only the host: the rest may hold a key, or be a page long."""
+    """The note in the place of an image. It names only the host of a link: the rest may hold a key, or be very long."""
     if image.data is not None:
         size = len(image.data)
-        told = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
-        return f"[image: {image.media_type[:80] or 'of unknown type'}, {told}{UNSEEN}"
+        shown = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
+        return f"[image: {image.media_type[:80] or 'of unknown type'}, {shown}{UNSEEN}"
     try:
         host = urlsplit(image.url or "").hostname
     except ValueError:
@@ -270,7 +268,7 @@ def systems_late(turns: Sequence[Turn]) -> list[Turn]:
     return systems_folded([*others[:last], *systems, *others[last:]])
 
 
-def finished(turn: Turn, caps: Caps) -> Turn:
+def finished(turn: Turn, caps: Capabilities) -> Turn:
     """The turn with its thought and its content where the template looks for them."""
     if "reasoning_content" in turn and caps.thought != "reasoning_content":
         thought = turn.pop("reasoning_content")
@@ -283,8 +281,9 @@ def finished(turn: Turn, caps: Caps) -> Turn:
     return turn
 
 
-def divided(turn: Turn, caps: Caps) -> Iterator[Turn]:
-    """The turn of an answer, in two where its text would hide its calls; else as it is, or its thought in its text."""
+def divided(turn: Turn, caps: Capabilities) -> Iterator[Turn]:
+    """The turn of an answer: in two where its text would hide its calls, with its text in its thought where the
+    template takes only one of them, else as it is."""
     if "tool_calls" not in turn or not turn["content"]:
         yield turn
     elif caps.text_hides_calls:
@@ -319,47 +318,47 @@ def one_by_one(turns: Sequence[Turn], blank: str | None) -> Iterator[Turn]:
 
 
 def question_first(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns with an empty question before an answer that nobody has asked for."""
+    """The turns with an empty question before an answer that comes first."""
     first = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
-    silence = {"role": "user", "content": Sourced("")}
+    silence = {"role": "user", "content": OriginStr("")}
     is_answer = first < len(turns) and turns[first]["role"] == "assistant"
     return [*turns[:first], silence, *turns[first:]] if is_answer else list(turns)
 
 
-def told_with_results(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns with what a user says right behind a result at the end of that result."""
-    told: list[tuple[Turn, list[str]]] = []
+def users_in_results(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns with a user's message right behind a result moved to the end of that result."""
+    made: list[tuple[Turn, list[str]]] = []
     for turn in turns:
-        if turn["role"] == "user" and told and told[-1][0]["role"] == "tool":
-            told[-1][1].append(turn["content"])
+        if turn["role"] == "user" and made and made[-1][0]["role"] == "tool":
+            made[-1][1].append(turn["content"])
         else:
-            told.append((turn, []))
-    return [{**turn, "content": paragraphs([turn["content"], *more])} if more else turn for turn, more in told]
+            made.append((turn, []))
+    return [{**turn, "content": paragraphs([turn["content"], *more])} if more else turn for turn, more in made]
 
 
 REMINDER = ("<system-reminder>", "</system-reminder>")
-"""What models are used to reading around an instruction that stands among what others say."""
+"""The tags that models know around an instruction in a message of another role."""
 
 
 def systems_folded(turns: Iterable[Turn], *, later: bool = False) -> list[Turn]:
-    """The turns without system messages: their text stands at the head of the user message behind them, or is one.
+    """The turns without system messages: their text moves to the head of the user message behind them, or becomes one.
 
-    `later`: they come in the middle of a conversation, and are told as reminders where they are: at the end of a user
-    message or a result before them, or else of a result behind them, for none may stand between it and its call.
+    `later`: they come in the middle of a conversation and become reminders at their place: at the end of a user message
+    or a result before them, else of a result behind them, for no message may stand between a call and its result.
     """
     folded: list[tuple[Turn, list[str]]] = []
-    """Turns, and what each says in the place of its content, if that is something else."""
+    """Turns, and the texts that replace the content of each; none where it stays."""
     waiting: list[str] = []
     for turn in turns:
         if turn["role"] == "system":
-            told = reminder(turn["content"]) if later else turn["content"]
-            if later and not told:
+            text = reminder(turn["content"]) if later else turn["content"]
+            if later and not text:
                 continue
             if later and folded and not waiting and folded[-1][0]["role"] in {"user", "tool"}:
                 last, texts = folded[-1]
-                texts += [told] if texts else [last["content"], told]
+                texts += [text] if texts else [last["content"], text]
             else:
-                waiting.append(told)
+                waiting.append(text)
             continue
         if not waiting:
             folded.append((turn, []))
@@ -375,18 +374,18 @@ def systems_folded(turns: Iterable[Turn], *, later: bool = False) -> list[Turn]:
     return [{**turn, "content": paragraphs(texts)} if texts else turn for turn, texts in folded]
 
 
-def reminder(text: str) -> Sourced:
-    """The text as an instruction among what others say; one that is marked as such already stays as it is.
+def reminder(text: str) -> OriginStr:
+    """The text as an instruction in a message of another role; one that has the tags already stays as it is.
 
-    The marks are the message's own, as if its client had written them: where it ends must be seen in the prompt.
+    The tags count as the message's text, as if its client had written them: they show in the prompt where it ends.
     """
     if not text or text.lstrip().startswith(REMINDER[0]):
-        return as_sourced(text)
+        return as_origin_str(text)
     return whole(f"{REMINDER[0]}\n{plain(text)}\n{REMINDER[1]}", text)
 
 
 def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """The turns with neighbours of one role joined; tool results stay apart, each answers its own call."""
+    """The turns with neighbours of one role joined; tool results stay apart, for each answers its own call."""
     for role, run in groupby(turns, lambda turn: turn["role"]):
         alike = list(run)
         if role == "tool" or len(alike) == 1:
@@ -401,6 +400,6 @@ def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
         yield both
 
 
-def paragraphs(texts: Iterable[str]) -> Sourced:
+def paragraphs(texts: Iterable[str]) -> OriginStr:
     """The texts that are not empty, a blank line between them."""
-    return Sourced("\n\n").join([text for text in texts if text])
+    return OriginStr("\n\n").join([text for text in texts if text])

@@ -1,8 +1,8 @@
-"""The jinja environment that model templates run in: sandboxed, as Hugging Face sets it up, and origin-keeping.
+"""The Jinja environment of model templates: sandboxed, set up as Hugging Face does, and origin-keeping.
 
-jinja makes and joins strings in five places outside of `str` itself: printing, the final join, `~`, `%` and calls of
-methods on the template's own literals (`"\\n".join(...)`). Each is taken over here so that origins survive it
-(`provenance`). Not here: what templates are given.
+Jinja makes and joins strings in five places outside of `str` itself: printing, the final join, `~`, `%` and calls of
+methods on the template's own literals (`"\\n".join(...)`). This environment replaces each, so that origins survive
+(`provenance`). Not here: the variables of templates (`template`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from jinja2.utils import Namespace
 
 from shepherd.dialects.render.provenance import (
     Arguments,
-    Sourced,
-    as_sourced,
+    OriginStr,
+    as_origin_str,
     join,
     origins,
     plain,
-    sourced,
     text_of,
     whole,
+    with_origin,
 )
 
 
 class TemplateRefusal(TemplateError):
-    """What `raise_exception` raises: the template's own words about a conversation that it does not take."""
+    """`raise_exception` raises it: the template refuses the conversation, with its own words."""
 
 
 class GenerationTag(Extension):
-    """`{% generation %}` marks what a trainer learns from; for a prompt it is its inside."""
+    """`{% generation %}` marks text for training; in a prompt only its inside counts."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja reads it from the class
 
@@ -64,7 +64,7 @@ class OriginCode(CodeGenerator):
 class PromptEnvironment(SandboxedEnvironment):
     """Everything a chat template may use. One per template; safe to share between renderings.
 
-    Templates may append to lists, as Kimi K2's does: everything they are given is made anew for each rendering.
+    Templates may append to lists, as Kimi K2's does: each rendering gets new values.
     """
 
     code_generator_class = OriginCode
@@ -85,8 +85,8 @@ class PromptEnvironment(SandboxedEnvironment):
             from_json=from_json,
             string=text_of,
             safe=text_of,
-            trim=lambda value, chars=None: as_sourced(text_of(value)).strip(chars),
-            replace=lambda value, old, new, count=-1: as_sourced(text_of(value)).replace(old, text_of(new), count),
+            trim=lambda value, chars=None: as_origin_str(text_of(value)).strip(chars),
+            replace=lambda value, old, new, count=-1: as_origin_str(text_of(value)).replace(old, text_of(new), count),
             join=join_filter,
             indent=indent,
             format=lambda value, *args, **kwargs: percent(text_of(value), kwargs or args),
@@ -94,7 +94,7 @@ class PromptEnvironment(SandboxedEnvironment):
         self.globals.update(raise_exception=refuse)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # Nearly all are fields of messages and of namespaces, asked for tens of thousands of times in a rendering.
+        # Nearly all are fields of messages and of namespaces, read tens of thousands of times in a rendering.
         if type(obj) is dict:
             if attribute in obj and attribute not in DICT_METHODS:
                 return obj[attribute]
@@ -110,7 +110,7 @@ class PromptEnvironment(SandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(obj, BuiltinMethodType) and type(obj.__self__) is str:
-            obj = getattr(Sourced(obj.__self__), obj.__name__)
+            obj = getattr(OriginStr(obj.__self__), obj.__name__)
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -150,12 +150,12 @@ DICT_METHODS = frozenset(dir(dict))
 
 
 def refuse(message: str) -> NoReturn:
-    """Never comes back: the template has refused the conversation."""
+    """The template refuses the conversation. Always raises `TemplateRefusal`."""
     raise TemplateRefusal(text_of(message))
 
 
 PASSING = frozenset({"first", "last", "min", "max", "random", "default", "d", "attr"})
-"""The filters that hand out what they were given: it knows its origin by itself."""
+"""The filters that return a value that they were given, which knows its origin."""
 
 
 def guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,7 +164,7 @@ def guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(filter_)
     def guard(*args: Any, **kwargs: Any) -> Any:
         result = filter_(*args, **kwargs)
-        if not isinstance(result, str) or isinstance(result, Sourced):
+        if not isinstance(result, str) or isinstance(result, OriginStr):
             return result
         return whole(result, [arg for arg in args if not isinstance(arg, Context)], kwargs)
 
@@ -204,15 +204,15 @@ def join_filter(values: Any, d: str = "", attribute: str | int | None = None) ->
     """The values' texts with `d` between them."""
     if attribute is not None:
         values = [value[attribute] for value in values]
-    return as_sourced(text_of(d)).join(map(text_of, values))
+    return as_origin_str(text_of(d)).join(map(text_of, values))
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """The text with every line but the first moved to the right; blank lines only if asked."""
+    """The text with every line but the first indented; blank lines only with `blank`."""
     margin = width if isinstance(width, str) else " " * width
-    lines = (as_sourced(value) + "\n").splitlines()
+    lines = (as_origin_str(value) + "\n").splitlines()
     moved = [line if number == 0 or not (line or blank) else join((margin, line)) for number, line in enumerate(lines)]
-    return join((margin if first else "", Sourced("\n").join(moved)))
+    return join((margin if first else "", OriginStr("\n").join(moved)))
 
 
 def to_json(
@@ -256,4 +256,4 @@ def from_json(text: str) -> Any:
     """The value that a JSON text spells, its strings of the text's origin."""
     found = origins(text)
     value = json.loads(text)
-    return sourced(value, found.pop()) if found else value
+    return with_origin(value, found.pop()) if found else value

@@ -1,13 +1,13 @@
 """Where in a rendered conversation each message stands, its header and its trailer included.
 
-The text of a message is known by its origin; to whom the markup between two texts belongs is not. It is cut behind what
-the template writes at the end of a message, and before what it writes at the head of a user's (`Frame`, found out once
-per template with tiny conversations), so that a conversation from which whole turns are cut out is well formed still:
+The origin shows the text of a message, but not the owner of the markup between two texts. That markup is cut behind
+what the template writes at the end of a message, and before what it writes at the head of a user message (`Frame`,
+probed once per template with tiny conversations). So a conversation stays well formed when whole turns are cut out:
 
     <|im_start|>user\\n Hello <|im_end|>\\n │ <|im_start|>assistant\\n Hi. <|im_end|>\\n │ <|im_start|>user\\n ...
     header              text  trailer      cut
 
-Not here: which messages are a turn, and which tokens a stretch of text has become (`backends.turns`).
+Not here: which messages are a turn, and which tokens a stretch of text becomes (`backends.local.turns`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text,
 from shepherd.dialects.base import TOOLS, Piece, Stretch
 
 Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
-"""What decides how a message ends. `asked` is a user message that is answered by a call: where all calls of an answer
+"""How a message ends depends on its kind. `asked` is a user message that a call answers: where all calls of an answer
 and their results stand in one assistant turn, the head of that turn belongs to the question."""
 
 Render = Callable[[Sequence[Message], Sequence[ToolSpec]], tuple[Piece, ...]]
@@ -33,20 +33,20 @@ TAG = re.compile(r"<[^<>\s]*>|\[[^\[\]\s]*\]")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a template writes around messages, as far as it is the same every time."""
+    """The fixed text that a template writes around messages."""
 
     header: str
-    """Before the text of a user message; empty when it is not known."""
+    """Before the text of a user message; empty when unknown."""
     trailers: Mapping[Kind, str]
-    """Behind the text of a message; none for what is not known."""
+    """Behind the text of a message; unknown ones are missing."""
     ends: tuple[str, ...] = ()
-    """The tags behind an answer that stand nowhere inside of one; none for what is not known."""
+    """The tags behind an answer that stand nowhere inside of one."""
 
     def end_of(self, message: Message, markup: str, start: int, before: Message | None) -> int | None:
         """Where in the markup between it and `before` a message ends, looking from `start` on; None for nowhere."""
         kind = kind_of(message)
         trailer = self.trailers.get("asked" if kind == "user" and before is not None and before.calls else kind)
-        if trailer is None and kind == "system":  # told as a reminder, in a turn of the user's
+        if trailer is None and kind == "system":  # a reminder in a user turn
             trailer = self.trailers.get("user")
         if trailer is None:
             return None
@@ -60,7 +60,7 @@ class Frame:
 
 
 def kind_of(message: Message) -> Kind:
-    """What decides how a template ends this message."""
+    """The kind of a message, which decides how a template ends it."""
     match message.role:
         case "system":
             return "system"
@@ -75,8 +75,8 @@ def kind_of(message: Message) -> Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """What stands before a text: between it and the text before, or from the beginning; or behind the last text."""
+class Separator:
+    """The markup before a text, up to the text before it or to the beginning; or the markup behind the last text."""
 
     start: int
     stop: int
@@ -92,18 +92,18 @@ class Gap:
 
 
 def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame) -> tuple[Stretch, ...]:
-    """Where each message stands that shows at all; in order of the text, without overlap. What belongs to none, such
-    as the head of the next answer, is in no stretch.
+    """The stretch of each message that shows; in order of the text, without overlap. Text of no message, such as the
+    head of the next answer, is in no stretch.
 
-    Messages between whose texts there is no boundary share a stretch; so does a message whose text comes in two places
-    with all that stands between them.
+    Messages without a boundary between their texts share a stretch. So does a message whose text comes in two places,
+    with all messages in between.
     """
     gaps, runs = divided(pieces)
     shown = {origin for origin, _ in runs}
     n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
-    made: list[Joint] = []
+    made: list[SpanBuilder] = []
     where: dict[int, int] = {}
-    """By message, which of them it stands in."""
+    """The index of the builder that holds each message."""
     top = -1
     for gap, (origin, stop) in zip(gaps, [*runs, (len(messages), -1)], strict=True):
         if origin in where:
@@ -123,26 +123,28 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
             start = head(gap, before, frame) if before is not None else gap.stop
         elif ends is not None:
             made[-1].stop = ends[0]
-            made += [Joint(messages, a, b, at) for at, (a, b) in zip(silent, pairwise(ends), strict=True) if a < b]
+            made += [
+                SpanBuilder(messages, a, b, at) for at, (a, b) in zip(silent, pairwise(ends), strict=True) if a < b
+            ]
             start = ends[-1]
         elif before is None:
             break
         else:
-            made[-1].take(Joint(messages, gap.stop, stop, origin))
+            made[-1].take(SpanBuilder(messages, gap.stop, stop, origin))
             made[-1].stop = stop
             where[origin] = len(made) - 1
             top = max(top, origin)
             continue
         if before is not None:
             tools = gap.has_tools and start < gap.stop - len(gap.last)
-            made.append(Joint(messages, start, stop, origin, tools=tools))
+            made.append(SpanBuilder(messages, start, stop, origin, tools=tools))
             where[origin] = len(made) - 1
             top = max(top, origin)
     return tuple(joint.stretch() for joint in made)
 
 
-class Joint:
-    """A stretch in the making; what it takes in costs no more than it is long."""
+class SpanBuilder:
+    """A stretch that is being built. Taking in another one costs as much as that one is long."""
 
     def __init__(self, messages: Sequence[Message], start: int, stop: int, number: int, *, tools: bool = False) -> None:
         self.start, self.stop, self.tools = start, stop, tools
@@ -152,11 +154,11 @@ class Joint:
 
     @property
     def ending(self) -> int:
-        """The message that decides how it ends: a reminder ends as the turn does in which it stands."""
+        """The message that decides how it ends: a reminder ends as its turn does."""
         return self._last_turn if self._last_turn >= 0 else self.last
 
-    def take(self, other: Joint) -> None:
-        """Take in another one, but for where it stops."""
+    def take(self, other: SpanBuilder) -> None:
+        """Takes in the messages of another one, but not its end."""
         self.numbers += other.numbers
         self.tools |= other.tools
         self.last = max(self.last, other.last)
@@ -167,9 +169,9 @@ class Joint:
         return Stretch(self.start, self.stop, last, tuple(others), self.tools)
 
 
-def divided(pieces: Sequence[Piece]) -> tuple[list[Gap], list[tuple[int, int]]]:
-    """What is between the messages' texts, and those texts as (message, end); a gap before each, one behind all."""
-    gaps: list[Gap] = []
+def divided(pieces: Sequence[Piece]) -> tuple[list[Separator], list[tuple[int, int]]]:
+    """The gaps between the messages' texts, and those texts as (message, end); a gap before each, one behind all."""
+    gaps: list[Separator] = []
     runs: list[tuple[int, int]] = []
     between: list[Piece] = []
     start = at = 0
@@ -181,22 +183,22 @@ def divided(pieces: Sequence[Piece]) -> tuple[list[Gap], list[tuple[int, int]]]:
         if runs and runs[-1][0] == piece.origin:
             runs[-1] = (piece.origin, at)
         else:
-            gaps.append(gap_of(between, start))
+            gaps.append(separator_of(between, start))
             runs.append((piece.origin, at))
         start, between = at, []
-    gaps.append(gap_of(between, start))
+    gaps.append(separator_of(between, start))
     return gaps, runs
 
 
-def gap_of(between: Sequence[Piece], start: int) -> Gap:
+def separator_of(between: Sequence[Piece], start: int) -> Separator:
     """The gap of these pieces, which stand from `start` on."""
     texts = [piece.text for piece in between]
     data = [at for at, piece in enumerate(between) if piece.origin == TOOLS] or [len(between)]
     last = "".join(texts[data[-1] + 1 :] if data[-1] < len(between) else texts)
-    return Gap(start, start + sum(map(len, texts)), "".join(texts[: data[0]]), last)
+    return Separator(start, start + sum(map(len, texts)), "".join(texts[: data[0]]), last)
 
 
-def head(gap: Gap, message: Message, frame: Frame) -> int:
+def head(gap: Separator, message: Message, frame: Frame) -> int:
     """Where the first message begins whose text follows this gap."""
     if message.role == "system" or not frame.header:
         return gap.start if message.role == "system" else gap.stop
@@ -207,7 +209,7 @@ def head(gap: Gap, message: Message, frame: Frame) -> int:
 
 
 def boundaries(
-    gap: Gap, behind: Sequence[Message], before: Message | None, frame: Frame, *, leading: bool
+    gap: Separator, behind: Sequence[Message], before: Message | None, frame: Frame, *, leading: bool
 ) -> list[int] | None:
     """Where each message of `behind` ends in the gap; `before` begins at the last one. None when nothing ends there.
 
@@ -246,13 +248,12 @@ def exchange(number: int) -> tuple[Message, Message]:
 
 
 def framed(render: Render) -> Frame:
-    """What a template writes around messages, found out by rendering about eight tiny conversations."""
+    """The frame of a template, probed by rendering about eight tiny conversations."""
 
     def behind(*messages: Message, tools: Sequence[ToolSpec] = ()) -> list[str]:
-        """What stands behind the text of each message; nothing for what the template refuses or leaves out."""
-        try:
-            pieces = render(messages, tools)
-        except (InvalidRequest, EngineError):
+        """The markup behind the text of each message; nothing if the template refuses or leaves out any."""
+        pieces = attempted(render, messages, tools)
+        if not pieces:
             return []
         gaps, runs = divided(pieces)
         text = "".join(piece.text for piece in pieces)
@@ -263,15 +264,11 @@ def framed(render: Render) -> Frame:
         return [found[at] for at in range(len(messages))] if len(found) == len(messages) else []
 
     def before(message: Message) -> str:
-        try:
-            pieces = render([message], ())
-        except (InvalidRequest, EngineError):
-            return ""
-        gaps, _ = divided(pieces)
+        gaps, _ = divided(attempted(render, [message]))
         return gaps[0].first
 
     def between(inner: Sequence[str], at: int, alone: Sequence[str]) -> str:
-        """What a message ends with, whether it is the last one or not."""
+        """The end of a message, whether it is the last one or not."""
         return shared_start(alone[-1], inner[at]) if alone else ""
 
     trailers: dict[Kind, str] = {}
@@ -301,7 +298,7 @@ def framed(render: Render) -> Frame:
 
 
 def end_tags(trailer: str, render: Render) -> tuple[str, ...]:
-    """The tags behind an answer that no answer with a thought or a call has inside of it."""
+    """The tags behind an answer that stand inside of no answer with a thought or a call."""
     inside = ""
     call, result = exchange(1)
     thought = Reasoning("probethought")
@@ -311,10 +308,7 @@ def end_tags(trailer: str, render: Render) -> tuple[str, ...]:
         (Message("assistant", (thought, *call.parts)), result),
     )
     for messages in answers:
-        try:
-            pieces = render([USER, *messages], [TOOL])
-        except (InvalidRequest, EngineError):
-            continue
+        pieces = attempted(render, [USER, *messages], [TOOL])
         own = [at for at, piece in enumerate(pieces) if piece.origin == 1]
         others = [at for at, piece in enumerate(pieces) if piece.origin == 2]
         stop = max((at for at in own if at < min(others, default=len(pieces))), default=-1)
@@ -322,20 +316,28 @@ def end_tags(trailer: str, render: Render) -> tuple[str, ...]:
     return tuple(tag for tag in TAG.findall(trailer) if tag not in inside)
 
 
+def attempted(render: Render, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Piece, ...]:
+    """The rendered conversation; no pieces if the template refuses it or fails on it."""
+    try:
+        return render(messages, tools)
+    except (InvalidRequest, EngineError):
+        return ()
+
+
 def n_same(a: str, b: str) -> int:
-    """How many characters are the same at the beginning."""
+    """The number of equal characters at the beginning of both."""
     return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def shared_start(a: str, b: str) -> str:
-    """What both texts begin with, in whole tags."""
+    """The common beginning of both texts, in whole tags."""
     length = n_same(a, b)
     cuts = (tag.start() for text in (a, b) for tag in TAG.finditer(text) if tag.start() < length < tag.end())
     return a[: min(cuts, default=length)]
 
 
 def shared_end(a: str, b: str) -> str:
-    """What both texts end with, in whole tags."""
+    """The common end of both texts, in whole tags."""
     length = n_same(a[::-1], b[::-1])
     cuts = (
         len(text) - tag.end()

@@ -1,7 +1,7 @@
-"""What a chat template takes, found out by asking it: tiny conversations are rendered, and their words must come out.
+"""Probes what a chat template takes: renders tiny conversations and looks for their words in the result.
 
-Templates do not say what they take, and most of what they lack they lack silently: a text beside a call, the second of
-two calls, a system message are simply not there. Not here: what is done about it (`conversation`).
+A template does not declare what it takes, and it drops most of the rest silently: a text beside a call, the second of
+two calls, a system message. Not here: how the conversation is shaped for it (`conversation`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Literal, get_args
 from jinja2.exceptions import TemplateError
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.render.conversation import Caps, ThoughtKey, Turn, finished, tool_turns
-from shepherd.dialects.render.provenance import Arguments, Sourced
+from shepherd.dialects.render.conversation import Capabilities, ThoughtKey, Turn, finished, tool_turns
+from shepherd.dialects.render.provenance import Arguments, OriginStr
 
 FAILURES = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
-"""What a template program can raise on its own."""
+"""The errors that a template program can raise."""
 
 USER: Turn = {"role": "user", "content": "probeuser"}
 ANSWER: Turn = {"role": "assistant", "content": "probeanswer"}
@@ -36,9 +36,9 @@ OFF: dict[str, Any] = {
     "thinking_budget": 0,
     "reasoning": False,
 }
-"""The arguments by which templates are told to think or not, each its own; none minds those of the others."""
+"""The variables that switch thinking off in all templates; a template ignores those of others."""
 EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
-"""The arguments that say how much."""
+"""The variables for the effort of thinking."""
 LEVELS = ("low", "medium", "high")
 Ask = Callable[..., str | None]
 """Renders turns; None when the template fails on them or refuses them."""
@@ -47,10 +47,10 @@ LISTED = re.compile("""['"]thinking['"]""")
 THOUGHTS: tuple[ThoughtKey, ...] = get_args(ThoughtKey)
 
 
-def probed(run: Callable[..., str]) -> Caps:
-    """What a template takes. `run` renders turns; its keywords are those of `Template`'s."""
-    tells = ("none", "undefined", "empty")
-    no_tools = next((tell for tell in tells if asked(run, USER, no_tools=tell) is not None), "none")
+def probed(run: Callable[..., str]) -> Capabilities:
+    """The capabilities of a template. `run` renders turns; its keywords are those of `Template._run`."""
+    ways = ("none", "undefined", "empty")
+    no_tools = next((way for way in ways if asked(run, USER, no_tools=way) is not None), "none")
     ask = functools.partial(asked, run, no_tools=no_tools)
     as_parts = ask(in_parts(USER)) or ""
     parts = (
@@ -84,12 +84,12 @@ def probed(run: Callable[..., str]) -> Caps:
             caps |= {"calls": True, "tool_role": with_result, "short_ids": short, "blank": blank, "arguments": form}
             following = in_parts(NEXT) if parts else NEXT
             caps |= calls_taken(work, (call, result), exchange(2, short, blank, form), following)
-            return Caps(**caps | thoughts_taken(ask, user, work, (call, result)))
-    return Caps(**caps | {"calls": False, "tool_role": False} | thoughts_taken(ask, user))
+            return Capabilities(**caps | thoughts_taken(ask, user, work, (call, result)))
+    return Capabilities(**caps | {"calls": False, "tool_role": False} | thoughts_taken(ask, user))
 
 
 def calls_taken(work: Ask, one: tuple[Turn, Turn], two: tuple[Turn, Turn], following: Turn) -> dict[str, Any]:
-    """What a template takes around a call and its result. `work` renders behind a question, with tools."""
+    """The capabilities around a call and its result. `work` renders behind a question, with tools."""
     (call, result), (other, other_result) = one, two
     both = {**call, "tool_calls": call["tool_calls"] + other["tool_calls"]}
     in_turn = shows("probevalue1 probevalue2", work(*one, *two))
@@ -101,10 +101,10 @@ def calls_taken(work: Ask, one: tuple[Turn, Turn], two: tuple[Turn, Turn], follo
 
 
 def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Turn, ...] = ()) -> dict[str, Any]:
-    """Where a template takes thoughts, if anywhere: of a last answer, or of a call in a tool loop."""
+    """The place where a template takes the thoughts of a last answer, or of a call in a tool loop, if it takes any."""
 
     def thinking(turn: Turn, key: ThoughtKey) -> Turn:
-        return finished({**turn, "reasoning_content": "probethought"}, Caps(thought=key))
+        return finished({**turn, "reasoning_content": "probethought"}, Capabilities(thought=key))
 
     def takes(key: ThoughtKey) -> bool:
         texts = [ask(user, thinking(ANSWER, key), add_generation_prompt=False, told=told) for told in ({}, ON)]
@@ -121,35 +121,35 @@ def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Tur
 
 
 def shows(words: str, text: str | None) -> bool:
-    """Whether all the words come out, in this order."""
+    """Whether the text holds all the words, in this order."""
     found = [(text or "").find(word) for word in words.split()]
     return -1 not in found and found == sorted(found)
 
 
 def begin_alike(text: str | None, other: str | None, *, up_to: str) -> bool:
-    """Whether both begin with the same, up to that word: what comes later changes nothing before it."""
+    """Whether both texts are the same up to that word: what comes later changes nothing before it."""
     head, found, _ = (text or "").partition(up_to)
     return bool(found) and (other or "").startswith(head + found)
 
 
 def asked(run: Callable[..., str], *turns: Turn, tools: Sequence[Turn] = (), **given: Any) -> str | None:
-    """What the template makes of the turns; None when it fails on them or refuses them."""
+    """The rendered turns; None when the template fails on them or refuses them."""
     try:
-        # There are templates that write into what they are given.
-        return run(anew(list(turns)), tools=anew(list(tools)), **given)
+        # Some templates write into what they are given.
+        return run(copied(list(turns)), tools=copied(list(tools)), **given)
     except FAILURES:
         return None
 
 
-def anew(value: Any) -> Any:
-    """A copy, strings aside."""
+def copied(value: Any) -> Any:
+    """A deep copy; strings are shared."""
     match value:
         case Arguments():
             return Arguments(value, value.text)
         case dict():
-            return {key: anew(item) for key, item in value.items()}
+            return {key: copied(item) for key, item in value.items()}
         case list():
-            return [anew(item) for item in value]
+            return [copied(item) for item in value]
         case _:
             return value
 
@@ -160,9 +160,9 @@ def in_parts(turn: Turn) -> Turn:
 
 
 def exchange(number: int, short: bool, blank: str | None, form: Literal["object", "text"] | str) -> tuple[Turn, Turn]:
-    """A call and its result, in one of the ways in which templates want them."""
+    """A call and its result in one of the forms that templates take."""
     call_id = f"probe000{number}" if short else f"call_probe_000{number}"
-    text = Sourced(f'{{"probekey": "probevalue{number}"}}')
+    text = OriginStr(f'{{"probekey": "probevalue{number}"}}')
     arguments = Arguments({"probekey": f"probevalue{number}"}, text) if form == "object" else text
     function = {"name": "probetool", "arguments": arguments}
     return (

@@ -1,7 +1,7 @@
-"""A request as the prompt of one model: the template run, thinking switched, and what is left open for the answer.
+"""A request as the prompt of one model: runs the template, switches thinking, and finds what the prompt leaves open.
 
-Not here: how templates are run (`template`), how earlier answers get their own characters back (`replay`), what the
-answer's markup means (`scanner`).
+Not here: how templates are run (`template`), how earlier answers get their own characters back (`replay`), the meaning
+of the answer's markup (`scanner`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, ReasoningLevel, ToolSpec
+from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.render.frame import TOOL, USER, exchange, kind_of, stretches
+from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, stretches
 from shepherd.dialects.render.offer import offered
 from shepherd.dialects.render.replay import Said, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.render.template import NOTHING, Template
 
 MAX_OPENED = 1000
-"""Ends of prompts that are remembered; more would be a template that says something else every time."""
+"""So many ends of prompts are kept; only a template whose prompts all end differently has more."""
 COMMON = re.compile(r"[\w ]*:?|<\w+>")
-"""What a text may well hold, though a template has it at the head of a turn."""
+"""A head of a turn that ordinary text may hold, too."""
 NO_ANSWERS: Mapping[int, Said] = MappingProxyType({})
 
 
@@ -41,15 +41,15 @@ def render(
 ) -> Prompt:
     """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's.
 
-    `now` is what the template takes for today. `answers` are those of the assistant's messages, by index, of which it
-    is known how the model wrote them; what a client has changed since is left as it sent it.
+    `now` is the date that the template prints. `answers` holds, by message index, assistant messages as the model wrote
+    them; a message that the client has changed since stays as the client sent it.
 
     Raises: as `Template.render`.
     """
     answers = {index: answer for index, answer in answers.items() if means(messages[index], answer)}
     messages = with_thoughts(messages, answers)
     if reasoning == "off" and dialect.thinks and not dialect.thoughts and not template.caps.switch:
-        reasoning = "low"  # it always thinks; little is the nearest
+        reasoning = "low"  # the model always thinks: this is the nearest to off
 
     preface = offered(tools, template, dialect)
 
@@ -69,7 +69,7 @@ def render(
         end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
         key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
         opened = template.opened.get(key)
-        if opened is None:  # rendering once more takes as long again, and the same end always opens the same
+        if opened is None:  # a second rendering takes as long again, and equal ends open the same
             opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
             if end and len(template.opened) < MAX_OPENED:
                 template.opened[key] = opened
@@ -94,20 +94,20 @@ def render(
 
 
 def stops_of(template: Template, dialect: Dialect) -> tuple[str, ...]:
-    """The heads of turns that no answer may hold: those of the dialect, and a user's as this template writes it."""
+    """The heads of turns that no answer may hold: those of the dialect, and this template's head of a user turn."""
     header = template.frame.header.strip()
     is_known = header.startswith(dialect.stops) or COMMON.fullmatch(header)
     return dialect.stops if is_known else (*dialect.stops, header)
 
 
 def end_of_answer(template: Template, dialect: Dialect) -> str:
-    """The tag that the template has behind an answer, if the answer itself can hold none; else nothing."""
+    """The tag that the template writes behind an answer; empty if an answer may hold it."""
     begins = (*dialect.stops, *dialect.openers, *chain(*dialect.thoughts))
     return next((end for end in reversed(template.frame.ends) if end not in begins), "")
 
 
 def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
-    """The last message, if the answer shall go on with it; without a thought where the model knows none."""
+    """The last message, if the answer continues it; without a thought where the model knows none."""
     if not messages or not is_prefill(messages[-1]):
         return None
     last = messages[-1]
@@ -117,12 +117,12 @@ def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
 
 
 def is_prefill(message: Message) -> bool:
-    """Whether the answer shall go on with this message; one that holds calls is complete."""
+    """Whether the answer continues this message; a message with calls is complete."""
     return message.role == "assistant" and not message.calls and bool(message.text or message.reasoning)
 
 
 def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
-    """What the generation prompt opens: from its first opener on, looking at nothing before it (S15).
+    """What the generation prompt opens: its text from its first opener on, and nothing before that (S15).
 
     `asking` is the conversation with the generation prompt, `silent` without it.
     """
@@ -135,7 +135,7 @@ def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
 
 
 def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
-    """What must follow `opened` so that the model does not think: at most the rest of one empty thought (T7)."""
+    """The text behind `opened` that keeps the model from thinking: at most the rest of one empty thought (T7)."""
     for opener, closer in dialect.thoughts:
         if opener in opened:
             is_open = opened.rfind(opener) > opened.rfind(closer)
@@ -147,9 +147,9 @@ def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
 
 
 def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dialect) -> tuple[tuple[Piece, ...], str]:
-    """The rendered conversation up to the end of its last message's text, and what stands open there.
+    """The rendered conversation up to the end of its last message's text, and what is open there.
 
-    No pieces when the template has left out some of the message, as templates do with thoughts.
+    No pieces when the template has left out a part of the message, as templates do with thoughts.
     """
     own = [at for at, piece in enumerate(pieces) if piece.origin == index]
     if not own:
@@ -157,17 +157,17 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
     pieces = pieces[: own[-1] + 1]
     others = [at for at in range(own[0]) if pieces[at].origin is not None]
     header = spelled(pieces[others[-1] + 1 if others else 0 : own[0]])
-    said = spelled(pieces[own[0] :])
+    shown = spelled(pieces[own[0] :])
     text, thought = last.text.strip(), last.reasoning.strip()
-    if thought not in said or not said.rstrip().endswith(text or thought):
+    if thought not in shown or not shown.rstrip().endswith(text or thought):
         return (), ""
-    # Templates like to strip what they print; the model's next word depends on the blank before it.
+    # Many templates strip text; the model's next word depends on the blank before it.
     blanks = last.text[len(last.text.rstrip()) :] if text else ""
     openers = [at for opener in dialect.openers if (at := header.rfind(opener)) >= 0]
     opened = header[max(openers) :] if openers else ""
-    if said.endswith(blanks) and blanks:
+    if shown.endswith(blanks) and blanks:
         blanks = ""
-    return joined(pieces, Piece(blanks, index)), opened + said + blanks
+    return joined(pieces, Piece(blanks, index)), opened + shown + blanks
 
 
 def prefilled(
@@ -176,7 +176,7 @@ def prefilled(
     """The conversation before the last message, with that message written behind its generation prompt."""
     added = [Piece(last.text, index)]
     if last.reasoning and dialect.thoughts:
-        # Its own thought takes the place of one that the generation prompt opened.
+        # The message's thought replaces the one that the generation prompt opened.
         opener, closer = around_thought(template, dialect, opened)
         pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
         closing = Piece(closer if last.text else "", None)
@@ -187,14 +187,15 @@ def prefilled(
 
 
 def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str]:
-    """What this model has before and behind a thought: as the template shows one before a call, else as the generation
-    prompt opens one, else as the template spells the tags elsewhere."""
+    """The text before and behind a thought of this model: as the template shows one before a call, else as the
+    generation prompt opens one, else as the template spells the tags elsewhere."""
     call, result = exchange(1)
     thinking = Message("assistant", (Reasoning("probethought"), *call.parts))
-    try:
-        pieces = template.render([USER, thinking, result], tools=[TOOL], reasoning="medium")
-    except (InvalidRequest, EngineError):
-        pieces = ()
+    pieces = attempted(
+        lambda messages, tools: template.render(messages, tools=tools, reasoning="medium"),
+        [USER, thinking, result],
+        [TOOL],
+    )
     before, thought, behind = spelled(pieces).partition("probethought")
     for opener, closer in dialect.thoughts:
         if thought and opener in before and closer in behind:

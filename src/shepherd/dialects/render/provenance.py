@@ -1,14 +1,14 @@
 """Strings that remember which characters came from a request, through everything that templates do to strings.
 
-Only the template's own text may become control tokens: a user who writes `<|im_start|>` must get those characters and
-nothing else. Templates trim, split, join and format freely, so the origin travels inside the string. A `Sourced` is a
-`str` with spans; every operation on it gives spans again; what cannot be followed exactly counts as request text as a
-whole, which is the safe side.
+Only the template's own text may become control tokens: a message with `<|im_start|>` stands for those characters and
+nothing else. Templates trim, split, join and format freely, so the string itself carries its origin. An `OriginStr` is
+a `str` with spans, and every operation on it returns spans again. Where an operation cannot be followed exactly, the
+whole result counts as request text, which is the safe side.
 
     "<|im_start|>user\\n" + content + "<|im_end|>\\n"
      └── no span ────────┘ └ (17, 22, 3): message 3
 
-Not here: what jinja does outside of `str` (`environment`), and which strings are request text (`conversation`).
+Not here: what jinja does outside of `str` (`environment`), and the marking of request text (`conversation`).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ Span = tuple[int, int, int]
 """`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""
 
 
-class Sourced(str):
-    """Text of which some characters came from a request. Compares, hashes and tests like the plain string."""
+class OriginStr(str):
+    """Text with some characters from a request. Compares, hashes and tests like the plain string."""
 
     __slots__ = ("spans",)
     spans: tuple[Span, ...]
 
-    def __new__(cls, text: str = "", spans: tuple[Span, ...] = ()) -> Sourced:
+    def __new__(cls, text: str = "", spans: tuple[Span, ...] = ()) -> OriginStr:
         self = super().__new__(cls, text)
         self.spans = spans
         return self
 
     def __str__(self) -> str:
-        # `str(x)` is how jinja makes text of a value; the plain copy that str gives would have lost the spans.
+        # Jinja makes text of a value with `str(x)`; the plain copy of `str` would lose the spans.
         return self
 
-    def cut(self, start: int, stop: int) -> Sourced:
+    def cut(self, start: int, stop: int) -> OriginStr:
         """The characters `[start, stop)`; both within bounds."""
         spans = ((max(a, start) - start, min(b, stop) - start, o) for a, b, o in self.spans if a < stop and b > start)
-        return Sourced(super().__getitem__(slice(start, stop)), tuple(spans))
+        return OriginStr(super().__getitem__(slice(start, stop)), tuple(spans))
 
-    def __getitem__(self, key: SupportsIndex | slice) -> Sourced:
+    def __getitem__(self, key: SupportsIndex | slice) -> OriginStr:
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             return self.cut(start, max(start, stop)) if step == 1 else whole(super().__getitem__(key), self)
@@ -53,18 +53,18 @@ class Sourced(str):
     def __iter__(self) -> Iterator[str]:
         return (self.cut(at, at + 1) for at in range(len(self)))
 
-    def __add__(self, other: Any) -> Sourced:
+    def __add__(self, other: Any) -> OriginStr:
         return join((self, other)) if isinstance(other, str) else NotImplemented
 
-    def __radd__(self, other: Any) -> Sourced:
+    def __radd__(self, other: Any) -> OriginStr:
         return join((other, self)) if isinstance(other, str) else NotImplemented
 
-    def __mul__(self, times: SupportsIndex) -> Sourced:
+    def __mul__(self, times: SupportsIndex) -> OriginStr:
         return join([self] * times.__index__())
 
     __rmul__ = __mul__
 
-    def join(self, parts: Iterable[str], /) -> Sourced:
+    def join(self, parts: Iterable[str], /) -> OriginStr:
         between: list[str] = []
         for part in parts:
             if not isinstance(part, str):
@@ -72,19 +72,19 @@ class Sourced(str):
             between += (self, part)
         return join(between[1:])
 
-    def strip(self, chars: str | None = None, /) -> Sourced:
+    def strip(self, chars: str | None = None, /) -> OriginStr:
         return self.lstrip(chars).rstrip(chars)
 
-    def lstrip(self, chars: str | None = None, /) -> Sourced:
+    def lstrip(self, chars: str | None = None, /) -> OriginStr:
         return self.cut(len(self) - len(super().lstrip(chars)), len(self))
 
-    def rstrip(self, chars: str | None = None, /) -> Sourced:
+    def rstrip(self, chars: str | None = None, /) -> OriginStr:
         return self.cut(0, len(super().rstrip(chars)))
 
-    def removeprefix(self, prefix: str, /) -> Sourced:
+    def removeprefix(self, prefix: str, /) -> OriginStr:
         return self.cut(len(self) - len(super().removeprefix(prefix)), len(self))
 
-    def removesuffix(self, suffix: str, /) -> Sourced:
+    def removesuffix(self, suffix: str, /) -> OriginStr:
         return self.cut(0, len(super().removesuffix(suffix)))
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
@@ -105,11 +105,11 @@ class Sourced(str):
         head, middle, _ = super().rpartition(sep)
         return self.divided(len(head), len(middle))
 
-    def divided(self, at: int, width: int) -> tuple[Sourced, Sourced, Sourced]:
+    def divided(self, at: int, width: int) -> tuple[OriginStr, OriginStr, OriginStr]:
         """The parts before, within and after `[at, at + width)`."""
         return self.cut(0, at), self.cut(at, at + width), self.cut(at + width, len(self))
 
-    def found(self, parts: Iterable[str], sep: str | None) -> Iterator[Sourced]:
+    def found(self, parts: Iterable[str], sep: str | None) -> Iterator[OriginStr]:
         """The `parts`, which are substrings in order with `sep` (or any whitespace) between them, with their spans."""
         at = 0
         for part in parts:
@@ -117,69 +117,69 @@ class Sourced(str):
             at = start + len(part) + len(sep or "")
             yield self.cut(start, start + len(part))
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Sourced:
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> OriginStr:
         if not old:
             return whole(super().replace(old, new, count), self, new)
-        return Sourced.join(as_sourced(new), self.split(old, count))
+        return OriginStr.join(as_origin_str(new), self.split(old, count))
 
-    def lower(self) -> Sourced:
+    def lower(self) -> OriginStr:
         return self.mapped(str.lower)
 
-    def upper(self) -> Sourced:
+    def upper(self) -> OriginStr:
         return self.mapped(str.upper)
 
-    def casefold(self) -> Sourced:
+    def casefold(self) -> OriginStr:
         return self.mapped(str.casefold)
 
-    def swapcase(self) -> Sourced:
+    def swapcase(self) -> OriginStr:
         return self.mapped(str.swapcase)
 
-    def title(self) -> Sourced:
+    def title(self) -> OriginStr:
         return self.mapped(str.title)
 
-    def capitalize(self) -> Sourced:
+    def capitalize(self) -> OriginStr:
         return self.mapped(str.capitalize)
 
-    def mapped(self, change: Callable[[str], str]) -> Sourced:
+    def mapped(self, change: Callable[[str], str]) -> OriginStr:
         """The changed string, followed character by character where `change` looks at no neighbours."""
         text = change(plain(self))
         if len(text) != len(self):
             return whole(text, self)
-        return Sourced(text, self.spans)
+        return OriginStr(text, self.spans)
 
-    def expandtabs(self, tabsize: SupportsIndex = 8) -> Sourced:
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> OriginStr:
         return whole(super().expandtabs(tabsize), self)
 
-    def translate(self, table: Any, /) -> Sourced:
+    def translate(self, table: Any, /) -> OriginStr:
         return whole(super().translate(table), self, table)
 
-    def center(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
+    def center(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
         return whole(super().center(width, fillchar), self, fillchar)
 
-    def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
-        return join((self, as_sourced(fillchar) * (width.__index__() - len(self))))
+    def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
+        return join((self, as_origin_str(fillchar) * (width.__index__() - len(self))))
 
-    def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> Sourced:
-        return join((as_sourced(fillchar) * (width.__index__() - len(self)), self))
+    def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
+        return join((as_origin_str(fillchar) * (width.__index__() - len(self)), self))
 
-    def zfill(self, width: SupportsIndex, /) -> Sourced:
+    def zfill(self, width: SupportsIndex, /) -> OriginStr:
         return whole(super().zfill(width), self)
 
 
 class Arguments(dict[str, Any]):
     """The arguments of a call: a mapping for templates that walk it, the model's exact text for those that print it."""
 
-    def __init__(self, items: Mapping[str, Any], text: Sourced) -> None:
+    def __init__(self, items: Mapping[str, Any], text: OriginStr) -> None:
         super().__init__(items)
         self.text = text
 
     def __str__(self) -> str:
         return self.text
 
-    def __add__(self, other: Any) -> Sourced:
+    def __add__(self, other: Any) -> OriginStr:
         return join((self.text, other)) if isinstance(other, str) else NotImplemented
 
-    def __radd__(self, other: Any) -> Sourced:
+    def __radd__(self, other: Any) -> OriginStr:
         return join((other, self.text)) if isinstance(other, str) else NotImplemented
 
 
@@ -188,18 +188,18 @@ def plain(text: str) -> str:
     return str.__str__(text) if type(text) is not str else text
 
 
-def as_sourced(text: str) -> Sourced:
+def as_origin_str(text: str) -> OriginStr:
     """The text itself when it knows its origins, else the same characters as markup."""
-    return text if isinstance(text, Sourced) else Sourced(text)
+    return text if isinstance(text, OriginStr) else OriginStr(text)
 
 
-def join(parts: Iterable[str]) -> Sourced:
+def join(parts: Iterable[str]) -> OriginStr:
     """The concatenation, with every part's spans where its characters went."""
     texts: list[str] = []
     spans: list[Span] = []
     at = 0
     for part in parts:
-        if isinstance(part, Sourced):
+        if isinstance(part, OriginStr):
             for start, stop, origin in part.spans:
                 if spans and spans[-1][1] == at + start and spans[-1][2] == origin:
                     spans[-1] = (spans[-1][0], at + stop, origin)
@@ -207,13 +207,13 @@ def join(parts: Iterable[str]) -> Sourced:
                     spans.append((at + start, at + stop, origin))
         texts.append(part)
         at += len(part)
-    return Sourced("".join(texts), tuple(spans))
+    return OriginStr("".join(texts), tuple(spans))
 
 
 def origins(value: Any) -> set[int]:
-    """Where the strings inside of a value came from, containers searched."""
+    """The origins of all strings inside of a value."""
     match value:
-        case Sourced():
+        case OriginStr():
             return {origin for _, _, origin in value.spans}
         case Arguments():
             return origins(value.text)
@@ -225,12 +225,12 @@ def origins(value: Any) -> set[int]:
             return set()
 
 
-def whole(text: str, *sources: Any) -> Sourced:
-    """The text as request text from end to end, if any of its sources holds request text: the safe side."""
+def whole(text: str, *sources: Any) -> OriginStr:
+    """The whole text as request text if any of its sources holds request text."""
     found = origins(sources)
     if not found or not text:
-        return Sourced(text)
-    return Sourced(text, ((0, len(text), min(found)),))  # request data of no message, if any, else the first of them
+        return OriginStr(text)
+    return OriginStr(text, ((0, len(text), min(found)),))  # `TOOLS` if it is one of them, else the first message
 
 
 def text_of(value: Any) -> str:
@@ -238,20 +238,20 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     text = str(value)
-    return text if isinstance(text, Sourced) or not isinstance(value, Mapping | list | tuple) else whole(text, value)
+    return text if isinstance(text, OriginStr) or not isinstance(value, Mapping | list | tuple) else whole(text, value)
 
 
-def sourced(value: Any, origin: int) -> Any:
+def with_origin(value: Any, origin: int) -> Any:
     """The value with every string inside of it, keys too, marked as request text of this origin."""
     match value:
-        case Sourced() | Arguments():
+        case OriginStr() | Arguments():
             return value
         case str():
-            return Sourced(value, ((0, len(value), origin),) if value else ())
+            return OriginStr(value, ((0, len(value), origin),) if value else ())
         case Mapping():
-            return {sourced(key, origin): sourced(item, origin) for key, item in value.items()}
+            return {with_origin(key, origin): with_origin(item, origin) for key, item in value.items()}
         case list() | tuple():
-            return [sourced(item, origin) for item in value]
+            return [with_origin(item, origin) for item in value]
         case _:
             return value
 
@@ -261,7 +261,7 @@ def pieces(text: str) -> tuple[Piece, ...]:
     spelled = plain(text)
     made: list[Piece] = []
     at = 0
-    for start, stop, origin in text.spans if isinstance(text, Sourced) else ():
+    for start, stop, origin in text.spans if isinstance(text, OriginStr) else ():
         if at < start:
             made.append(Piece(spelled[at:start], None))
         made.append(Piece(spelled[start:stop], origin))

@@ -1,18 +1,18 @@
-"""An answer that comes back in a history, as the model wrote it: its own characters in place of the template's (K7).
+"""Puts an answer of the history back as the model wrote it: its own characters in place of the template's (K7).
 
-Templates spell calls in their own way, and models in theirs. What is in the KV cache is what the model wrote, so a
-history in the template's spelling is another text from the first call on, and all behind it would be computed anew:
+Templates and models spell calls differently. The KV cache holds what the model wrote, so a history in the template's
+spelling is another text from the first call on, and everything behind it would be computed again:
 
     rendered   <|im_start|>assistant\\n <tool_call>\\n{"name": "f", "arguments": {"a": 1}}\\n</tool_call> <|im_end|>\\n
     written                            <tool_call>{"name":"f","arguments":{"a":1}}</tool_call>
                └ head ───────────────┘ └ body: replaced if both say the same ──────────────────┘
 
-Nothing is guessed. The answer must be one that we remember; what the template made of it is read by the model family's
-own parser, and only if that finds the same words and the same calls do the written characters take their place. What a
-template leaves out, an old thought as a rule, it has a reason to leave out: that answer stays as the template has it.
+Nothing is guessed. The answer must be a remembered one. The model family's own parser reads what the template made of
+it; only if it finds the same words and the same calls are the characters replaced. Where a template leaves out
+something, usually an old thought, it has a reason: that answer stays as the template has it.
 
-Only remembered pieces can be control tokens. What a client sends decides which of them stand where, never what they
-are. Not here: where they are remembered (`backends.history`).
+Only remembered pieces can be control tokens. A client's messages decide which of them stand where, never what they are.
+Not here: where they are remembered (`backends.local.history`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Said:
     """One answer as the model wrote it."""
 
     message: Message
-    """What it says."""
+    """Its content."""
     head: str
     """The markup before it, from the last text of a message on."""
     pieces: tuple[Piece, ...]
@@ -44,15 +44,15 @@ class Said:
     end: int
     """Characters of it up to the end of its last call as the parser saw it; all of them when it has none."""
     known: dict[tuple[str, ...], int | None] = field(default_factory=dict, compare=False, repr=False)
-    """Where it ends in a rendering of late: a tool loop renders it again and again."""
+    """Where it ends in the last rendering: a tool loop renders it again and again."""
 
 
 def said(
     prompt: Prompt, written: Sequence[Piece], message: Message, dialect: Dialect, tools: Sequence[ToolSpec] = ()
 ) -> Said | None:
-    """An answer to the prompt, to be remembered. `written` has protocol tokens of origin `None`, text of origin `OWN`.
+    """The answer to a prompt, to be remembered. `written` has protocol tokens of origin `None`, text of origin `OWN`.
 
-    None when it cannot be replayed: it goes on with what a client had begun, or holds a call that could not be read.
+    None when it cannot be replayed: it continues a client's prefill, or holds a call that could not be read.
     """
     tail = prompt.pieces[-1]
     if any(isinstance(part, BadCall) for part in message.parts) or not message.parts:
@@ -69,7 +69,7 @@ def said(
 
 
 def means(message: Message, answer: Said) -> bool:
-    """Whether a client's message is that answer; its thought may be missing, as most clients leave it out."""
+    """Whether a client's message is that answer; its thought may be missing, for most clients leave it out."""
     own = answer.message
     return (
         message.text.strip() == own.text.strip()
@@ -79,9 +79,9 @@ def means(message: Message, answer: Said) -> bool:
 
 
 def with_thoughts(messages: Sequence[Message], answers: Mapping[int, Said]) -> list[Message]:
-    """The messages with the remembered thoughts before calls: in a tool loop the model sees what it thought.
+    """The messages with the remembered thoughts before calls, so that the model sees its thoughts in a tool loop.
 
-    `answers` are the remembered ones by the index of the message. Whether a thought shows is the template's decision.
+    `answers` are the remembered ones by the index of the message. The template decides whether a thought shows.
     """
     given = list(messages)
     for index, answer in answers.items():
@@ -94,7 +94,7 @@ def with_thoughts(messages: Sequence[Message], answers: Mapping[int, Said]) -> l
 def replayed(
     pieces: Sequence[Piece], answers: Mapping[int, Said], dialect: Dialect, tools: Sequence[ToolSpec] = ()
 ) -> tuple[Piece, ...]:
-    """The rendered conversation with each remembered answer as it was written, where that says the same."""
+    """The rendered conversation with each remembered answer as it was written, where both have the same content."""
     made = list(pieces)
     for index, (start, stop) in reversed(places(pieces, answers).items()):
         before = made[start - 1].text if start and made[start - 1].origin is None else ""
@@ -108,7 +108,7 @@ def replayed(
 
 def places(pieces: Sequence[Piece], indexes: Collection[int]) -> dict[int, tuple[int, int]]:
     """For each of the messages, in order of the text, the pieces `[start, stop)` from the first of its text to the last
-    before another's: what shows again behind that, such as a tool's name beside its result, is not the answer."""
+    before another message's. Text that shows again behind that, such as the tool's name, is not the answer."""
     found: dict[int, tuple[int, int]] = {}
     current: int | None = None
     for at, piece in enumerate(pieces):
@@ -145,7 +145,7 @@ def replaced(
         answer.known[key] = end
     if end is None:
         return None
-    # What the template has behind a call and is no word of the answer, such as the tool's name again, stays.
+    # What the template writes behind a call and is no part of the answer, such as the tool's name again, stays.
     rest = [*after(body, end), *([] if own_calls else [Piece(behind, None)])]
     closing = rest[0].text if rest and rest[0].origin is None else ""
     closed = n_closed(spelled(answer.pieces)[answer.end :], closing)
@@ -153,7 +153,7 @@ def replaced(
 
 
 def where_it_ends(shown: str, message: Message, dialect: Dialect, tools: Sequence[ToolSpec]) -> int | None:
-    """How many characters of a rendering say what the message says; None when it says something else."""
+    """How many characters of a rendering hold the content of the message; None when its content differs."""
     text, calls = read(shown, dialect, tools, n_calls=len(message.calls))
     if text.split() != words(message) or not same(calls, message.calls):
         return None
@@ -161,9 +161,9 @@ def where_it_ends(shown: str, message: Message, dialect: Dialect, tools: Sequenc
 
 
 def n_closed(rest: str, closing: str) -> int:
-    """How much of the template's markup behind a call stands for what the model wrote behind it, `rest`.
+    """How much of the template's markup behind a call `rest`, which the model wrote behind it, replaces.
 
-    Both may close a list of calls there, with different blanks; the end of the turn is the template's alone.
+    Both may close a list of calls there, with different blanks; only the template ends the turn.
     """
     if not rest:
         return 0
@@ -180,24 +180,24 @@ def read(
     """The words, thoughts first, and the calls that an answer spells, up to its last call of so many."""
     parser = dialect.parser(tools=tools)
     events: list[Event] = [*parser.feed(text), *parser.close()]
-    said: list[str] = []
+    visible: list[str] = []
     thought: list[str] = []
     calls: list[ToolCall] = []
     for event in events:
         match event:
             case TextDelta():
-                said.append(event.text)
+                visible.append(event.text)
             case ReasoningDelta():
                 thought.append(event.text)
             case CallEnded(ToolCall() as call):
                 calls.append(call)
                 if len(calls) == n_calls:
                     break
-    return f"{''.join(thought)}\n{''.join(said)}", calls
+    return f"{''.join(thought)}\n{''.join(visible)}", calls
 
 
 def same(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
-    """Whether these calls do the same, in the same order."""
+    """Whether these calls are equal, in the same order."""
     return [meaning(call) for call in calls] == [meaning(call) for call in others]
 
 
@@ -207,7 +207,7 @@ def words(message: Message) -> list[str]:
 
 
 def meaning(call: ToolCall) -> tuple[str, str]:
-    """What a call does, whoever has spelled its arguments."""
+    """The name and the normalised arguments of a call."""
     try:
         return call.name, json.dumps(json.loads(call.arguments, strict=False), sort_keys=True)
     except (ValueError, RecursionError):
@@ -223,7 +223,7 @@ def end_of(calls: Sequence[ToolCall], text: str) -> int | None:
 
 
 def after(pieces: Sequence[Piece], start: int) -> list[Piece]:
-    """What follows the first `start` characters."""
+    """The pieces behind the first `start` characters."""
     made: list[Piece] = []
     for piece in pieces:
         if len(piece.text) > start:
@@ -233,7 +233,7 @@ def after(pieces: Sequence[Piece], start: int) -> list[Piece]:
 
 
 def joined(pieces: Sequence[Piece], *added: Piece) -> tuple[Piece, ...]:
-    """The pieces with more behind them; neighbours of one origin become one, empty ones none."""
+    """The pieces with more behind them; neighbours of one origin are merged, empty pieces dropped."""
     whole = list(pieces)
     for piece in added:
         if not piece.text:

@@ -1,12 +1,12 @@
-"""A model's chat template: the jinja program that turns a whole conversation into the text the model was trained on.
+"""A model's chat template: the Jinja program that turns a whole conversation into the text the model was trained on.
 
-The whole conversation is rendered at once, never message by message: templates look at neighbours (T1). What a
-template takes is found out once by asking it (`probe`), because templates do not say. A template that fails says so;
-there is no other template to fall back to (T12). Not here: how origins survive (`provenance`, `environment`), how
-messages are shaped (`conversation`), what the result opens (`prompt`).
+The whole conversation is rendered at once, never message by message, for templates look at neighbours (T1). The
+capabilities of a template are probed once (`probe`). A template that fails raises an error; there is no other template
+to fall back to (T12). Not here: how origins survive (`provenance`, `environment`), how messages are shaped
+(`conversation`), what the result opens (`prompt`).
 
-Some templates print the date. Whoever renders a conversation again must say which one it began with (`now`), or its
-prompt is another one after midnight and nothing of it is in the cache any more (K8).
+Some templates print the date. A caller that renders a conversation again passes the date of the first time (`now`):
+otherwise the prompt changes at midnight and nothing of it is in the cache any more (K8).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from jinja2.meta import find_undeclared_variables
 
 from shepherd.core import ConfigError, EngineError, InvalidRequest, Message, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import TOOLS, Piece
-from shepherd.dialects.render.conversation import Caps, Turn, shaped, simplified, systems_late, tool_turns
+from shepherd.dialects.render.conversation import Capabilities, Turn, shaped, simplified, systems_late, tool_turns
 from shepherd.dialects.render.environment import PromptEnvironment, TemplateRefusal, to_json
 from shepherd.dialects.render.frame import Frame, framed
 from shepherd.dialects.render.probe import EFFORTS, FAILURES, LEVELS, OFF, ON, probed
-from shepherd.dialects.render.provenance import origins, pieces, sourced, whole
+from shepherd.dialects.render.provenance import origins, pieces, whole, with_origin
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 RESERVED = frozenset(
     {"messages", "tools", "functions", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"}
 )
-"""What is never a client's to set."""
+"""Variables that a client cannot set."""
 
 
 class Template:
@@ -55,7 +55,7 @@ class Template:
         self.eos_token = eos_token
         self.clock = clock
         self.opened: dict[Hashable, str] = {}
-        """What generation prompts open; found out, and kept here, by `prompt`."""
+        """What generation prompts open; `prompt` fills it."""
         try:
             environment = PromptEnvironment()
             self._program = environment.from_string(source)
@@ -69,7 +69,7 @@ class Template:
 
     @property
     def variables(self) -> frozenset[str]:
-        """What it asks for beyond the conversation: what requests may set (`extra`)."""
+        """The variables beyond the conversation: a request may set them (`extra`)."""
         return self._asks - self._program.environment.globals.keys() - RESERVED
 
     @property
@@ -90,15 +90,15 @@ class Template:
     ) -> tuple[Piece, ...]:
         """The conversation as text, in pieces of one origin each.
 
-        `now` is what the template takes for today, if it asks; `preface` what the system message says before all else
-        of the request that is no message.
+        `now` is the date that the template prints. `preface` is a text for the system message that stands in no message
+        of the request.
 
         Raises: `InvalidRequest` when the template refuses the conversation; `EngineError` when it fails on it.
         """
-        told = switches(reasoning, self.caps.efforts)
-        told |= {name: sourced(value, TOOLS) for name, value in extra.items() if name in self.variables}
+        variables = switches(reasoning, self.caps.efforts)
+        variables |= {name: with_origin(value, TOOLS) for name, value in extra.items() if name in self.variables}
         run = functools.partial(
-            self._run, no_tools=self.caps.tools, add_generation_prompt=add_generation_prompt, told=told, now=now
+            self._run, no_tools=self.caps.tools, add_generation_prompt=add_generation_prompt, told=variables, now=now
         )
 
         def shown(tools: Sequence[ToolSpec]) -> tuple[Piece, ...]:
@@ -114,7 +114,7 @@ class Template:
             except FAILURES:
                 if not tools:
                     raise
-                # Templates that walk through schemas know the simple ones only.
+                # Templates that walk through schemas know simple ones only.
                 return shown([replace(tool, parameters=simplified(tool.parameters)) for tool in tools])
         except TemplateRefusal as error:
             raise InvalidRequest(f"the model's chat template refuses this conversation: {error.message}") from error
@@ -124,13 +124,13 @@ class Template:
             raise EngineError(f"the model's chat template fails on this conversation: {error}") from error
 
     @functools.cached_property
-    def caps(self) -> Caps:
-        """What the template takes; found out at the first use by rendering some tiny conversations."""
+    def caps(self) -> Capabilities:
+        """What the template takes; the first use probes it with some tiny conversations."""
         return probed(self._run)
 
     @functools.cached_property
     def frame(self) -> Frame:
-        """What the template writes around messages; found out at the first use by rendering tiny conversations."""
+        """What the template writes around messages; the first use probes it with tiny conversations."""
         return framed(lambda messages, tools: self.render(messages, tools=tools, add_generation_prompt=False))
 
     def _with_systems(self, run: Callable[[Sequence[Turn]], str], shape: Callable[[], Sequence[Turn]]) -> str:
@@ -172,7 +172,7 @@ class Template:
             given["tools"] = list(tools)
         elif no_tools != "undefined":
             given["tools"] = [] if no_tools == "empty" else None
-        if "functions" in self._asks and "tools" not in self._asks:  # the names before there was a custom
+        if "functions" in self._asks and "tools" not in self._asks:  # names from before there was a convention
             given["functions"] = to_json(list(tools), indent=4) if tools else ""
             given["datetime"] = today.strftime("%b %d %Y %H:%M:%S GMT")
         # Not Template.render: it rewrites the traceback of every error, and probing lives on errors.
@@ -180,7 +180,7 @@ class Template:
 
 
 def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[str, Any]:
-    """The arguments by which templates are told to think or not, and how much; nothing when it was not said."""
+    """The template variables that switch thinking and its effort; none when the request does not set them."""
     if reasoning is None:
         return {}
     if reasoning == "off":

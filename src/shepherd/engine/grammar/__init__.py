@@ -1,5 +1,7 @@
-"""Grammars that hold an answer to a form: compiled once, a mask over the vocabulary for each token.
+"""Grammars that constrain an answer: compiled once by llguidance, then a mask over the vocabulary for each token.
 
-Open first: `mask.py`; `lark.py` and `gbnf.py` translate what clients send, `limits.py` and `numbers.py` refuse what
-would take too long to compile. Not here: the grammar of tool calls (`dialects/grammar`).
+Open first: `mask.py` (compile, apply, explain errors). `lark.py` and `gbnf.py` translate what clients send; `limits.py`
+and `numbers.py` refuse what would take too long or compute wrongly. Not here: the grammar of tool calls
+(`dialects/grammar`). *Grammar*: Lark text for llguidance. *Mask*: the tokens that it allows next. *Fault*: a compile
+error in our words.
 """

@@ -1,9 +1,8 @@
-"""GBNF, llama.cpp's way of writing grammars, as Lark.
+"""Translates GBNF, llama.cpp's grammar format, to Lark.
 
-A grammar without recursion becomes one terminal: an expression that is matched as a whole. In a recursive one every
-character is a terminal of its own and everything above it a rule. Longer terminals would be quicker, but llguidance's
-lexer takes as much text as it can and never goes back: `a+ a+` leaves nothing for the second, and what is then waited
-for can be waited for without end, inside of the library.
+A grammar without recursion becomes one terminal, which is matched as a whole. In a recursive grammar every character
+is a terminal of its own and everything else a rule. Longer terminals would be quicker, but llguidance's lexer takes as
+much text as it can and never goes back: `a+ a+` leaves nothing for the second, and the library may then hang.
 
 Not supported: references to tokens (`<think>`, `<[123]>`).
 """
@@ -17,23 +16,23 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar.lark import refuse_length
+from shepherd.engine.grammar.lark import refuse_length, sort_by_use
 
 MAX_NESTED = 100
-"""Brackets inside of each other."""
+"""Nesting of brackets."""
 MAX_REPEATS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Itself."""
+    """Literal text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """One character of some ranges, or of all others."""
+    """One character inside, or outside, of some ranges."""
 
     ranges: tuple[tuple[str, str], ...]
     negated: bool
@@ -41,28 +40,28 @@ class CharacterClass:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a rule says."""
+    """A reference to a rule."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """Parts in a row."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of these."""
+    """One of several parts."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A number of times."""
+    """A part `least` to `most` times; `most` None = no limit."""
 
     part: Part
     least: int
@@ -73,9 +72,9 @@ Part = Text | CharacterClass | Name | Sequence | Choice | Repeat
 
 
 def gbnf_to_lark(text: str, *, root: str = "start", field: str | None = None) -> str:
-    """Lark rules for a GBNF grammar; `root` names the one that stands for the whole, and begins all other names.
+    """Lark rules for a GBNF grammar; `root` is the name of the start rule and the prefix of all other names.
 
-    Raises: `InvalidRequest` with the line of what is wrong.
+    Raises: `InvalidRequest` with the line of the error.
     """
     refuse_length(text, field)
     rules = GbnfParser(text, field).rules()
@@ -123,7 +122,7 @@ _TIMES: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 
 
 class GbnfParser:
-    """Reads one grammar from the beginning to its end."""
+    """Parses one grammar."""
 
     def __init__(self, text: str, field: str | None) -> None:
         self._text = text
@@ -272,12 +271,12 @@ class GbnfParser:
 
 
 class LarkWriter:
-    """Writes rules as Lark: one terminal for what is regular, rules of single characters for what is not."""
+    """Writes rules as Lark: one terminal if the grammar is regular, else rules of single characters."""
 
     def __init__(self, rules: dict[str, Part], root: str) -> None:
         self._rules = rules
         self._root = root
-        self._is_regular = "root" not in _recursive(rules)
+        self._is_regular = "root" not in sort_by_use({name: {*_names(rule)} for name, rule in rules.items()})[1]
         self._taken = {root}
         self._names = {"root": root}
         for name in rules:
@@ -285,7 +284,7 @@ class LarkWriter:
                 self._names[name] = self._new(name)
 
     def text(self) -> str:
-        """All that the root needs."""
+        """The rules that the root needs."""
         needed, waiting = dict.fromkeys(["root"]), ["root"]
         while waiting:
             for used in _names(self._rules[waiting.pop()]):
@@ -294,7 +293,7 @@ class LarkWriter:
                     waiting.append(used)
         literal = _literal if self._is_regular else _single
         lines = [f"{self._names[name]}: {_written(self._rules[name], self._names, literal)}" for name in needed]
-        if self._is_regular:  # the root is a rule that consists of one terminal
+        if self._is_regular:  # the root is a rule of one terminal
             whole = self._new("root")
             lines[0] = f"{self._root}: {whole}\n{whole}: {lines[0].removeprefix(f'{self._root}: ')}"
         return "\n".join(lines) + "\n"
@@ -310,30 +309,11 @@ class LarkWriter:
         return wanted
 
 
-def _recursive(rules: dict[str, Part]) -> set[str]:
-    """The rules that lead to themselves, or to one that does."""
-    users: dict[str, list[str]] = {}
-    missing: dict[str, int] = {}
-    for name, rule in rules.items():
-        used = set(_names(rule))
-        missing[name] = len(used)
-        for other in used:
-            users.setdefault(other, []).append(name)
-    ready = [name for name, n in missing.items() if not n]
-    while ready:
-        for user in users.get(ready.pop(), ()):
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    return {name for name, n in missing.items() if n}
-
-
 def _literal(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def _single(text: str) -> str:
-    """The text as terminals of one character each."""
     return "(" + " ".join(map(_literal, text)) + ")" if text else '""'
 
 

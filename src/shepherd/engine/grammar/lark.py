@@ -1,11 +1,11 @@
-"""Grammars as text, before llguidance sees them: what is too much for it, and how to put one inside of another.
+"""Lark grammars as text: refuses what would harm llguidance, and puts one grammar inside another.
 
-llguidance is quick and bounded in what it does for one token, but not in what it does to read a grammar: a chain of a
-few thousand rules or `$ref`s overflows the C stack, which ends the process, and a handful of patterns that must all
-match takes minutes. Nothing of that is an exception that could be caught. So whatever a client may have written is
-measured here first. The numbers are from trying it out: each bound is a third or less of where the harm began.
+llguidance does bounded work for one token, but not to compile a grammar: a chain of a few thousand rules or `$ref`s
+overflows the C stack, which ends the process, and a few patterns that must all match take minutes. Neither raises an
+exception. So the text of every client is measured here first. The limits come from experiments: each is at most a
+third of the value where the harm began.
 
-The dialect is that of llguidance 1.9: `name: ...`, `%json {...}`, no templates. No text is compiled here.
+The dialect is that of llguidance 1.9: `name: ...`, `%json {...}`, no templates. Nothing is compiled here.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import limits, numbers
 
 MAX_CHARACTERS = 1 << 20
-"""Of a whole grammar, the schemas of all tools included."""
+"""Length of a whole grammar, with the schemas of all tools."""
 MAX_CLIENT_CHARACTERS = 1 << 16
-"""Of a grammar or a regular expression in a client's own words: some take quadratic time."""
+"""Length of a client's own grammar or regular expression: some take quadratic time."""
 MAX_DEPTH = 600
-"""Rules, brackets and schemas inside of each other. At about 2,400 of them a thread's 8 MiB of stack are used up."""
+"""Nesting of rules, brackets and schemas. About 2,400 use up a thread's 8 MiB of stack."""
 MAX_MULTIPLE = 100_000
-"""Of the digits of a `multipleOf`, its point left out: the state machine has one state for each remainder."""
+"""The number in a `multipleOf`, without its decimal point: the lexer has one state for each remainder."""
 MAX_OPTIONS = 2_000
-"""Signs like `?` and `*` in one expression: in a row they take quadratic time, and gigabytes."""
+"""Operators like `?` and `*` in one expression: a row of them takes quadratic time, and gigabytes."""
 MAX_JOINT_PATTERNS = 12
-"""Patterns under one `allOf`: they may have to match the same text, which is exponential in their number."""
+"""Patterns under one `allOf`: if all must match the same text, the work is exponential in their number."""
 MAX_SCHEMA_VALUES = 20_000
-"""Of one schema, objects, arrays and all in them: about 1,000 properties said in detail. So many take half a second for
-every time that the schema is compiled, and some schemas are compiled often to find out what is wrong with them."""
+"""Values (objects, arrays and all inside) of one schema: about 1,000 detailed properties. So many take half a second
+per compilation, and a schema with a fault is compiled several times to find the part that is wrong."""
 MAX_OPTIONAL = 2_000
-"""Properties of one object that need not be there: a state for every two of them. 10,000 took two minutes."""
+"""Optional properties of one object: two of them need a state. 10,000 took two minutes."""
 MAX_JOINED_VALUES = 5_000
-"""Of what all `allOf` of a schema join, with what they refer to each time anew: it is copied that often."""
+"""Values that all `allOf` of a schema join, references followed each time: they are copied that often."""
 MAX_PATTERN_PROPERTIES = 64
-"""Of one object; every two of them are compared."""
+"""Of one object; each pair is compared."""
 
 MAX_WAYS = 1_000
-"""Of counting nested repetitions: `(a{1,30}){1,30}` has 900. At about 2,000 answers began to fail."""
+"""Ways to count nested repetitions: `(a{1,30}){1,30}` has 900. At about 2,000 answers began to fail."""
 MAX_WAYS_COSTLY = 200
 """The same for patterns in a schema, where each character has several spellings and 700 were too many, and for repeated
-rules, where a token of 900 took a second."""
+rules, where 900 made a token take a second."""
 MAX_NESTED_LENGTH = 100_000
-"""What exact repetitions of each other make: `(a{100}){100}` is 10,000 long. A million took seconds."""
+"""Length of exact nested repetitions: `(a{100}){100}` is 10,000 long. A million took seconds."""
 
 TOO_MANY_WAYS = f"nests repetitions: more than {MAX_WAYS:,} ways to count, like the 10,000 of (a{{1,100}}){{1,100}}"
 TOO_MANY_WAYS_COSTLY = TOO_MANY_WAYS.replace(f"{MAX_WAYS:,}", f"{MAX_WAYS_COSTLY:,}")
@@ -59,7 +59,7 @@ Path = tuple[str | int, ...]
 
 
 class UnsupportedGrammar(Exception):
-    """What llguidance must not be given; `path` leads there, within a JSON document."""
+    """A grammar that llguidance must not compile; `path` leads to the part, within a JSON document."""
 
     def __init__(self, message: str, path: Path = ()) -> None:
         super().__init__(message)
@@ -92,9 +92,9 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 def pieces(lark: str) -> Iterator[Piece]:
-    """The tokens of a grammar, which together are its text; JSON documents come with the keyword before them.
+    """The tokens of a grammar, which joined are its text; a JSON document includes the keyword before it.
 
-    Raises: `UnsupportedGrammar` where a document is nested too deeply to be read.
+    Raises: `UnsupportedGrammar` for a document that is nested too deeply.
     """
     at = 0
     while at < len(lark):
@@ -109,15 +109,14 @@ def pieces(lark: str) -> Iterator[Piece]:
             except RecursionError:
                 raise UnsupportedGrammar("is nested too deeply") from None
             except ValueError:
-                pass  # llguidance says what is wrong with it
+                pass  # llguidance reports the fault
         yield Piece(str(found.lastgroup), lark[start:at])
 
 
 def is_definition(known: Sequence[Piece], index: int, closers: Mapping[int, int]) -> bool:
-    """Whether the name at `index` is that of a rule, rather than a part of one. `known` holds no blanks; `closers` are
-    those of `closing`.
+    """Whether the name at `index` begins the definition of a rule. `known` has no blanks; `closers` is from `closing`.
 
-    It need not begin a line: some `%` statements may stand before it.
+    A definition need not begin a line: some `%` statements may precede it.
     """
     at = index + 1
     while at in closers:  # over `[lazy, suffix="x"]`
@@ -126,7 +125,7 @@ def is_definition(known: Sequence[Piece], index: int, closers: Mapping[int, int]
 
 
 def closing(known: Sequence[Piece]) -> dict[int, int]:
-    """For each `[` the index of its `]`; the end of all for one without."""
+    """For each `[` the index of its `]`, or the end of all for one that is not closed."""
     found: dict[int, int] = {}
     waiting: list[int] = []
     for at, piece in enumerate(known):
@@ -141,13 +140,13 @@ def closing(known: Sequence[Piece]) -> dict[int, int]:
 
 
 def check(lark: str) -> None:
-    """Make sure that a grammar can be handed to llguidance.
+    """Check that llguidance can compile a grammar without harm.
 
-    Raises: `UnsupportedGrammar`, with the path inside of its JSON document where that is the reason.
+    Raises: `UnsupportedGrammar`, with the path inside a JSON document if the fault is there.
     """
     if len(lark) > MAX_CHARACTERS:
         raise UnsupportedGrammar(f"is too long: {len(lark)} characters, at most {MAX_CHARACTERS}")
-    if lark.lstrip().startswith("{"):  # llguidance has another language, in JSON, which nobody has measured here
+    if lark.lstrip().startswith("{"):  # llguidance has another language, in JSON, whose limits are not known
         raise UnsupportedGrammar("is JSON, not Lark")
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
     closers = closing(known)
@@ -158,7 +157,7 @@ def check(lark: str) -> None:
         rule = rules.setdefault(name, Nesting())
         if kind == "name" and is_definition(known, index, closers):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
-                rule.use(_plain(text))  # a rule with a parameter, or the use of one: it counts as both
+                rule.use(_plain(text))  # a rule with a parameter, or its use: it counts as both
             name, depth = _plain(text), 0
             bodies.setdefault(name, [])
             continue
@@ -177,12 +176,12 @@ def check(lark: str) -> None:
             depth += (text in "([") - (text in ")]")
             rule.weight = max(rule.weight, depth + 1)
             rule.options += _n_options(text)
-    order, circling = _from_below(rules)
+    order, circling = sort_by_use({name: rule.uses for name, rule in rules.items()})
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise UnsupportedGrammar("is nested too deeply: too many rules build on each other")
     _check_ends(bodies, circling)
     _check_repeats(bodies, [*order, *circling])
-    for name in order:  # a terminal is one expression, with all that it builds on
+    for name in order:  # a terminal is one expression, with all terminals that it uses
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
         if name.isupper() and rule.options > MAX_OPTIONS:
@@ -190,7 +189,7 @@ def check(lark: str) -> None:
 
 
 def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) -> None:
-    """Refuse rules that lead to themselves on every way: some never let llguidance go. Raises: `UnsupportedGrammar`."""
+    """Refuse rules that always need themselves: some make llguidance hang. Raises: `UnsupportedGrammar`."""
     endless, n_before = set(circling), -1
     while endless and len(endless) != n_before:
         n_before = len(endless)
@@ -200,7 +199,7 @@ def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) 
 
 
 def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
-    """Whether a rule has a way that leads to none of `endless`."""
+    """Whether a rule has an alternative without any of `endless`."""
     starts = [at for at, piece in enumerate(body) if piece.text == ":"][:1]
     ways: list[list[list[bool]]] = [[[]]]
     rest = body[starts[0] + 1 :] if starts else body
@@ -236,7 +235,7 @@ def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) 
 
 
 def _items(body: Sequence[Piece], costs: Mapping[str, limits.Cost], *, is_terminal: bool) -> Iterator[limits.Item]:
-    """A rule as `repeats` reads it. In a terminal all is one expression; a rule takes terminals as they come."""
+    """A rule in the form that `limits` reads. A terminal is one expression; a rule matches terminals one by one."""
     at = 0
     while at < len(body):
         kind, text = body[at]
@@ -267,7 +266,7 @@ def _cost_of(piece: Piece) -> limits.Cost:
 
 
 def _refuse_cost(cost: limits.Cost, path: Path = (), *, most: int = MAX_WAYS) -> None:
-    """Raises: `UnsupportedGrammar` for nested repetitions that are too much."""
+    """Raises: `UnsupportedGrammar` for nested repetitions above the limits."""
     if cost.ways > most and cost.is_multiplied:
         raise UnsupportedGrammar(TOO_MANY_WAYS if most == MAX_WAYS else TOO_MANY_WAYS_COSTLY, path)
     if cost.length > MAX_NESTED_LENGTH and cost.is_nested:
@@ -290,9 +289,9 @@ def _document(text: str) -> Any:
 
 
 def check_document(schema: Any) -> int:
-    """How deep a JSON schema goes, following its references.
+    """The depth of a JSON schema, references followed.
 
-    Raises: `UnsupportedGrammar`, with the path of what is too much.
+    Raises: `UnsupportedGrammar`, with the path of the part that is above a limit.
     """
     if (n := n_values(schema)) > MAX_SCHEMA_VALUES:
         raise UnsupportedGrammar(
@@ -301,7 +300,7 @@ def check_document(schema: Any) -> int:
     has_ids, n_joined = False, 0
     for path, node in walk(schema):
         if isinstance(node, Mapping):
-            has_ids |= bool(path) and "$id" in node  # what a reference below means depends on it
+            has_ids |= bool(path) and "$id" in node  # references below it are relative to it
             n_joined += _check_node(schema, path, node)
             if n_joined > MAX_JOINED_VALUES:
                 raise UnsupportedGrammar(
@@ -323,17 +322,18 @@ def check_document(schema: Any) -> int:
         pointer = waiting.pop()
         if pointer not in targets:
             found = [] if has_ids else find(schema, pointer)
-            # What cannot be followed may lead anywhere, so it counts as everything there is.
+            # A reference that cannot be followed may lead anywhere, so it counts as the whole schema.
             targets[pointer] = _weighed(found[0]) if found else anywhere
             waiting += targets[pointer].uses
-    deepest = _heaviest(targets, *_from_below(targets))
+    order, circling = sort_by_use({pointer: target.uses for pointer, target in targets.items()})
+    deepest = _heaviest(targets, order, circling)
     if deepest > MAX_DEPTH:
         raise UnsupportedGrammar(f"is nested too deeply, its references included; at most {MAX_DEPTH} levels")
     return deepest
 
 
 def with_safe_bounds(lark: str) -> str:
-    """A grammar with the bounds of its schemas moved to what llguidance can keep to."""
+    """A grammar with the bounds of its schemas moved to numbers that llguidance can enforce."""
     if not numbers.may_be_large(lark):
         return lark
     return "".join(
@@ -354,7 +354,7 @@ def walk(value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def n_values(document: Any) -> int:
-    """How many values stand in a JSON document, inside of each other."""
+    """Number of values in a JSON document, nested ones included."""
     waiting, n = [document], 0
     while waiting:
         node = waiting.pop()
@@ -372,7 +372,7 @@ def members(node: Any) -> list[tuple[str | int, Any]]:
 
 
 def find(schema: Any, pointer: str) -> list[Any]:
-    """What a local reference (`#/$defs/x`) means; empty when it is not to be found."""
+    """The target of a local reference (`#/$defs/x`) in a list; empty if there is none."""
     if pointer != "#" and not pointer.startswith("#/"):
         return []
     node = schema
@@ -388,7 +388,10 @@ def find(schema: Any, pointer: str) -> list[Any]:
 
 
 def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> int:
-    """How many values its `allOf` joins. Raises: `UnsupportedGrammar`."""
+    """Check one object of a schema; returns the number of values that its `allOf` joins.
+
+    Raises: `UnsupportedGrammar`.
+    """
     required = node.get("required")
     named, needed = node.get("properties"), set(filter(_is_name, required if isinstance(required, list) else ()))
     n_optional = sum(name not in needed for name in named) if isinstance(named, Mapping) else 0
@@ -426,7 +429,7 @@ def _is_name(value: object) -> bool:
 
 
 def _joined(schema: Any, node: Any) -> tuple[int, int]:
-    """Patterns and values in a part of a schema and in what it refers to; counting ends where either is too much."""
+    """Number of patterns and values in a part of a schema and its references; stops counting above the limits."""
     seen: set[str] = set()
     waiting, n_patterns, n = [node], 0, 0
     while waiting:
@@ -444,7 +447,7 @@ def _joined(schema: Any, node: Any) -> tuple[int, int]:
 
 
 class Nesting:
-    """How deep something is by itself, what else it builds on, and how often."""
+    """The own depth of a rule or schema, and how often it uses which others."""
 
     def __init__(self) -> None:
         self.weight = 1
@@ -456,7 +459,7 @@ class Nesting:
 
 
 def _weighed(node: Any, *, whole: bool = False) -> Nesting:
-    """A part of a schema; its definitions are looked at where they are used, or here if `whole`."""
+    """The nesting of a part of a schema; definitions count where they are used, or here if `whole`."""
     result = Nesting()
     waiting = [(1, node)]
     while waiting:
@@ -470,12 +473,13 @@ def _weighed(node: Any, *, whole: bool = False) -> Nesting:
     return result
 
 
-def _from_below(graph: Mapping[str, Nesting]) -> tuple[list[str], list[str]]:
-    """All names, each behind what it builds on; and those that circle, or build on what does."""
+def sort_by_use(uses: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
+    """All names in an order where each follows those it uses; and the names that use themselves, directly or not, with
+    all names that use those. Unknown names are ignored."""
     users: dict[str, list[str]] = {}
     missing: dict[str, int] = {}
-    for name, node in graph.items():
-        used = [other for other in node.uses if other in graph]
+    for name in uses:
+        used = [other for other in uses[name] if other in uses]
         missing[name] = len(used)
         for other in used:
             users.setdefault(other, []).append(name)
@@ -489,7 +493,7 @@ def _from_below(graph: Mapping[str, Nesting]) -> tuple[list[str], list[str]]:
 
 
 def _heaviest(graph: Mapping[str, Nesting], order: Sequence[str], circling: Sequence[str]) -> int:
-    """The weight of the heaviest chain; all that circle count as links of one."""
+    """The depth of the deepest chain; all circular names count as links of one chain."""
     total: dict[str, int] = {}
     for name in order:
         node = graph[name]
@@ -510,9 +514,9 @@ def refuse_length(text: str, field: str | None) -> None:
 
 
 def regex_to_lark(pattern: str, *, root: str = "start", field: str | None = None) -> str:
-    """The rule `root` for a regular expression that the whole text must match (Rust's syntax; no lookaround).
+    """The rule `root` for a regular expression that matches the whole text (Rust's syntax; no lookaround).
 
-    Raises: `InvalidRequest`. Whether it is an expression at all is only looked at by `Constrainer.check`.
+    Raises: `InvalidRequest`. `Constrainer.check` later finds errors in the expression itself.
     """
     refuse_length(pattern, field)
     if not pattern:
@@ -524,9 +528,9 @@ def regex_to_lark(pattern: str, *, root: str = "start", field: str | None = None
 
 
 def lark_to_rules(lark: str, *, root: str = "start", field: str | None = None) -> str:
-    """A client's grammar with every rule renamed, `start` to `root`, so that others can stand beside it.
+    """A client's grammar with all rules renamed, `start` to `root`, so that it can be joined with others.
 
-    Raises: `InvalidRequest`. Whether it is a grammar at all is only looked at by `Constrainer.check`.
+    Raises: `InvalidRequest`. `Constrainer.check` later finds errors in the grammar itself.
     """
     refuse_length(lark, field)
     try:

@@ -1,9 +1,9 @@
-"""How many ways of counting an expression may have open at once: what nested repetitions cost.
+"""The cost of nested repetitions: in how many ways a matcher may have counted them at once.
 
-In `(a{1,100}){1,100}` every number of `a` may be one of many pairs of counts, and a matcher that never goes back keeps
-all of them: with each character its work grows, until it gives up in the middle of an answer. What a sign of its own
-separates is harmless, as in `([a-z]{1,63}[.]){1,100}`, and so is what has one length, as in `(.{4}){1,100}`. The same
-holds for repeated rules. Nothing is compiled here: expressions are read as far as brackets and repetitions go.
+In `(a{1,100}){1,100}` each number of `a` can be any of many pairs of counts, and a matcher that never goes back keeps
+all of them: its work grows with each character, until it fails in the middle of an answer. A separator of its own makes
+a repetition harmless, as in `([a-z]{1,63}[.]){1,100}`, and so does a fixed length, as in `(.{4}){1,100}`. The same is
+true of repeated rules. Nothing is compiled here: only brackets and repetitions of an expression are parsed.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from dataclasses import dataclass, field
 
 MAX_TEXTS = 100
 MAX_KINDS = 1_000
-"""Different parts of one group that are compared with each other."""
+"""Different parts of one group that are compared at most."""
 ANYTHING = frozenset({"."})
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a part of an expression."""
+    """The cost of a part of an expression."""
 
     ways: int = 1
-    """Ways of counting that may be open at once, about."""
+    """Approximate number of counts that a matcher may keep at once."""
     length: int = 1
-    """What exact repetitions of each other make of it."""
+    """Length after multiplying nested exact repetitions."""
     is_fixed: bool = True
-    """Whether all that it matches has one number of parts."""
+    """Whether all its matches have the same number of parts."""
     texts: frozenset[str] = ANYTHING
-    """Expressions, each for one character, that hold all characters that it may match."""
+    """Expressions for one character each, which together cover all characters that it may match."""
     is_multiplied: bool = False
-    """Whether `ways` are those of repetitions inside of each other."""
+    """Whether `ways` is a product of nested repetitions."""
     is_nested: bool = False
-    """The same for `length`."""
+    """Whether `length` is."""
     literal: str = ""
-    """Its characters, if it is nothing but these."""
+    """Its characters, if it is literal text."""
 
 
 ATOM = Cost()
@@ -44,7 +44,7 @@ ATOM = Cost()
 
 @dataclass(slots=True)
 class Group:
-    """What stands inside of one pair of brackets."""
+    """The content of one pair of brackets."""
 
     parts: list[Cost] = field(default_factory=list)
     is_choice: bool = False
@@ -62,7 +62,7 @@ class Group:
         )
 
     def is_marked(self) -> bool:
-        """Whether a sign that stands nowhere else tells where each repetition is."""
+        """Whether a character that occurs nowhere else separates the repetitions."""
         if self.is_choice:
             return False
         kinds = {(part.literal, part.texts) for part in self.parts}
@@ -77,11 +77,11 @@ class Group:
 
 
 Item = Cost | str | tuple[int, int | None]
-"""A part, one of `(`, `)` and `|`, or how often the part before it is repeated."""
+"""A part; one of `(`, `)` and `|`; or the least and most repetitions of the part before it."""
 
 
 def cost(items: Iterable[Item]) -> Cost:
-    """Of an expression."""
+    """The cost of an expression."""
     open_groups = [Group()]
     last = Group()
     for item in items:
@@ -127,7 +127,7 @@ def _together(texts: Iterable[frozenset[str]]) -> frozenset[str]:
 
 @functools.lru_cache(4096)
 def _matches(text: str, sign: str) -> bool:
-    """Whether an expression for one character matches `sign`; yes, if it cannot be told."""
+    """Whether an expression for one character matches `sign`; True if that cannot be decided."""
     if text == ".":
         return True
     if re.search(r"\[.*\[|&&|--|~~|\|\|", text):
@@ -157,7 +157,7 @@ _LETTERS = re.compile(r"\\.|\[\^?\]?|\]|[^\\\[\]]+", re.DOTALL)
 
 
 def times(text: str) -> tuple[int, int | None]:
-    """How often `*`, `{2,3}` and the like repeat."""
+    """The least and most repetitions of `*`, `{2,3}` and the like; None = no limit."""
     if text in TIMES:
         return TIMES[text]
     least, comma, most = text.strip("{} ").partition(",")
@@ -171,7 +171,7 @@ def _number(text: str) -> int:
 
 @functools.lru_cache(256)
 def of_regex(pattern: str) -> Cost:
-    """Of a regular expression, in about Rust's syntax."""
+    """The cost of a regular expression, approximately in Rust's syntax."""
     return cost(_items(pattern))
 
 
@@ -201,5 +201,5 @@ def _items(pattern: str) -> Iterator[Item]:
 
 
 def of_text(text: str) -> Cost:
-    """Of itself."""
+    """The cost of literal text."""
     return Cost(texts=_together(frozenset({re.escape(sign)}) for sign in text[: MAX_TEXTS + 1]), literal=text)

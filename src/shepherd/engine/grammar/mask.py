@@ -1,13 +1,13 @@
-"""Which tokens may come next: grammars over a model's output, compiled and applied by llguidance.
+"""Which tokens a grammar allows next: llguidance compiles grammars over a model's output and applies them.
 
     request side (any thread)                         engine thread
     check(lark) ── compiles ──▶ kept by text ──▶ mask(lark) ── allow(logits), draw, accept(token) ──▶ ...
 
-A `Constrainer` belongs to one vocabulary. Control tokens are no text for it: free text can never contain one, except
-for those whose text a dialect spells out in its grammars. All of a vocabulary's end tokens come where a grammar may
-end, and nowhere else. Where the grammar leaves one text only, its tokens are those that the tokenizer would make.
+A `Constrainer` belongs to one vocabulary. Control tokens are not text: free text never contains one, except those
+whose text a dialect writes in its grammars. End tokens are allowed exactly where a grammar may end. Where a grammar
+allows only one text, only the tokens that the tokenizer makes of it are allowed.
 
-llguidance and NumPy are imported at first use: half of all servers never constrain anything.
+llguidance and NumPy are imported at first use: half of all servers never constrain an answer.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 KEPT = 32
-"""Compiled grammars that are kept: the tools of an agent's conversation are the same ones in every turn."""
+"""Number of compiled grammars kept: an agent sends the same tools in every turn."""
 MAX_FUEL = 1_000_000
-"""Of the lexer, to begin with: about 20 ms. llguidance's own default, as the others that are not given."""
+"""Work to build a lexer, about 20 ms: llguidance's own default, as for the limits that are not set here."""
 MAX_STATES = 50_000
-"""Of one grammar's lexer, 1 to 2 kB each."""
+"""States of one grammar's lexer, 1 to 2 kB each."""
 TRIAL_STEPS = 3
-"""Tokens that `check` tries out: some grammars are only found to be too large when they are used."""
+"""Number of tokens that `check` tries: some grammars turn out to be too large only in use."""
 MAX_PROBES = 20
 """Variants of a schema that are compiled to find out which part of it is wrong."""
 MAX_PROBED_VALUES = 50_000
@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 
 class Constrainer:
-    """Masks for one vocabulary. Safe from any thread; the masks belong to the engine thread that asked for them."""
+    """Makes masks for one vocabulary. Safe from any thread; a mask belongs to the engine thread that requested it."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], spelled: Collection[str] = ()) -> None:
-        """Nothing is built yet. `spelled` are the texts of control tokens that grammars write as ordinary text."""
+        """Builds nothing yet. `spelled`: texts of control tokens that grammars write as ordinary text."""
         self._vocabulary = vocabulary
         self._end_tokens = end_tokens
         self._spelled = frozenset(spelled)
@@ -58,19 +58,19 @@ class Constrainer:
         self._lookup = threading.Lock()
         self._built: LLTokenizer | None = None
         self._checked: OrderedDict[str, LLMatcher] = OrderedDict()
-        """The compiled grammars in their first state, not to be changed."""
+        """Compiled grammars in their first state; always copied before use."""
 
     def prepare(self) -> None:
-        """Build what the first check would: 0.1 s for 32,000 tokens, 0.6 s for 150,000, half of it with the GIL held.
+        """Build the tokenizer before the first check: 0.1 s for 32,000 tokens, 0.6 s for 150,000, half with the GIL.
 
         Raises: `EngineError` for a vocabulary without an end token.
         """
         self._tokenizer()
 
     def check(self, lark: str, *, field: str | None = None) -> None:
-        """Make sure that a grammar can be used. Compiles it, in milliseconds for most and under a second for any.
+        """Compile a grammar and try it: milliseconds for most grammars, less than a second for any.
 
-        Raises: `InvalidRequest` that says what is wrong, with `field`; `EngineError` as `prepare`.
+        Raises: `InvalidRequest`, with `field`, for a grammar that cannot be used; `EngineError` as `prepare`.
         """
         with self._lookup:
             if lark in self._checked:
@@ -91,14 +91,14 @@ class Constrainer:
                 self._checked.popitem(last=False)
 
     def accepts(self, lark: str, written: str) -> bool:
-        """Whether `written` is a possible beginning of what a checked grammar describes."""
+        """Whether a text of a checked grammar can begin with `written`."""
         matcher, tokens = self._matcher(lark), self._encoder(written.encode("utf-8", "replace"))
         return bool(matcher.validate_tokens(tokens) == len(tokens))
 
     def mask(self, lark: str, written: str = "") -> Mask:
-        """A mask for one answer, behind `written`; quick for a grammar that has been checked lately.
+        """A mask for one answer that continues `written`; quick for a grammar that was checked recently.
 
-        Raises: `EngineError` when the grammar cannot be used, or `written` is no beginning of it.
+        Raises: `EngineError` if the grammar cannot be used, or does not allow `written`.
         """
         matcher = self._matcher(lark)
         fault = explain_error(matcher.get_error())
@@ -111,12 +111,12 @@ class Constrainer:
         return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
 
     def _forget(self, lark: str) -> None:
-        """Compile it anew next time: all copies of a matcher share one state machine, of no use once it is full."""
+        """Compile the grammar again next time: all copies of a matcher share one lexer, which is useless once full."""
         with self._lookup:
             self._checked.pop(lark, None)
 
     def _trial(self, matcher: LLMatcher) -> str:
-        """What is wrong with a grammar that compiles; nothing if it can be satisfied, as far as a few tokens tell."""
+        """Try some tokens of a grammar that compiles; returns the fault, empty if there is none so far."""
         mask = GrammarMask(matcher, self._encoder)
         try:
             for _ in range(TRIAL_STEPS):
@@ -152,14 +152,14 @@ class Constrainer:
 
 
 class GrammarFailed(EngineError):
-    """A grammar passed `check`, and yet an answer came to where there is no way on: no fault of ours."""
+    """A checked grammar that still fails in the middle of an answer: too complex, or unsatisfiable from there."""
 
     status = 400
     code = "invalid_request"
 
 
 class GrammarMask:
-    """The tokens that a grammar allows, one answer long; satisfies `Mask`."""
+    """The tokens that a grammar allows, for one answer; satisfies `Mask`."""
 
     def __init__(self, matcher: LLMatcher, encoder: Encoder, failed: Callable[[], None] = lambda: None) -> None:
         """`failed` is called before an error of the matcher is raised."""
@@ -179,9 +179,9 @@ class GrammarMask:
         self._never = np.float32(-np.inf)
 
     def allows(self, token: int) -> bool:
-        if token in self._end_tokens:  # llguidance denies them where nothing else may come
+        if token in self._end_tokens:  # llguidance does not allow them where the grammar must end
             return bool(self._matcher.is_accepting())
-        if token in self._control:  # a negated expression of a client's would match them
+        if token in self._control:  # a client's negated expression would match them
             return False
         allowed = self._matcher.validate_tokens([token]) == 1
         if self._matcher.is_error():
@@ -209,12 +209,12 @@ class GrammarMask:
             self._fail()
 
     def some(self) -> int | None:
-        """A token that may come next, an end token only if nothing else may. Raises: `EngineError` as `allow`."""
+        """A token that is allowed next, an end token only if no other is. Raises: `EngineError` as `allow`."""
         found = self._np.flatnonzero(self._allowed()).tolist()
         return min(found, key=lambda token: (token in self._end_tokens, token), default=None)
 
     def _allowed(self) -> Any:
-        """[tokens of the vocabulary], 1 for those that may come next."""
+        """[n_vocab], 1 for each token that is allowed next."""
         self._fill(self._matcher, self._words)
         if self._matcher.is_error():
             self._fail()
@@ -234,7 +234,7 @@ class GrammarMask:
 
 
 class Encoder:
-    """A vocabulary as llguidance wants to see it: the bytes of all tokens, and text to tokens."""
+    """A vocabulary in the interface that llguidance needs: the bytes of all tokens, and text to tokens."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: Collection[int], spelled: Collection[str]) -> None:
         self.tokens = [vocabulary.piece(token) for token in range(vocabulary.n_vocab)]
@@ -252,9 +252,9 @@ class Encoder:
         self._of_byte = {piece[0]: token for token, piece in reversed([*enumerate(self.tokens)]) if len(piece) == 1}
 
     def __call__(self, raw: bytes) -> list[int]:
-        """The tokens of a text, which spell exactly that. What cannot be said otherwise is said byte by byte.
+        """The tokens of exactly this text, byte by byte where there are no others.
 
-        Must not raise: llguidance calls it, and panics.
+        Must not raise: llguidance would panic.
         """
         try:
             parts = self._parts.split(raw.decode())
@@ -265,7 +265,7 @@ class Encoder:
     def _encode(self, part: str) -> list[int]:
         if part in self._written:
             return [self._written[part]]
-        # Many tokenizers put a space before what they take for the beginning of a text: they must not think so.
+        # Many tokenizers put a space before the beginning of a text; the second try gives the text another beginning.
         for lead in ("", "\x02"):
             before, tokens = self._tokenize(lead) if lead else [], self._tokenize(lead + part)
             rest = tokens[len(before) :]
@@ -284,7 +284,7 @@ class Encoder:
 
 
 def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
-    """llguidance's view of a vocabulary; NumPy is loaded, too, so that no engine thread has to."""
+    """llguidance's tokenizer of a vocabulary. Imports NumPy too, so that no engine thread has to."""
     import llguidance.numpy  # noqa: PLC0415 - see the header
     from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415
 
@@ -293,7 +293,7 @@ def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
 
 
 def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
-    """A grammar that has been measured, in its first state or in error."""
+    """Compile a grammar that `lark.check` accepts; the matcher is in its first state, or in an error state."""
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415 - see the header
 
     limits = LLParserLimits(initial_lexer_fuel=MAX_FUEL, max_lexer_states=MAX_STATES, verbose_errors=False)
@@ -302,7 +302,7 @@ def compiled(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
 
 
 def _guarded(call: Callable[[], T]) -> T:
-    """The result of foreign code. Raises: `EngineError` for a panic of Rust, which is no `Exception`."""
+    """The result of a call of llguidance. Raises: `EngineError` for a panic of Rust, which is not an `Exception`."""
     try:
         return call()
     except BaseException as error:
@@ -336,7 +336,7 @@ _EXCERPT = re.compile(r"^\s*(?:\d+ \|.*|\^+)?$")
 
 
 def explain_error(error: str) -> str:
-    """An error of llguidance in our words, with the line where it gives one; empty for none."""
+    """An error of llguidance in our words, with the line if it has one; empty for no error."""
     error = error.partition("\n<")[0]
     place = _PLACE.match(error)
     error = error[place.end() :] if place else error
@@ -346,14 +346,14 @@ def explain_error(error: str) -> str:
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "")
     if reason:
         lines = [f"the pattern cannot be read: {reason}"]
-    said = re.sub(r' \(at ".*\)$', "", lines[0]) if lines else ""
+    fault = re.sub(r' \(at ".*\)$', "", lines[0]) if lines else ""
     for pattern, words in _WORDS:
-        if found := re.match(pattern, said):
-            said = found.expand(words)
+        if found := re.match(pattern, fault):
+            fault = found.expand(words)
             break
-    if place and not is_schema and said:
-        return f"line {place[1]}, column {place[2]}: {said}"
-    return said[:1].lower() + said[1:] if not said.startswith(("JSON", "RFC")) else said
+    if place and not is_schema and fault:
+        return f"line {place[1]}, column {place[2]}: {fault}"
+    return fault[:1].lower() + fault[1:] if not fault.startswith(("JSON", "RFC")) else fault
 
 
 def _refuse(field: str | None, what: str) -> NoReturn:
@@ -370,9 +370,9 @@ _COMBINED = ("anyOf", "oneOf", "allOf")
 
 
 def check_schema(schema: Any, field: str) -> None:
-    """Make sure that answers can be held to a JSON schema.
+    """Check that answers can be constrained to a JSON schema.
 
-    Raises: `InvalidRequest` with the path of the part that is wrong or not supported, from `field` on.
+    Raises: `InvalidRequest` with the path, from `field` on, of the part that is wrong or not supported.
     """
     if not isinstance(schema, (Mapping, bool)):
         raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
@@ -392,10 +392,10 @@ def check_schema(schema: Any, field: str) -> None:
 
 
 def fault_of(schema: Any) -> str:
-    """What is wrong with a schema, in words that do not depend on where; empty if nothing is."""
+    """The fault of a schema, in words that do not depend on its place; empty if there is none."""
     matcher = compiled(_bytes_only(), "start: %json " + json.dumps(schema, allow_nan=False))
     if not matcher.is_error():
-        _guarded(matcher.compute_bitmask)  # circles are found only now
+        _guarded(matcher.compute_bitmask)  # circular references are found only now
     return explain_error(matcher.get_error())
 
 
@@ -506,14 +506,14 @@ def _common(paths: Sequence[text.Path]) -> text.Path:
 
 
 def at(document: Any, path: Sequence[Any]) -> Any:
-    """What stands at `path`."""
+    """The value at `path`."""
     for step in path:
         document = document[step]
     return document
 
 
 def replaced(document: Any, path: text.Path, value: Any) -> Any:
-    """A copy with something else at `path`; the rest is shared."""
+    """A copy with another value at `path`; the rest is shared."""
     if not path:
         return value
     copy: Any = dict(document) if isinstance(document, Mapping) else list(document)
@@ -523,7 +523,7 @@ def replaced(document: Any, path: text.Path, value: Any) -> Any:
 
 @functools.cache
 def _bytes_only() -> LLTokenizer:
-    """The smallest vocabulary there can be: what is wrong with a schema does not depend on tokens."""
+    """A tokenizer of single bytes: the faults of a schema do not depend on the vocabulary."""
 
     class Bytes:
         eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)

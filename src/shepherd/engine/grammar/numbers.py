@@ -1,12 +1,12 @@
-"""The numbers of a JSON schema that llguidance would get wrong.
+"""Numbers of a JSON schema that llguidance would handle wrongly.
 
-It keeps every number as a double, and those of integers as 64 bits. So a constant beyond 2**53 may come out as another
-number, a bound beyond 2**63 cannot be kept to, and a range that begins and ends at -2**63 ends the process.
+It stores every number as a double, and bounds of integers in 64 bits. So a constant beyond 2**53 may become another
+number, a bound beyond 2**63 cannot be enforced, and a range that begins and ends at -2**63 ends the process.
 
-Bounds are moved here to what can be kept to, always inwards: what satisfies the new one satisfies the old one. Those
-that only the widest types have are left out: of int64 the lowest 1,024 numbers are lost, while a bound of uint64 or
-beyond binds nothing. A bound that leaves nothing but such numbers stays, and is refused by llguidance. Constants cannot
-be moved; they have to be refused here.
+Bounds are moved here to numbers that can be enforced, always inwards: a value within the new bound is within the old
+one. The bounds of the widest types are simplified: of int64 the lowest 1,024 numbers are lost, and a bound of uint64 or
+beyond is removed. A bound that leaves only such numbers stays, and llguidance refuses it. Constants cannot be moved;
+they are refused here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDEST = BEYOND - 1024
 LOWER = ("minimum", "exclusiveMinimum")
 UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose members are named by whoever writes the schema."""
+"""Keywords whose members have names chosen by the author of the schema."""
 CONSTANTS = ("const", "enum")
 _LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
 
@@ -35,15 +35,15 @@ Path = tuple[str | int, ...]
 
 
 def may_be_large(text: str) -> bool:
-    """Whether numbers beyond `EXACT` may stand in a document, as cheaply as can be told."""
+    """Whether a document may contain numbers beyond `EXACT`; a cheap test of its text."""
     return _LARGE.search(text) is not None
 
 
 def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
-    """What `const` and `enum` say, with the path of the keyword.
+    """The values of `const` and `enum`, with the path of the keyword.
 
-    A property may be called `const`. But where a reference leads there is no telling what is a schema, so a member of
-    that name counts if it is none by its looks.
+    A property may be named `const`. But a reference may make any object a schema, so such a member counts as a constant
+    unless it looks like a schema.
     """
     waiting: list[tuple[Path, Any, bool]] = [((), schema, False)]
     while waiting:
@@ -59,7 +59,7 @@ def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def inexact_number(value: Any) -> str:
-    """A number in a constant that would come out as another one; empty if there is none."""
+    """A number in a constant that would become another number, as text; empty if there is none."""
     waiting = [value]
     while waiting:
         node = waiting.pop()
@@ -76,15 +76,15 @@ def _is_kept(number: float) -> bool:
     if -EXACT <= number <= EXACT or (number == BEYOND - 1 and isinstance(number, int)):
         return True
     if not -BEYOND < number < BEYOND:
-        return not math.isfinite(number) if isinstance(number, float) else False  # what is no number, is no JSON
+        return not math.isfinite(number) if isinstance(number, float) else False  # nan and inf are refused as JSON
     # As an integer it is written with all of its digits, as a float with those that tell it from others.
     return int(float(number)) == (number if isinstance(number, int) else int(Decimal(repr(number))))
 
 
 def multiples(schema: Any) -> Iterator[tuple[Path, int]]:
-    """Every `multipleOf`, and the remainders that llguidance would tell apart for it and all before: a state for each.
+    """Every `multipleOf`, with the number of remainders (lexer states) that it and all before it need together.
 
-    Schemas may meet by way of a reference or an `allOf`, and then both steps count.
+    Schemas may be joined by a reference or an `allOf`; then both multiples count.
     """
     found, n_decimals = Decimal(0), 0
     waiting: list[tuple[Path, Any]] = [((), schema)]
@@ -110,7 +110,7 @@ def multiples(schema: Any) -> Iterator[tuple[Path, int]]:
 
 
 def with_safe_bounds(text: str) -> str:
-    """A JSON document with its bounds moved to what can be kept to; as it is, if it cannot be read."""
+    """A JSON document with its bounds moved to enforceable numbers; unchanged if it is not JSON."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -154,6 +154,6 @@ def _ease(node: dict[str, Any]) -> None:
 
 
 def _below(number: int) -> int:
-    """The largest double that is no larger."""
+    """The largest double that is not larger than `number`."""
     nearest = float(number)
     return int(nearest if nearest <= number else math.nextafter(nearest, -math.inf))

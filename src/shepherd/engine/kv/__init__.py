@@ -1,6 +1,6 @@
-"""The KV cache as a record, decided in pure code: which tokens are in which cells, what is reused, what leaves.
+"""The KV cache of one model: which tokens are in which cells, what a prompt reuses, and which turns are evicted.
 
-Open first: `ledger.py` (what is in the cells), then `plan.py` (what a job reuses, evicts and computes) and `pool.py`
-(the runtime follows the plan). `tiers/` keeps sequences that have left the cells, in memory and on disk. *Cell*: a
-place for one token. *Sequence*: one conversation's cells. *Span*: tokens from a position up to another.
+Open first: `ledger.py` (the record of the cells), then `plan.py` (what a job reuses, evicts and computes) and `pool.py`
+(makes the runtime follow). `tiers/` keeps conversations that have left the cells, in host memory and on disk. *Cell*: a
+place for one token. *Sequence*: the cells of one conversation. *Span*: a half-open range of tokens.
 """

@@ -1,13 +1,12 @@
-"""The capability gate: from facts about a model and its cache to what may be done to that cache. One table.
+"""Which operations a model's cache supports without changing results: one table, from facts to capabilities.
 
-A plain cache can do everything; each row of `RULES` whose fact holds takes something away, and `Memory.why` says which
-did. Nothing is inferred from what a call returns: on a recurrent model the library says yes to removing tokens that its
-state still remembers, and a YaRN model lets its keys be shifted and scales all of them by the way.
+A plain cache supports everything. Each row of `RULES` whose fact holds removes capabilities, and `Memory.why` lists
+these rows. Return values of the library are not evidence: on a recurrent model it reports success for removing tokens
+that the state still contains, and on a YaRN model a shift also scales all keys.
 
-Moving positions (`shift`) is the dangerous one, so the table works the other way round there: it is allowed only for
-architectures whose attention layers all rotate their whole keys in one plain way, and only with caches that survive it.
-`tests/engine/test_matrix.py` lives a whole conversation on models of every kind, and plants the faults that this table
-prevents.
+`shift` (moving positions) is dangerous, so it is allowed only by a list: for architectures whose attention layers all
+rotate their whole keys in one plain way, and only with cache types that survive it. `tests/engine/test_matrix.py` runs
+a whole conversation on models of every kind, and plants the faults that this table prevents.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ Rope = Literal["none", "norm", "neox", "mrope"]
 Capability = Literal["hole", "rollback", "share", "shift"]
 
 PLAIN_ROPE = frozenset({"gemma", "gemma2", "gemma3", "llama", "qwen2", "qwen3"})
-"""Architectures whose shift was compared with a cold run. Those with layers that have no RoPE (cohere2, smollm3, ...)
-or that normalise keys after it (hunyuan-moe) look the same in a file, so a new one is added here after a test only."""
+"""Architectures whose shift was compared with a cold run. Files do not show layers without RoPE (cohere2, smollm3, ...)
+or keys that are normalised after it (hunyuan-moe), so add an architecture only after a test."""
 SHIFTABLE_CACHES = frozenset({"f32", "f16", "q8_0"})
-"""bf16 aborts the process, and smaller ones drift: they are quantised anew by every shift."""
+"""bf16 aborts the process; smaller types drift, since every shift quantises the keys again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the file, the library and the options say."""
+    """Facts from the file, the library and the options."""
 
     architecture: str
     rope: Rope = "neox"
@@ -39,30 +38,30 @@ class Facts:
     attn_factor: float = 1.0
     """`rope.scaling.attn_factor`."""
     recurrent: bool = False
-    """All layers, or some (hybrid), keep a state instead of tokens."""
+    """Whether all or some (hybrid) layers keep a state instead of tokens."""
     n_swa: int = 0
     """Tokens that the sliding-window layers look back on; 0 without such layers."""
     swa_full: bool = True
-    """Those layers have as many cells as the others."""
+    """Whether those layers have as many cells as the others."""
     type_k: str = "f16"
     head_size: int = 64
     """Of the keys."""
     rotated: bool = True
-    """Quantised keys are stored rotated (the default; `LLAMA_ATTN_ROT_DISABLE` turns it off)."""
+    """Whether quantised keys are stored rotated (the default; `LLAMA_ATTN_ROT_DISABLE` turns it off)."""
     can_shift: bool = True
-    """The library's own word, for this context."""
+    """What the library reports for this context."""
     n_ctx_train: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason why something cannot be done."""
+    """One reason why capabilities are missing."""
 
     why: str
     holds: Callable[[Facts], bool]
     takes: frozenset[Capability]
     fatal: bool = False
-    """Doing it anyway ends the process; otherwise it computes something else without a word."""
+    """Whether a missing operation aborts the process; otherwise it silently computes something else."""
 
 
 def _takes(*capabilities: Capability) -> frozenset[Capability]:
@@ -90,11 +89,11 @@ RULES = (
     Rule("keys of this type drift in a shift", lambda f: f.type_k not in SHIFTABLE_CACHES, SHIFT),
     Rule("shift not proved for this architecture", lambda f: f.architecture not in PLAIN_ROPE, SHIFT),
 )  # fmt: skip
-"""From the one that takes most to the one that takes least."""
+"""Ordered from the rule that removes most to the one that removes least."""
 
 
 def memory(facts: Facts) -> Memory:
-    """What may be done to the memory of a context with these facts."""
+    """The capabilities of a context with these facts."""
     taken: frozenset[Capability] = frozenset()
     reasons = []
     for rule in RULES:
@@ -115,5 +114,5 @@ def memory(facts: Facts) -> Memory:
 
 
 def is_shift_fatal(facts: Facts) -> bool:
-    """Whether a shift would end the process, whatever `memory` is believed to allow."""
+    """Whether a shift would abort the process."""
     return any(rule.fatal and rule.holds(facts) for rule in RULES)

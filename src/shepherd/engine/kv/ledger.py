@@ -1,14 +1,14 @@
-"""The ledger: exactly which tokens are in the KV cache, where they stand, and who shares them. Pure.
+"""The ledger: which tokens are in the KV cache, at which positions, and which sequences share them. Pure.
 
-Every sequence is a *logical* list of tokens, those that have been evicted included, and the *runs* of it that are
-resident. A client that resends a whole history is matched against the logical list; what of it has left stays away.
+Every sequence is a *logical* list of tokens, evicted ones included, and the *runs* of it that are resident (in cells).
+A client that resends a whole history is matched against the logical list; evicted tokens of it stay evicted.
 
     tokens     s s s s | t t t t t t t | t t t | a a a |     logical indexes
     resident   [run 0 ]  . . evicted .  [run 1         ]
     positions  0 1 2 3                   11 12 13 ...        holes stay holes until a rebase closes them
 
-Methods change the ledger and return the operations that make the runtime follow (`base.Op`); the engine applies them
-and compares (`check`). Counts, positions and "what is cached" are derived from here and never kept twice (K3, K4, K10).
+Methods change the ledger and return the operations that make the runtime follow (`base.Op`); the pool applies them
+and compares (`check`). Counts, positions and cached lengths are derived, never kept twice (K3, K4, K10).
 """
 
 from __future__ import annotations
@@ -22,49 +22,50 @@ from itertools import groupby
 from shepherd.engine.base import Copy, Forget, Memory, Op, Remove, Shift, Span
 
 SINK = 4
-"""First tokens that never leave: attention rests on them (StreamingLLM, Xiao et al. 2023)."""
+"""First tokens that are never evicted: attention needs them as a sink (StreamingLLM, Xiao et al. 2023)."""
 
 
 @dataclass(slots=True)
 class Run:
-    """A resident stretch: tokens `[start, stop)` of a sequence stand at the positions from `position` on."""
+    """A resident range: tokens `[start, stop)` of a sequence, at consecutive positions from `position` on."""
 
     start: int
     stop: int
     position: int
     block: int
-    """Two sequences share a cell where they agree in block and position."""
+    """Two sequences share a cell if they agree in block and position."""
 
     @property
     def end(self) -> int:
-        """The position behind its last token."""
+        """The position after its last token."""
         return self.position + self.stop - self.start
 
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """One sequence. Changed by the ledger only."""
+    """One sequence. Only the ledger and the pool change it."""
 
     id: int
     block: int
-    """Where its next tokens go; no other sequence holds a cell of it behind this one's end."""
+    """The block of its next tokens; no other sequence holds a cell of it behind this sequence's end."""
     tokens: array[int] = field(default_factory=lambda: array("i"))
     runs: list[Run] = field(default_factory=list)
     spans: tuple[Span, ...] = ()
     n_prompt: int = 0
     """Logical index at which its last generation began."""
     checkpoints: list[tuple[int, bytes]] = field(default_factory=list)
-    """Logical lengths, ascending, at which the part that cannot be rolled back was saved, and that part."""
+    """Logical lengths, ascending, each with the state saved there that cannot be rolled back."""
     low: int = 0
-    """The lowest position that a sliding window still holds, as the runtime said last."""
+    """The lowest position that a sliding window still holds, as the runtime reported last."""
     live: bool = False
+    """A job computes it."""
     aside: bool = False
-    """A tail that waits for what comes before it: nobody else's to use."""
+    """A tail that waits for the tokens before it; no job may use it."""
     used_at: int = 0
     """Rank of its last use."""
     session: str | None = None
     background: bool = False
-    """Only side tasks have used it."""
+    """Only background jobs have used it."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -80,14 +81,14 @@ class Resident:
 
     @property
     def n_whole(self) -> int:
-        """How many leading tokens are all resident."""
+        """Number of leading tokens that are all resident."""
         return next((start for start, _ in self.gaps()), len(self.tokens))
 
     def n_resident_in(self, start: int, stop: int) -> int:
         return sum(max(0, min(run.stop, stop) - max(run.start, start)) for run in self.runs)
 
     def position_of(self, index: int) -> int:
-        """The position of the first resident token at or behind `index`; the end when there is none."""
+        """The position of the first resident token at or after `index`; the end if there is none."""
         for run in self.runs:
             if index < run.stop:
                 return run.position + max(0, index - run.start)
@@ -114,37 +115,40 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a sequence has of a prompt."""
+    """The part of a prompt that a sequence has."""
 
     resident: Resident
     length: int
-    """Logical tokens that need no work, evicted ones included."""
+    """Leading logical tokens that need no computation, evicted ones included."""
     saved: int
-    """Of those, the ones in cells."""
+    """Those of them that are in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEviction:
-    """A turn that is to leave."""
+    """A turn to evict."""
 
     ranges: tuple[tuple[int, int], ...]
-    """Logical."""
+    """Logical token ranges."""
     first: int
+    """Index of its first message that leaves."""
     last: int
-    """Messages."""
+    """Index of its last message that leaves."""
     messages: int
     tokens: int
-    """That are resident, or would have been."""
+    """Tokens that are resident, or would be computed otherwise."""
     gone: tuple[int, ...] = ()
-    """Messages of which nothing stays."""
+    """Indexes of the messages of which nothing stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Not enough can leave."""
+    """Not enough tokens can be evicted."""
 
     needed: int
+    """Tokens that must leave."""
     evictable: int
+    """Tokens that can leave."""
 
 
 class Ledger:
@@ -159,7 +163,7 @@ class Ledger:
         self._n_uses = 0
         self._used = 0
         self._stale = False
-        """`_used` is to be counted anew."""
+        """`_used` must be counted again."""
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Ledger:
         return _covered(run for resident in self if resident.id not in gone for run in resident.runs)
 
     def used_if(self, source: Resident | None, kept: Sequence[tuple[int, int]]) -> int:
-        """Cells in use by the live sequences and by the `kept` logical ranges of `source`, all others forgotten."""
+        """Number of cells used by live sequences and by the `kept` logical ranges of `source`, without all others."""
         runs = [run for resident in self if resident.live for run in resident.runs]
         for run in source.runs if source is not None else ():
             for start, stop in kept:
@@ -201,17 +205,17 @@ class Ledger:
         return _covered(runs)
 
     def idle(self) -> list[Resident]:
-        """The sequences that nobody is computing: those of side tasks, then the others, least recently used first."""
+        """The sequences that are not live: those of background jobs first, then the least recently used first."""
         idle = (resident for resident in self if not resident.live)
         return sorted(idle, key=lambda resident: (not resident.background, resident.used_at))
 
     def find(
         self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Sequence[Resident] = ()
     ) -> Match | None:
-        """The sequence that saves most of `prompt`, with at least one token left to decode (K5).
+        """The sequence that has most of `prompt`, with at least one token left to decode (K5).
 
-        Without `holes` nothing counts behind a sequence's first evicted token: the caller wants all of its prompt seen.
-        Where nothing can be shared, sequences in use do not count; those in `without` never do.
+        Without `holes` only tokens before a sequence's first evicted token count: the caller wants its whole prompt
+        computed. Sequences in `without` are ignored, and live ones too if the memory cannot share.
         """
         kept = [span for span in spans if span.keep]
         best: Match | None = None
@@ -230,14 +234,14 @@ class Ledger:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def new(self) -> Resident:
-        """An empty sequence. There must be a free id."""
+        """Add an empty sequence. There must be a free id."""
         resident = Resident(self._free_ids.pop(), self._new_block())
         self._sequences[resident.id] = resident
         self.touch(resident)
         return resident
 
     def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]]) -> Resident:
-        """A sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
+        """Add a sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
         resident = self.new()
         resident.tokens = tokens[:]
         resident.runs = [Run(start, stop, position, resident.block) for start, stop, position in runs]
@@ -245,12 +249,12 @@ class Ledger:
         return resident
 
     def touch(self, resident: Resident) -> None:
-        """It has been used now."""
+        """Make it the most recently used sequence."""
         self._n_uses += 1
         resident.used_at = self._n_uses
 
     def extend(self, resident: Resident, tokens: Sequence[int]) -> None:
-        """`tokens` were decoded behind its last position."""
+        """Record that `tokens` were decoded after its last position."""
         start, n = len(resident.tokens), len(tokens)
         last = resident.runs[-1] if resident.runs else None
         if last is not None and last.stop == start and last.block == resident.block:
@@ -261,11 +265,11 @@ class Ledger:
         self._used += n
 
     def skip(self, resident: Resident, tokens: Sequence[int]) -> None:
-        """`tokens` come next in the conversation, and are evicted before they were ever computed."""
+        """Record that `tokens` come next in the conversation and are evicted without having been computed."""
         resident.tokens.extend(tokens)
 
     def cut(self, resident: Resident, length: int) -> list[Op]:
-        """Forget everything from logical index `length` on."""
+        """Remove everything from logical index `length` on."""
         if length >= len(resident.tokens):
             return []
         position = resident.position_of(length)
@@ -279,7 +283,7 @@ class Ledger:
         return ops
 
     def evict(self, resident: Resident, ranges: Iterable[tuple[int, int]]) -> list[Op]:
-        """Take logical ranges out, leaving holes. What is not resident there is left out already."""
+        """Remove logical ranges, which leaves holes. Tokens there that are not resident are ignored."""
         ops: list[Op] = []
         for start, stop in ranges:
             runs: list[Run] = []
@@ -299,18 +303,18 @@ class Ledger:
         return ops
 
     def fork(self, source: Resident, length: int) -> tuple[Resident, list[Op]]:
-        """A new sequence that shares the first `length` tokens of `source`. There must be a free id."""
+        """Add a sequence that shares the first `length` tokens of `source`. There must be a free id."""
         target = self.new()
         target.tokens = source.tokens[:length]
         target.runs = [replace(run, stop=min(run.stop, length)) for run in source.runs if run.start < length]
-        # Both go on in blocks of their own: the same position means different cells from here on.
+        # Both continue in blocks of their own: the same position means different cells from here on.
         source.block = self._new_block()
         return target, [Copy(source.id, target.id, 0, target.end)] if target.runs else []
 
     def splice(self, resident: Resident, parked: Resident, start: int, stop: int) -> list[Op]:
-        """Put tokens `[start, stop)` of `parked`, all resident there, behind the end of `resident`; `parked` is gone.
+        """Append tokens `[start, stop)` of `parked`, all resident there, to `resident`, and remove `parked`.
 
-        Their positions stay and must lie behind the end of `resident`.
+        Their positions stay the same and must lie behind the end of `resident`.
         """
         low, high = parked.position_of(start), parked.position_of(start) + stop - start
         offset = len(resident.tokens) - start
@@ -324,14 +328,14 @@ class Ledger:
         return [Copy(parked.id, resident.id, low, high), *self.forget(parked)]
 
     def close_gaps(self, resident: Resident) -> list[Op]:
-        """Move everything that stands behind a hole in the positions forward. No moved cell may be shared."""
+        """Move everything behind a hole in the positions forward. No moved cell may be shared."""
         ops: list[Op] = []
         resident.block = self._new_block()
         at = moved = 0
         for run in resident.runs:
             gap = run.position - moved - at
             if gap:
-                # The gaps before this one are closed already: what stands here has moved by as much.
+                # The gaps before this one are closed already, so this run has moved by their size.
                 ops.append(Shift(resident.id, run.position - moved, -gap))
                 moved += gap
             if moved:
@@ -342,7 +346,7 @@ class Ledger:
         return ops
 
     def restart(self, resident: Resident) -> list[Op]:
-        """Empty it, and keep its id."""
+        """Empty a sequence and keep its id."""
         resident.tokens = array("i")
         resident.runs = []
         resident.checkpoints = []
@@ -350,14 +354,14 @@ class Ledger:
         return [Forget(resident.id)]
 
     def forget(self, resident: Resident) -> list[Op]:
-        """Give the sequence up."""
+        """Remove a sequence and free its id."""
         del self._sequences[resident.id]
         self._free_ids.append(resident.id)
         self._stale = True
         return [Forget(resident.id)]
 
     def is_shared(self, resident: Resident, start: int) -> bool:
-        """Whether another sequence holds a cell of this one at or behind position `start`."""
+        """Whether another sequence holds a cell of this one at or after position `start`."""
         mine = [(run.block, max(run.position, start), run.end) for run in resident.runs if run.end > start]
         return any(
             run.block == block and run.position < stop and low < run.end
@@ -370,9 +374,9 @@ class Ledger:
     # -- checking ----------------------------------------------------------------------------------------------------
 
     def check(self, resident: Resident, held: tuple[int, int]) -> None:
-        """Compare with the positions that the runtime really holds. Raises: `LedgerError`."""
+        """Compare with the positions that the runtime reports. Raises: `LedgerError`."""
         expected = (resident.runs[0].position, resident.end - 1) if resident.runs else (-1, -1)
-        # Sliding windows and recurrent states forget their first positions by themselves.
+        # Sliding windows and recurrent states drop their first positions by themselves.
         keeps_all = self.memory.rollback == "any" and not self.memory.window
         low_fits = held[0] == expected[0] if keeps_all else expected[0] <= held[0] <= expected[1]
         if held[1] != expected[1] or not (low_fits or not resident.runs):
@@ -382,7 +386,7 @@ class Ledger:
             )
 
     def check_self(self) -> None:
-        """Whether the ledger makes sense in itself. For tests: O(everything). Raises: `LedgerError`."""
+        """Check that the ledger is consistent. For tests: O(all runs). Raises: `LedgerError`."""
         for resident in self:
             at, position = 0, 0
             for run in resident.runs:
@@ -395,7 +399,7 @@ class Ledger:
                 raise LedgerError(f"sequence {resident.id}: another sequence writes to its block")
         counted = _covered(run for resident in self for run in resident.runs)
         if counted != self.used or counted > self.n_cells:
-            raise LedgerError(f"{self.used} cells are said to be used, {counted} are, there are {self.n_cells}")
+            raise LedgerError(f"the ledger counts {self.used} used cells, its runs have {counted} of {self.n_cells}")
 
     def _new_block(self) -> int:
         self._n_blocks += 1
@@ -403,7 +407,7 @@ class Ledger:
 
 
 class LedgerError(AssertionError):
-    """Ledger and KV cache disagree: a bug of ours. The engine drops the sequence rather than go on with a wrong one."""
+    """Ledger and KV cache disagree: a bug of the engine. It drops the sequence and never computes with a wrong one."""
 
 
 def usable(
@@ -415,10 +419,10 @@ def usable(
     kept: Sequence[Span] = (),
     spans: Sequence[Span] = (),
 ) -> Match:
-    """What of the first `length` tokens, which are the same in a prompt, a job can continue from.
+    """How much of the first `length` tokens, which a prompt has in common with `resident`, a job can reuse.
 
-    Of that prompt's `spans`, those in `kept` must be there as a whole, and so must the one that `length` cuts. The one
-    definition, for sequences in the cells and for saved ones (`snapshots`): a snapshot promises what it keeps.
+    Of the prompt's `spans`, those in `kept` must be resident as a whole, and so must the one that `length` cuts. Cells
+    and snapshots are judged by this one function, so a restored snapshot is as useful as it was planned.
     """
     if not holes:
         length = min(length, resident.n_whole)
@@ -432,7 +436,7 @@ def usable(
 
 
 def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Sequence[Span]) -> int:
-    """Where the first span begins that has lost tokens and must not; `reach` if none has."""
+    """The start of the first span that must be whole and has lost tokens; `reach` if there is none."""
     at = bisect_left(spans, reach, key=lambda span: span.stop)
     cut = [span for span in spans[at : at + 1] if span.start < reach]
     for span in [*(span for span in kept if span.start < reach), *cut]:
@@ -445,10 +449,10 @@ def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Seq
 def choose_turns(
     spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[TurnEviction] | NoRoom:
-    """The oldest turns that must leave for `excess` tokens, and on until `wish` tokens and `n_turns` turns have left.
+    """The oldest turns that free at least `excess` tokens, if possible `wish` tokens, and at least `n_turns` turns.
 
-    `remaining(start, stop)` says how many tokens of a logical range still stay. Spans that are kept never leave, nor do
-    the first tokens of all (`SINK`).
+    `remaining(start, stop)` returns how many tokens of a logical range are still there. Kept spans are never evicted,
+    nor are the first tokens of all (`SINK`).
     """
     leaving: list[TurnEviction] = []
     freed = 0
@@ -491,12 +495,12 @@ def common_suffix(a: array[int], b: array[int]) -> int:
 
 
 def _rank(match: Match) -> tuple[int, bool, int]:
-    """More saved tokens, then a sequence that loses nothing, then the one used last."""
+    """More saved tokens first, then a sequence that loses nothing, then the most recently used."""
     return match.saved, match.length == len(match.resident), match.resident.used_at
 
 
 def _covered(runs: Iterable[Run]) -> int:
-    """How many cells the runs occupy, shared ones counted once."""
+    """Number of cells that the runs occupy, shared ones counted once."""
     total, block, end = 0, -1, 0
     for at, start, stop in sorted((run.block, run.position, run.end) for run in runs):
         if at != block:

@@ -1,8 +1,8 @@
-"""What becomes of a prompt: what is reused, what leaves, what must be computed. Pure; the pool carries it out.
+"""How a prompt comes into the cache: what is reused, evicted and computed. Pure; the pool carries the plan out.
 
 prompt      S S S S | t t t t | t t t t | u u u | a
 source      S S S S | t t t t | t t t t | x x x x x        the sequence that has most of it
-leaving               - - - -                              whole turns, oldest first, down to the low-water mark
+evictions             - - - -                              whole turns, oldest first, down to the low-water mark
 todo                                      u u u | a        never empty: sampling needs fresh logits
 """
 
@@ -26,9 +26,9 @@ from shepherd.engine.kv.ledger import (
 )
 
 ANCHOR = 16
-"""Tokens by which a tail is recognised."""
+"""Number of last tokens by which a tail is found."""
 WORTH_SPLICING = 32
-"""Tokens of a tail: below, computing them again is as cheap."""
+"""Fewest tokens of a tail; computing fewer again is as cheap."""
 
 Range = tuple[int, int]
 """Logical indexes, half open."""
@@ -40,19 +40,19 @@ class Limits:
 
     n_ctx: int
     low_water: float
-    """Share of `n_ctx` that is left filled after an eviction."""
+    """Share of `n_ctx` that stays filled after an eviction."""
     n_positions: int
     """Positions that may be used; 0 = no limit."""
 
     @property
     def n_low(self) -> int:
-        """Tokens that are left after an eviction, as nearly as whole turns allow."""
+        """Tokens that stay after an eviction, as nearly as whole turns allow."""
         return int(self.n_ctx * self.low_water)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What stands behind an edit and is the same in both: tokens `[start, stop)` of the source, `at` in the prompt."""
+    """Equal tokens behind an edit: `[start, stop)` of the source, from index `at` on in the prompt."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ class Tail:
 
     @property
     def end(self) -> int:
-        """Where it ends in the prompt."""
+        """Its end in the prompt."""
         return self.at + self.stop - self.start
 
 
@@ -76,13 +76,13 @@ class Plan:
     n_cached: int
     n_new: int
     n_cells: int
-    """Cells in use when it is done, if every idle sequence gave up what this one does not need."""
+    """Cells in use afterwards, without the cells that only idle sequences need."""
     close_gaps: bool = False
-    """Positions run out: the holes are to be closed first."""
+    """Positions run out: close the holes first."""
     tail: Tail | None = None
-    """To be kept behind what is computed first; the source is cut before it meanwhile."""
+    """To be put behind the first range once that is computed; until then the source is cut before the tail."""
     replaced: Resident | None = None
-    """The sequence that is built anew, because it cannot be cut back as far as it must."""
+    """The sequence that is built again from nothing, because it cannot be cut back far enough."""
 
 
 def plan(
@@ -95,11 +95,11 @@ def plan(
     reserve: int,
     reuse_tail: bool = False,
 ) -> Plan | NoRoom:
-    """How to go on from `match` with `tokens`, so that `reserve` more tokens fit behind them.
+    """How to continue from `match` to `tokens`, so that `reserve` more tokens fit behind them.
 
-    `reuse_tail`: what stands behind an edit may be kept although it was computed with the old text in view.
+    reuse_tail: whether tokens behind an edit may be kept although they were computed with the old text.
 
-    `NoRoom` counts what is missing and what could leave.
+    `NoRoom` has the counts of tokens that are missing and that could be evicted.
     """
     source, length = (match.resident, match.length) if match else (None, 0)
     gone = [(start, min(stop, length)) for start, stop in source.gaps() if start < length] if source else []
@@ -115,7 +115,7 @@ def plan(
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:
-            # This memory keeps what it has read: go back to before the first word that leaves.
+            # This memory cannot remove tokens in the middle: go back to before the first token that leaves.
             length = usable(source, min(length, leaves[0][0]), ledger.memory, holes=True).length
         end = source.position_of(length) + len(tokens) - length + reserve
         if limits.n_positions and end > limits.n_positions:
@@ -128,8 +128,8 @@ def plan(
     if source is not None and not leaves and not close_gaps and not source.live and length:
         tail = find_tail(source, tokens, length, ledger.memory)
         if tail is not None and not reuse_tail:
-            # Nobody has asked for it: only where what lies between has been evicted, and nothing takes its place. This
-            # client then sends what the cache holds, as it went on from there.
+            # `reuse_tail` is off: keep the tail only if everything between was evicted and nothing takes its place.
+            # Then the client sends exactly what the cache holds, and the tail was computed with this beginning.
             has_left = job.on_full == "evict" and not source.n_resident_in(length, tail.start) and tail.at == length
             tail = tail if has_left else None
     without = [*gone, *leaves]
@@ -154,9 +154,9 @@ def plan(
 
 
 def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory) -> Tail | None:
-    """The end of `source` if it comes again in a prompt that differs from it at `length`.
+    """The end of `source` if it occurs again in a prompt that differs from it at `length`.
 
-    What takes the place of the old middle must not be longer than that was: positions cannot be moved apart.
+    The new middle must not be longer than the old one: positions cannot be moved apart.
     """
     if not (memory.share and memory.hole and memory.rollback == "any"):
         return None
@@ -180,7 +180,7 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
 
 
 def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
-    """Where to save what cannot be rolled back: behind the system prompt, around the newest message."""
+    """Token indexes for checkpoints: behind the system prompt, and before and after the newest message."""
     if not memory.checkpoint or not job.spans:
         return []
     first = next((span.start for span in job.spans if not span.keep), job.spans[-1].start)
@@ -190,8 +190,8 @@ def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
 def evictable_turns(
     spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[TurnEviction] | NoRoom:
-    """The turns that must leave, where the ranges in `gone` have left before; see `choose_turns`."""
-    # Long conversations have lost most of their spans before: looking at each of them would take longer than the rest.
+    """The turns to evict when the ranges in `gone` have been evicted before; see `choose_turns`."""
+    # A long conversation has lost most of its spans before: to measure each of them would take most of the time.
     staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
     return choose_turns(
         staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish, n_turns=n_turns
@@ -199,12 +199,12 @@ def evictable_turns(
 
 
 def kept_tokens(job: Job) -> int:
-    """Tokens of a prompt that can never leave."""
+    """Number of prompt tokens that can never be evicted."""
     return len(job.tokens) - sum(max(0, span.stop - max(span.start, SINK)) for span in job.spans if not span.keep)
 
 
 def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
-    """What is left of `[start, stop)` when the ranges in `without` are taken out."""
+    """The ranges of `[start, stop)` without those in `without`."""
     left: list[Range] = []
     for low, high in sorted(without):
         if high <= start or low >= stop:

@@ -1,11 +1,10 @@
-"""The pool: a ledger, a runtime that follows it, and the tiers that catch what must leave. Engine thread only.
+"""The pool: a ledger, a runtime that follows it, and the tiers for conversations that leave. Engine thread only.
 
     ledger  ── ops ──▶ runtime        the ledger decides, the runtime acts, `settle` compares the two
        │
        └── idle sequences ──▶ snapshots (host RAM, disk) ──▶ back again
 
-Everything here leaves the ledger and the runtime in step: whatever fails, the sequence it failed on is forgotten on
-both sides, never half believed.
+Every method leaves ledger and runtime in agreement: if an operation fails, its sequence is removed from both.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from shepherd.engine.prefill import CHUNK
 logger = logging.getLogger(__name__)
 
 WORTH_SAVING = 32
-"""Tokens of an idle sequence that nothing else has: below, computing them again is as cheap as keeping them."""
+"""Fewest tokens of an idle sequence, not held by others, to save; fewer are as cheap to compute again."""
 WORTH_TIDYING = 256
-"""Cells that only idle sequences hold: below, they cost less than moving them. llama.cpp looks at cells by so many."""
+"""Fewest cells held only by idle sequences to move; fewer cost less than moving them. llama.cpp's own cell stride."""
 WORTH_SHARING = 32
-"""Tokens of a beginning that two sequences have in common, where idle cells cost: llama.cpp looks at all cells up to
-the last one in use, so a few that stay behind of a long conversation slow every decode as much as all of it would."""
+"""Fewest common tokens to share if idle cells cost time: llama.cpp reads all cells up to the last used one, so a few
+cells that stay of a long conversation slow every decode as much as all of it."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 20.0
-"""What writing to disk may take at the end."""
+"""Longest time for writing to disk when the engine closes."""
 MAX_CHECKPOINTS = 8
-"""Of one sequence."""
+"""Per sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Tiers:
 
     ram_bytes: int = 0
     folder: Path | None = None
-    """On disk; None = not at all."""
+    """For snapshots on disk; None = no disk tier."""
     disk_bytes: int = 0
 
 
@@ -58,34 +57,33 @@ class PoolCounts:
     restored: int = 0
     rebases: int = 0
     spliced: int = 0
-    """Tails that were kept behind an edit."""
+    """Tails kept behind an edit."""
 
 
 class OperationRefused(Exception):
-    """A plan could not be carried out, or is not worth it; the sequence that it failed on has been forgotten, if it
-    failed half way."""
+    """An operation could not be carried out, or is not worth it. A sequence that was changed half way is removed."""
 
 
 class Pool:
     """The cells of one cache."""
 
     def __init__(self, runtime: Runtime, tiers: Tiers, *, name: str, on_ready: Callable[[], None]) -> None:
-        """`on_ready` is called from another thread when a fetched snapshot has come."""
+        """`on_ready` is called on another thread after a snapshot has been fetched from disk."""
         self.runtime = runtime
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
         self.counts = PoolCounts()
         self.token_s = 0.0
-        """What computing a prompt token takes; tells what a snapshot is worth."""
+        """Seconds to compute one prompt token; decides what a snapshot is worth."""
         self._name = name
         self._ram_bytes = tiers.ram_bytes
         self._token_bytes = 0.0
-        """Of a saved state, per token."""
+        """Bytes of a saved state per token; 0 = not known yet."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
         self._keeps_on_disk = tiers.folder is not None
         self._on_disk: dict[int, str] = {}
-        """Sequence id -> the key of what was written of it last."""
+        """Sequence id -> the key of its last snapshot on disk."""
         self.parked: dict[int, Resident] = {}
-        """Sequence -> its tail, set aside while something is computed before it."""
+        """Sequence id -> its tail, parked while the tokens before it are computed."""
         self.snapshots = Snapshots(
             runtime.fingerprint,
             runtime.memory,
@@ -99,11 +97,11 @@ class Pool:
     # -- sequences -----------------------------------------------------------------------------------------------------
 
     def carry_out(self, plan: Plan, n_free: int, *, background: bool = False) -> Resident:
-        """The sequence for a plan, cut, thinned out and with `n_free` cells free for it.
+        """The sequence for a plan, cut and evicted as planned, with `n_free` cells free for it.
 
-        For a `background` job that leaves the conversations of others as they are: there must be room enough.
+        For a `background` job there must be enough room already: it changes no conversation.
 
-        Raises: `OperationRefused` when the runtime could not; try another plan.
+        Raises: `OperationRefused` if the runtime refuses; try another plan.
         """
         old = plan.replaced
         if old is not None and not old.live and old.background >= background and old in self.ledger:
@@ -126,7 +124,7 @@ class Pool:
             return self.ledger.new()
         if background and not source.background:
             if plan.tail is not None or plan.close_gaps or not self._can_fork(source):
-                raise OperationRefused  # it may share what a conversation has, not change it
+                raise OperationRefused  # a background job may share a conversation's cells, not change them
             return self._fork(source, length)
         if plan.tail is not None:
             if not self._can_fork(source):
@@ -134,7 +132,7 @@ class Pool:
             return self._part(source, plan.tail, length)
         is_over = length >= source.n_prompt - 1 or plan.close_gaps
         if not source.live and (is_over or not self._can_fork(source)):
-            # Nobody comes back to an answer that was rewritten. What branched off earlier may be another conversation.
+            # A rewritten answer is not needed again; a sequence that branches off earlier may be another conversation.
             if not is_over and self._is_worth_saving(source):
                 self._save(source)
             self.rewind(source, length)
@@ -152,7 +150,7 @@ class Pool:
         return target
 
     def _part(self, source: Resident, tail: Tail, length: int) -> Resident:
-        """Set the tail of a sequence aside, so that what comes before it can be computed in its place."""
+        """Park the tail of a sequence, so that the tokens before it can be computed in its place."""
         if not self.ledger.has_free_id:
             self._need_id(source)
         parked, ops = self.ledger.fork(source, tail.stop)
@@ -167,7 +165,7 @@ class Pool:
         return source
 
     def splice(self, resident: Resident, tail: Tail) -> None:
-        """Put the tail that was set aside behind what has been computed."""
+        """Put the parked tail behind the tokens that have been computed. Raises: `OperationRefused`."""
         self._do(resident, self.ledger.splice(resident, self.parked.pop(resident.id), tail.start, tail.stop))
         self.counts.spliced += 1
 
@@ -184,7 +182,7 @@ class Pool:
                 self.drop(resident)
 
     def evict(self, resident: Resident, ranges: Sequence[Range]) -> None:
-        """Take logical ranges out. Raises: `OperationRefused`."""
+        """Remove logical ranges. Raises: `OperationRefused`."""
         self._do(resident, self.ledger.evict(resident, ranges))
 
     def rewind(self, resident: Resident, length: int) -> None:
@@ -198,7 +196,7 @@ class Pool:
         self._do(resident, self.ledger.cut(resident, length))
 
     def close_gaps(self, resident: Resident) -> None:
-        """Move what stands behind holes forward, where that is exact. Raises: `OperationRefused`."""
+        """Move the tokens behind holes forward, if that is exact. Raises: `OperationRefused`."""
         for start, stop in resident.gaps():
             logger.info("Closing the hole of evicted tokens %d-%d on cache %r", start, stop, self._name)
             logger.info("Shifting remaining tokens by -%d", stop - start)
@@ -206,9 +204,9 @@ class Pool:
         self.counts.rebases += 1
 
     def rebase_one(self, n_positions: int, is_urgent: Callable[[], bool]) -> bool:
-        """Make one idle sequence start at position 0 again if it comes near the last one; whether one did.
+        """Rebase one idle sequence that comes near the last position, so that it starts at position 0; False if none.
 
-        What `is_urgent` is not kept waiting: it finds what is there by then and computes the rest.
+        It stops early when `is_urgent` returns True; a later job computes the rest.
         """
         for resident in self.ledger.idle():
             is_near = resident.end > REBASE_AT * n_positions and resident.end > resident.n_resident
@@ -229,7 +227,7 @@ class Pool:
             self.close_gaps(resident)
             self.settle(resident)
             return
-        logger.info("Computing the %d tokens of an idle conversation anew", resident.n_resident)
+        logger.info("Computing the %d tokens of an idle conversation again", resident.n_resident)
         tokens, ranges = resident.tokens, [(run.start, run.stop) for run in resident.runs]
         self.apply(ledger.restart(resident))
         self.counts.rebases += 1
@@ -243,15 +241,18 @@ class Pool:
                 ledger.extend(resident, chunk.tokens)
 
     def checkpoint(self, resident: Resident) -> None:
-        """Save what cannot be rolled back, as the sequence is now."""
+        """Save the part of the sequence's present state that cannot be rolled back."""
         state = self.runtime.save(resident.id, partial=True)
         if state:
             kept = [(at, s) for at, s in resident.checkpoints if at != len(resident)]
-            # The first one, behind the system prompt, is what a rebase starts from.
+            # A rebase starts from the first one, which is behind the system prompt.
             resident.checkpoints = [*kept[:1], *kept[1:][-(MAX_CHECKPOINTS - 2) :], (len(resident), state)]
 
     def settle(self, resident: Resident) -> None:
-        """A job on it is over: compare, and let it idle. Raises: `LedgerError`; it has been forgotten then."""
+        """Compare a sequence whose job is over with the runtime, and let it idle.
+
+        Raises: `LedgerError` if they differ; the sequence is then removed.
+        """
         held = self.runtime.held(resident.id)
         self.give_up_tail(resident)
         resident.live = False
@@ -264,7 +265,7 @@ class Pool:
             raise
 
     def give_up_tail(self, resident: Resident) -> None:
-        """What was set aside for `resident`, if anything, is not needed any more."""
+        """Drop the parked tail of `resident`, if there is one."""
         parked = self.parked.pop(resident.id, None)
         if parked is not None:
             self.apply(self.ledger.forget(parked))
@@ -272,13 +273,13 @@ class Pool:
     # -- room ----------------------------------------------------------------------------------------------------------
 
     def make_room(self, n: int, *, background: bool = False, keep: Resident | None = None) -> bool:
-        """Free `n` cells by dropping idle sequences, least recently used first; whether that was enough.
+        """Free `n` cells by dropping idle sequences, least recently used first; False if that is not enough.
 
-        For `background` jobs those of conversations leave only into host memory, where nothing of them is lost. `keep`
-        stays in any case.
+        For `background` jobs, conversations leave only for host memory, where nothing of them is lost. `keep` stays in
+        any case.
         """
         ledger = self.ledger
-        for frees_alone in (True, False):  # the second time also those that hold the same cells as one another
+        for frees_alone in (True, False):  # the second time also sequences that share all their cells
             for resident in ledger.idle():
                 if ledger.free >= n:
                     return True
@@ -289,26 +290,26 @@ class Pool:
         return ledger.free >= n
 
     def make_room_beside(self, plan: Plan, n: int) -> bool:
-        """Free `n` cells for the plan of a side task, at no conversation's cost; whether that was possible."""
+        """Free `n` cells for the plan of a background job without losing any conversation; False if impossible."""
         source = plan.source
         if source is not None and source.background and not source.live:
-            n -= source.n_resident_in(plan.length, len(source))  # what it is cut back by
+            n -= source.n_resident_in(plan.length, len(source))  # the cells that cutting it back frees
         return self.make_room(n, background=True, keep=source)
 
     def _has_ram_for(self, resident: Resident) -> bool:
-        """Whether it can be kept in host memory without anything else leaving that."""
+        """Whether host memory can take it without dropping another snapshot."""
         if not self._token_bytes:
             self._token_bytes = len(self.runtime.save(resident.id)) / max(1, resident.n_resident)
         return self._token_bytes > 0 and self._fits_into_ram(resident)
 
     def _fits_into_ram(self, resident: Resident) -> bool:
-        """As far as is known what a saved token takes."""
+        """The same, by the bytes per token known so far."""
         return resident.n_resident * self._token_bytes <= self._ram_bytes - self.snapshots.ram_bytes
 
     def tidy(self) -> None:
-        """Move idle sequences into host memory at once, where their cells make every decode slower and RAM has room.
+        """Move idle sequences into host memory if their cells make every decode slower and RAM has room.
 
-        Saving and loading a thousand tokens takes some milliseconds; looking past their cells takes one, every time.
+        Saving and loading a thousand tokens takes some milliseconds once; their idle cells cost one in every decode.
         """
         if not (self.runtime.pays_for_idle and self._has_tiers):
             return
@@ -321,12 +322,12 @@ class Pool:
             self.drop(resident)
 
     def drop(self, resident: Resident) -> None:
-        """Give up an idle sequence, into the tiers if they take it."""
+        """Remove an idle sequence from the cells; the tiers keep it if it is worth it."""
         self.counts.dropped += 1
         self.park(resident)
 
     def park(self, resident: Resident) -> None:
-        """Move a sequence out of the cells, into the tiers if it is worth it."""
+        """Remove a sequence from the cells; the tiers keep it if it is worth it."""
         if self._is_worth_saving(resident):
             self._save(resident)
         self._on_disk.pop(resident.id, None)
@@ -339,7 +340,7 @@ class Pool:
     def _save(self, resident: Resident) -> None:
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
-            return  # it is in host memory as it is now
+            return  # host memory has this state already
         state = self.runtime.save(resident.id)
         if not state:
             return
@@ -348,7 +349,7 @@ class Pool:
         self.counts.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
-        """Resident tokens that none of `others` has."""
+        """Number of its resident tokens that none of `others` has."""
         shared = (
             other.n_resident_in(0, common_prefix(other.tokens, resident.tokens))
             for other in others
@@ -357,14 +358,14 @@ class Pool:
         return resident.n_resident - max(shared, default=0)
 
     def _outline(self, resident: Resident) -> Snapshot:
-        """What saving it now would keep, without the states."""
+        """The snapshot of its present state, without the bytes of the state."""
         return Snapshot(
             tokens=resident.tokens[:],
             runs=tuple((run.start, run.stop, run.position) for run in resident.runs),
             spans=resident.spans,
             n_prompt=resident.n_prompt,
             state=b"",
-            # What is worth nothing pushes nothing out.
+            # Background jobs are worth nothing, so their snapshots displace no other.
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
             checkpoints=tuple((length, b"") for length, _ in resident.checkpoints),
             low=max(self.runtime.held(resident.id)[0], 0),
@@ -373,9 +374,9 @@ class Pool:
     # -- tiers ---------------------------------------------------------------------------------------------------------
 
     def restore(self, found: SnapshotMatch) -> Resident:
-        """Bring a snapshot that is in RAM back as an idle sequence, for which the cells must be enough.
+        """Load a snapshot from RAM into the cells as an idle sequence; there must be enough cells.
 
-        Raises: `OperationRefused` when it is not what it promises: gone, not loaded, or less of use.
+        Raises: `OperationRefused` if it is gone, cannot be loaded, or is less useful than planned.
         """
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
@@ -386,28 +387,28 @@ class Pool:
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)
         if not self.runtime.load(resident.id, snapshot.state):
-            logger.warning("a saved conversation could not be loaded into cache %r and is computed anew", self._name)
+            logger.warning("a saved conversation could not be loaded into cache %r and is computed again", self._name)
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
         try:
             self.settle(resident)
         except LedgerError as error:
-            logger.warning("a saved conversation did not come back as it was and is not used: %s", error)
+            logger.warning("a saved conversation differs after loading and is not used: %s", error)
             raise OperationRefused from error
         self.counts.restored += 1
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
         if resident.reach(found.length, self.ledger.memory) < found.length:
-            raise OperationRefused  # its first positions did not come back; what did stays, as any idle sequence
+            raise OperationRefused  # its first positions are missing; the rest stays as an idle sequence
         return resident
 
     def save_one(self) -> bool:
-        """Write one idle sequence that is not on disk yet; whether there was one."""
+        """Write one idle sequence to disk that is not there yet; False if there is none."""
         if not self._keeps_on_disk:
             return False
         keys = {resident.id: self.snapshots.key(self._outline(resident)) for resident in self.ledger.idle()}
         written = [resident for resident in self.ledger.idle() if self._on_disk.get(resident.id) == keys[resident.id]]
-        # The longest first: what they begin with need not be written again.
+        # The longest first: shorter ones with the same beginning need not be written then.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
             if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
                 self._on_disk[resident.id] = keys[resident.id]
@@ -418,13 +419,13 @@ class Pool:
     # -- the runtime ---------------------------------------------------------------------------------------------------
 
     def apply(self, ops: Iterable[Op]) -> bool:
-        """Carry the ledger's operations out; whether all were."""
+        """Carry out operations of the ledger; False if the runtime refused one."""
         return all(self.runtime.apply(op) for op in ops)
 
     def _do(self, resident: Resident, ops: Sequence[Op]) -> None:
         if not self.apply(ops):
-            logger.warning("cache %r: the model's memory refused %s; the sequence starts afresh", self._name, ops)
-            self.apply(op for op in ops if isinstance(op, Forget))  # the ledger has given these sequences up already
+            logger.warning("cache %r: the model's memory refused %s; the sequence is computed again", self._name, ops)
+            self.apply(op for op in ops if isinstance(op, Forget))  # the ledger has removed these sequences already
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
 
@@ -436,7 +437,7 @@ class Pool:
         self.parked.clear()
 
     def close(self) -> None:
-        """Write what is to survive a restart, and end the tiers."""
+        """Write the conversations to disk that are not there yet, and close the tiers."""
         if self._keeps_on_disk and not self.snapshots.flush(FLUSH_S):
             logger.warning("not every conversation of cache %r could be written to disk", self._name)
         self.snapshots.close()

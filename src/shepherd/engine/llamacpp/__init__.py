@@ -1,8 +1,9 @@
-"""llama.cpp in process: the only package that knows `llama_cpp`, and of that only its low-level ctypes half.
+"""llama.cpp in process: the only package that uses `llama_cpp`, and only its low-level ctypes bindings.
 
-`Weights` are loaded once and shared; a `LlamaRuntime` is one `llama_context` over them: a pool of cells for many
-sequences. Every C return code is checked here and becomes one of our errors; whatever would abort the process is
-refused before the call; everything that llama.cpp prints goes to Python's logging.
+Open first: `runtime.py` (a context as a `Runtime`), then `weights.py` (a model and its vocabulary) and `library.py`
+(the native library). Every C return code is checked here and becomes an error of ours; a call that would abort the
+process is refused before it is made; llama.cpp's output goes to Python's logging. *Weights*: loaded once, shared by
+contexts. *Context*: a `llama_context`, one pool of cells. *Batch*: the tokens of one decode.
 """
 
 from shepherd.engine.llamacpp.library import (

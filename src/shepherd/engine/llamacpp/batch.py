@@ -16,7 +16,7 @@ class Batch:
 
     def __init__(self, n_batch: int, n_seq: int) -> None:
         self.outputs: list[int] = []
-        """Per chunk, the index of the token whose logits are wanted, or -1."""
+        """Per chunk, the index of the token whose logits are computed, or -1."""
         self._tokens = array("i", bytes(4 * n_batch))
         self._positions = array("i", bytes(4 * n_batch))
         self._flags = array("b", bytes(n_batch))
@@ -39,7 +39,7 @@ class Batch:
             setattr(self.struct, name, ctypes.cast(values.buffer_info()[0], kind))
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Make this batch hold `chunks`. None of the arrays may grow: C holds their addresses."""
+        """Fill the batch with `chunks`. No array may grow: C holds their addresses."""
         tokens, positions, flags, seqs = self._tokens, self._positions, self._flags, self._seqs
         outputs = []
         at = 0
@@ -63,4 +63,4 @@ class Batch:
             outputs.append(end - 1 if logits or each else -1)
             at = end
         self.struct.n_tokens = at
-        self.outputs[:] = outputs  # the same list: samplers look into it
+        self.outputs[:] = outputs  # the same list: samplers read it

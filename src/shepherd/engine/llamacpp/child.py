@@ -1,9 +1,9 @@
-"""Work that may end its process, done in a child; and verdicts about such work, kept in files.
+"""Runs work that may crash in a child process, and stores verdicts about such work in files.
 
     run(command) ─▶ child ─▶ Ended(status, its last words)        keep(file, verdict) ─▶ … ─▶ kept(file)
 
-The native library answers much that is wrong with abort(), which no caller can catch. What has not been seen to work on
-this machine is therefore tried in a child first: the library itself (`selftest.py`), and each model (`trial.py`).
+The native library calls abort() on many errors, which no caller can catch. So what has not worked on this machine yet
+is tried in a child first: the library itself (`selftest.py`), and each model (`trial.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 HUNG = -int(getattr(signal, "SIGALRM", 14))
 """The status of a child that was killed because it took too long."""
 POLL_S = 0.05
-"""Between two questions whether the child is still wanted."""
+"""Seconds between two checks whether the child is still wanted."""
 LAST_WORDS = 2000
 """Bytes from the end of what a child writes to standard error."""
 
@@ -38,7 +38,7 @@ class Unwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended."""
+    """The result of a child process."""
 
     status: int
     """Its exit status; negative: the signal that killed it; `HUNG`."""
@@ -55,14 +55,14 @@ def run(
     is_wanted: Callable[[], bool] = lambda: True,
     variables: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a command to its end, or kill it. Blocks.
+    """Run a command to its end, or kill it after `timeout_s`. Blocks.
 
-    variables: of its environment, besides ours. Its standard input stays open as long as this process lives; see
+    variables: added to the environment. The child's standard input stays open as long as this process lives; see
     `end_with_parent`.
 
-    Raises: `Unwanted` as soon as `is_wanted` is false.
+    Raises: `Unwanted` as soon as `is_wanted` returns False.
     """
-    # Without the first, an assertion that fails starts a debugger, which takes seconds.
+    # Without GGML_NO_BACKTRACE, a failed assertion starts a debugger, which takes seconds.
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", **(variables or {})}
     deadline_s = time.monotonic() + timeout_s
     with (
@@ -78,7 +78,7 @@ def run(
 
 
 def died(status: int, timeout_s: float) -> str:
-    """What became of a child, as the end of a sentence in the plural: `crash (SIGABRT)`."""
+    """How a child failed, as the end of a sentence in the plural: `crash (SIGABRT)`."""
     if status == HUNG:
         return f"hang for more than {timeout_s:.0f} s"
     if status < 0:
@@ -89,7 +89,7 @@ def died(status: int, timeout_s: float) -> str:
 
 
 def end_with_parent() -> None:
-    """In the child: end as soon as the parent has gone, however it went."""
+    """In the child: exit as soon as the parent has ended for any reason."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
@@ -101,7 +101,7 @@ def end_with_parent() -> None:
 
 
 def kept(file: Path) -> dict[str, Any] | None:
-    """A verdict that was kept; None when there is none that can be read."""
+    """A stored verdict; None if there is none that can be read."""
     try:
         stored = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def kept(file: Path) -> dict[str, Any] | None:
 
 
 def keep(file: Path, verdict: Mapping[str, Any]) -> None:
-    """Keep a verdict, whole or not at all; a folder that cannot be written costs only the memory of it."""
+    """Store a verdict, whole or not at all. If the folder is not writable, the test runs again next time."""
     name = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,17 @@
-"""Texts to vectors, with any GGUF: a model made for it (BERT and its kin), or a decoder whose states are averaged.
+"""Embeds texts with any GGUF: an embedding model (BERT and the like), or a decoder whose states are averaged.
 
-Several texts are computed at once, each as a sequence of its own, and nothing is kept from one group to the next. Not
-here: what a text is embedded for (some models want a prefix for that), and where vectors are kept.
+Several texts are computed at once, each as a sequence of its own; no state is kept from one group to the next. Not
+here: the purpose of a vector (some models need a prefix for it), and where vectors are stored.
 
 Facts about llama.h that shape this file:
-- A model without a memory is computed by `llama_encode`, any other one by `llama_decode`; the wrong one is refused.
-- Attention to both sides needs a whole batch in one piece of `n_ubatch`: there context, batch and piece have one size,
-  which grows with the texts that come. A decoder that looks back only may get a text piece by piece, and must: for
-  every token of a batch the library keeps a row of logits as long as the vocabulary.
-- What comes back for a sequence is pooled over the last piece alone; the pieces of a text are put together here.
-- A batch that is no multiple of the number of sequences aborts the process when the context is made.
-- A position beyond those that were trained aborts the process where positions are a table: texts are cut before.
-- Where the file does not say how to pool, llama.cpp does not pool, and there is no vector of a text.
+- A model without a memory is computed by `llama_encode`, any other by `llama_decode`; the wrong call is refused.
+- Bidirectional attention needs a whole batch in one piece of `n_ubatch`: context, batch and piece then have one size,
+  which grows with the texts. A causal decoder is given a text piece by piece, since the library keeps a row of logits
+  as long as the vocabulary for every token of a batch.
+- The library pools a sequence over its last piece only; the pieces of a text are joined here.
+- A batch that is no multiple of the number of sequences aborts the process when the context is created.
+- A position beyond the trained ones aborts the process if positions are a table: texts are cut before.
+- If the file does not name a pooling, llama.cpp does not pool, and a text has no vector.
 """
 
 from __future__ import annotations
@@ -39,43 +39,41 @@ Pooling = Literal["mean", "cls", "last"]
 Vectors = npt.NDArray[np.float32]
 
 Input = str | Sequence[int]
-"""A text, or the tokens themselves: nothing is put around those."""
+"""A text, or tokens, to which no special tokens are added."""
 
 N_TOKENS = 512
-"""What is read of a text unless more is asked for, and the room that there is from the start."""
+"""Tokens read of a text by default, and the size of the first context."""
 _MOST_BACK, _MOST_AROUND = 32768, 8192
-"""What is read at most, by models that look back only, and by those that look to both sides: what those compute takes
-memory by the square of it."""
+"""Most tokens read of a text by causal and by bidirectional models; the memory of the latter grows with the square."""
 _N_TOGETHER = 256
-"""What short texts are computed together on a CPU: from 128 on they take no less time each, and whoever has just a
-question waits for all of it."""
+"""Tokens of short texts computed together on a CPU: above 128 a text gets no faster, and a question waits for all."""
 _N_SEQ = 64
 _LEAST = 8
 _AUTO = -1
 """`LLAMA_FLASH_ATTN_TYPE_AUTO`."""
 _CHARS_PER_TOKEN = 64
-"""More than any real text has: of one that is cut, what lies behind the limit times this is not even looked at."""
+"""More than any real text has; a text that is cut is not tokenised beyond the token limit times this."""
 _POOLING: dict[Pooling, int] = {"mean": 1, "cls": 2, "last": 3}
-"""llama.cpp's numbers of the ways to pool."""
+"""llama.cpp's numbers of the pooling types."""
 _RANK = 4
-"""That of a model which scores pairs of texts."""
+"""The pooling type of a model that scores pairs of texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What became of some inputs."""
+    """The vectors of some inputs."""
 
     vectors: Vectors
     """[n_inputs, dim], rows of length 1."""
     n_tokens: tuple[int, ...]
-    """Of each input, as many as were read."""
+    """Tokens read of each input."""
     cut: tuple[int, ...]
-    """Indices of the inputs that were longer than the model reads: their vectors are those of their beginnings."""
+    """Indexes of inputs that were too long; their vectors are those of their beginnings."""
 
 
 class FairLock:
-    """A lock whose holders come in the order in which they asked: Python's own goes to whoever is quickest, and that is
-    the one who has just let it go."""
+    """A lock that threads get in the order in which they wait. Python's own lock goes to the quickest thread, often the
+    one that has just released it."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -101,7 +99,7 @@ class FairLock:
 
 
 class EmbeddingModel:
-    """A model that makes vectors of texts. Safe from several threads, which take turns batch by batch."""
+    """A model that embeds texts. Safe from several threads, which take turns batch by batch."""
 
     def __init__(
         self,
@@ -111,25 +109,25 @@ class EmbeddingModel:
         n_tokens: int | None = N_TOKENS,
         n_threads: int | None = None,
     ) -> None:
-        """Over weights that stay the caller's and must outlive this.
+        """The caller keeps owning `weights`, which must outlive this object.
 
-        `pooling`: None = as the file says, else the mean. `n_tokens`: the most that is read of a text, less where the
-        model was trained on less; None = all that it was trained on, within reason. Memory is taken for it when a text
-        of that length comes.
+        pooling: None = that of the file, or else the mean. n_tokens: most tokens read of a text, less if the model was
+        trained on less; None = as many as it was trained on, up to a limit. Memory for long texts is allocated when
+        one comes.
 
-        Raises: `EngineError` for a model that cannot make vectors.
+        Raises: `EngineError` for a model that cannot embed.
         """
         file = weights.path.name
         weights.tokenize("")  # refuses a model without texts
         if C.llama_model_has_encoder(weights.handle) and C.llama_model_has_decoder(weights.handle):
             raise EngineError(f"{file} is an encoder with a decoder; choose a model that makes vectors of texts")
-        said = _pooling_of(weights)
-        self.pooling: Pooling = pooling or said or "mean"
+        file_pooling = _pooling_of(weights)
+        self.pooling: Pooling = pooling or file_pooling or "mean"
         if self.pooling not in _POOLING:
             raise EngineError(f"pooling {self.pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
         self.dim = int(C.llama_model_n_embd_out(weights.handle))
         self.name = f"{weights.digest}-{self.pooling}"
-        """Of the weights and the pooling: everything that makes vectors comparable."""
+        """An id of weights and pooling: vectors of equal ids are comparable."""
         self._weights = weights
         self._owned: Weights | None = None
         self._lock = FairLock()
@@ -139,17 +137,17 @@ class EmbeddingModel:
             weights, self.pooling, n_first, n_first, self._n_threads
         )
         self._looks_back = self._context.has_memory and _is_causal(weights)
-        """Whether a token sees only what stands before it, so that a text can be computed piece by piece."""
+        """Whether the model is causal, so that a text can be computed piece by piece."""
         if n_tokens is None:
             n_tokens = _MOST_BACK if self._looks_back else _MOST_AROUND
         self.n_tokens = min(max(n_tokens, _LEAST), int(C.llama_model_n_ctx_train(weights.handle)))
-        """The most that is read of a text, special tokens included."""
+        """Most tokens read of a text, special tokens included."""
         self._eos = int(C.llama_vocab_eos(weights.vocab))
         self._closing = {int(C.llama_vocab_sep(weights.vocab)), self._eos}
-        """Tokens that end a text, a cut one, too: `last` pools nothing else, and encoders were trained with it."""
+        """Tokens that end a text, also a cut one: `last` pools this token only, and encoders were trained with it."""
         is_silent = weights.metadata("tokenizer.ggml.add_eos_token") is None
-        self._adds_end = said == self.pooling == "last" and is_silent and self._eos >= 0
-        """Whether it was trained to look at an end token which its file forgets to ask for."""
+        self._adds_end = file_pooling == self.pooling == "last" and is_silent and self._eos >= 0
+        """Whether the model was trained with an end token that its file does not request."""
 
     @classmethod
     def load(
@@ -162,9 +160,9 @@ class EmbeddingModel:
         gpu_layers: int | None = None,
         use_extra_bufts: bool = True,
     ) -> EmbeddingModel:
-        """A model with weights of its own, which `close` frees.
+        """A model that owns its weights, which `close` frees.
 
-        Raises: `EngineError` when the file cannot be loaded or makes no vectors.
+        Raises: `EngineError` if the file cannot be loaded, or the model cannot embed.
         """
         weights = Weights.load(path, gpu_layers=gpu_layers, use_extra_bufts=use_extra_bufts)
         try:
@@ -194,10 +192,10 @@ class EmbeddingModel:
         return self.encode(texts).vectors
 
     def encode(self, inputs: Sequence[Input], *, truncate: bool = True, dimensions: int | None = None) -> Embedded:
-        """The vectors of the inputs, and what was read of each.
+        """The vectors of the inputs, and how much was read of each.
 
-        `truncate`: read the beginning of what is too long, in place of refusing it. `dimensions`: the first so many of
-        each vector, made one long again (for models that were trained to be cut); None = all.
+        truncate: read only the beginning of an input that is too long; False = refuse it. dimensions: keep so many
+        leading dimensions of each vector, normalised again (for models trained for it); None = all.
 
         Raises: `InvalidRequest` that names the input; `EngineError`.
         """
@@ -209,9 +207,9 @@ class EmbeddingModel:
         tokens = [one.tokens for one in read]
         longest = max(map(len, tokens), default=0)
         with self._lock:
-            room = self._context_for(longest)
-        for indices in room.packed([len(one) for one in tokens]):
-            with self._lock:  # by now there may be a wider room, where the same groups fit
+            context = self._context_for(longest)
+        for indices in context.packed([len(one) for one in tokens]):
+            with self._lock:  # the context may be a larger one by now, in which the same groups fit
                 vectors[indices] = self._context_for(longest).vectors([tokens[index] for index in indices])
         vectors = self._of_length_one(vectors)
         if dimensions is not None and dimensions < self.dim:
@@ -230,7 +228,7 @@ class EmbeddingModel:
         return made
 
     def _context_for(self, n_tokens: int) -> _EmbeddingContext:
-        """A room where a text of so many tokens fits. The lock is held."""
+        """A context for texts of `n_tokens` tokens; replaces a smaller one. The caller holds the lock."""
         if self._context is None:
             raise EngineError(f"{self._weights.path.name} has been closed")
         if n_tokens > self._context.n_tokens:
@@ -249,7 +247,7 @@ class EmbeddingModel:
             tokens = self._tokens(given[: limit * _CHARS_PER_TOKEN] if is_long else given)
         else:
             tokens = array("i", self._checked(given, path))
-        if not tokens:  # an empty text, and a model that puts nothing around it
+        if not tokens:  # an empty text, and a model without special tokens around it
             return _TokenizedText(array("i", [max(0, self._eos)]), is_cut=False)
         if (n := len(tokens)) <= limit:
             return _TokenizedText(tokens, is_cut=is_long)
@@ -271,36 +269,26 @@ class EmbeddingModel:
         return tokens
 
     def _tokens(self, text: str) -> array[int]:
-        """As the model wants them, with the special tokens around the text; none is read in it."""
-        raw = text.encode("utf-8", "replace")
-        room = len(raw) + 8
-        buffer = (ctypes.c_int32 * room)()
-        n: int = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, room, True, False)
-        if n < 0:
-            buffer = (ctypes.c_int32 * -n)()
-            n = C.llama_tokenize(self._weights.vocab, raw, len(raw), buffer, -n, True, False)
-        tokens = array("i", buffer[:n])
-        if self._adds_end and (not n or tokens[-1] != self._eos):
+        """The tokens of a text with the model's special tokens around it; none is recognised inside the text."""
+        tokens = array("i", self._weights.tokenize(text, add_special=True))
+        if self._adds_end and (not tokens or tokens[-1] != self._eos):
             tokens.append(self._eos)
         return tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedText:
-    """What is read of one input."""
+    """The tokens read of one input."""
 
     tokens: array[int]
     is_cut: bool
 
 
 class _EmbeddingContext:
-    """Where vectors are computed: a context, which takes memory for texts of up to `n_tokens`. For one thread."""
+    """A `llama_context` that computes vectors of texts of up to `n_tokens`. For one thread."""
 
     def __init__(self, weights: Weights, pooling: Pooling, n_tokens: int, n_piece: int, n_threads: int) -> None:
-        """`n_piece`: how many tokens are computed at once.
-
-        Raises: `EngineError` when there is no memory for it.
-        """
+        """`n_piece`: tokens computed at once. Raises: `EngineError` if there is not enough memory."""
         log = start_library()
         log.errors.clear()
         self._weights = weights
@@ -325,9 +313,9 @@ class _EmbeddingContext:
         self._context = None
 
     def packed(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """The texts by index, in groups that can be computed together; the longest first, so that like goes with like.
+        """The indexes of the texts in groups to be computed together, the longest first, so that lengths are similar.
 
-        A text that is longer than a piece is a group of its own.
+        A text longer than a piece is a group of its own.
         """
         n_together = self._n_piece if devices() else min(self._n_piece, _N_TOGETHER)
         group: list[int] = []
@@ -342,7 +330,7 @@ class _EmbeddingContext:
             yield group
 
     def vectors(self, texts: Sequence[array[int]]) -> Vectors:
-        """[len(texts), dim], of any length: of one long text, or of several that fit into one piece.
+        """[len(texts), dim], not normalised: of one long text, or of several that fit into one piece.
 
         Raises: `EngineError`.
         """
@@ -359,7 +347,7 @@ class _EmbeddingContext:
         return self._joined(pieces, longest)
 
     def _pooled(self, chunks: Sequence[Chunk]) -> Vectors:
-        """[len(chunks), dim]: what the library makes of each."""
+        """[len(chunks), dim]: the library's vector of each chunk."""
         self._batch.fill(chunks)
         self._batch.struct.logits = None  # all tokens: pooling needs each of them
         code: int = self._compute(self._context, self._batch.struct)
@@ -371,7 +359,7 @@ class _EmbeddingContext:
         return np.frombuffer(b"".join(rows), np.float32).reshape(len(chunks), dim)
 
     def _joined(self, pieces: Sequence[Vectors], n_tokens: int) -> Vectors:
-        """The vectors of whole texts from those of their pieces, all of which but the last are equally long."""
+        """The vectors of whole texts from those of their pieces; all pieces but the last have equal length."""
         if self._pooling == "cls":
             return pieces[0]
         if self._pooling == "last" or len(pieces) == 1:
@@ -390,8 +378,8 @@ class _EmbeddingContext:
         params.embeddings = True
         params.pooling_type = _POOLING[self._pooling]
         params.n_threads = params.n_threads_batch = n_threads
-        # Unlike with one new token behind many old ones, it pays on a CPU, too: without it a batch of 512 tokens takes
-        # more than twice as long, and short texts are computed faster one by one than together.
+        # Unlike for one new token behind many, flash attention pays on a CPU here: without it a batch of 512 tokens
+        # takes more than twice as long, and short texts are faster one by one than together.
         params.flash_attn_type = _AUTO
         params.no_perf = True
         return params
@@ -403,9 +391,9 @@ def _is_causal(weights: Weights) -> bool:
 
 
 def _pooling_of(weights: Weights) -> Pooling | None:
-    """As the file says. Raises: `EngineError` for a reranker."""
+    """The pooling that the file names. Raises: `EngineError` for a reranker."""
     architecture = weights.metadata("general.architecture") or ""
-    said = weights.metadata(f"{architecture}.pooling_type")
-    if said == str(_RANK):
+    number = weights.metadata(f"{architecture}.pooling_type")
+    if number == str(_RANK):
         raise EngineError(f"{weights.path.name} scores pairs of texts and makes no vectors; choose an embedding model")
-    return next((name for name, number in _POOLING.items() if said == str(number)), None)
+    return next((name for name, known in _POOLING.items() if number == str(known)), None)

@@ -1,8 +1,8 @@
-"""The native library itself: found, loaded, its log turned to ours, and what the build says of itself.
+"""The native library: finds and loads it, forwards its log to Python's logging, and describes the build.
 
-Two handles of one library: through `C` (the bindings' own) the interpreter lock is released during a call, which is
-right for whatever computes; `FAST` keeps it, which is right for calls that take a microsecond. Releasing means asking
-for it again, and a busy Python thread gives it up only after its switch interval.
+There are two handles of one library. `C` (from the bindings) releases the interpreter lock during a call: right for
+calls that compute. `FAST` keeps the lock: right for calls of about a microsecond, since a thread that releases the lock
+may wait a whole switch interval to get it back from a busy Python thread.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 """Targets of `quantize`: llama.cpp's ftype ids."""
 
 _ERROR, _CONTINUED = 4, 5
-"""ggml's log levels that mean something here."""
+"""ggml's log levels that are handled here."""
 
 
 def _import_bindings() -> Any:
-    """The module of C bindings, without its package's `__init__`.
+    """Import the module of C bindings without its package's `__init__`.
 
-    That `__init__` imports the high-level half, NumPy and a cache library: 0.5 s of CPU against 0.06 s for what we use.
+    That `__init__` imports the high-level half, NumPy and a cache library: 0.5 s of CPU instead of 0.06 s.
     """
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.submodule_search_locations is None:
@@ -56,7 +56,7 @@ C: Any = _import_bindings()
 
 
 class _FastCalls:
-    """Calls that take about a microsecond, with the interpreter lock held throughout."""
+    """Calls of about a microsecond, which keep the interpreter lock."""
 
     def __init__(self) -> None:
         lib = ctypes.PyDLL(C._lib._name)
@@ -85,9 +85,9 @@ FAST = _FastCalls()
 
 
 class Log:
-    """Turns llama.cpp's log fragments into DEBUG records; called from any of its threads.
+    """Turns llama.cpp's log fragments into DEBUG records; called on any of its threads.
 
-    Its errors are no warnings of ours: each becomes an error here, with its words, or was wanted (an interrupt).
+    Its errors are logged at DEBUG too: each becomes an exception here with the same words, or was intended (interrupt).
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ _start = threading.Lock()
 
 
 def start_library() -> Log:
-    """Initialises the library on first use, once per process."""
+    """Initialise the library on first use, once per process."""
     global _log  # noqa: PLW0603 - the library itself is global state
     with _start:
         if _log is None:
@@ -130,13 +130,13 @@ def start_library() -> Log:
 
 
 def reason_from(log: Log) -> str:
-    """The library's own last words about a failure, as the end of a sentence."""
-    told = [line.split(": ", 1)[-1] for line in log.errors if line]
+    """The library's own error messages about a failure, as the end of a sentence; clears them."""
+    messages = [line.split(": ", 1)[-1] for line in log.errors if line]
     log.errors.clear()
-    return f" ({told[0]})" if told else ""
+    return f" ({messages[0]})" if messages else ""
 
 
-# -- what the build says --------------------------------------------------------------------------------------------
+# -- the build ------------------------------------------------------------------------------------------------------
 
 
 def library_path() -> Path:
@@ -146,7 +146,7 @@ def library_path() -> Path:
 
 @functools.cache
 def build() -> str:
-    """A short name for this build: saved states are only read by the library that wrote them."""
+    """A short id of this build: saved states are only loaded by the library that wrote them."""
     with library_path().open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
@@ -159,7 +159,7 @@ def system_info() -> str:
 
 
 def devices() -> tuple[str, ...]:
-    """What can compute besides the CPU, by name; empty without a GPU."""
+    """The names of compute devices besides the CPU; empty without a GPU."""
     start_library()
     lib = C._lib
     lib.ggml_backend_dev_get.restype = ctypes.c_void_p
@@ -178,12 +178,12 @@ def devices() -> tuple[str, ...]:
 
 
 def supports_rpc() -> bool:
-    """Whether one model can be spread over several machines with this build."""
+    """Whether this build can spread one model over several machines."""
     return bool(C.llama_supports_rpc())
 
 
 def quantize(source: Path, target: Path, file_type: Literal["F16", "Q4_0", "Q8_0"]) -> None:
-    """Write `source` in another number format. Raises: `EngineError` when llama.cpp refuses."""
+    """Write `source` in another number format. Raises: `EngineError` if llama.cpp refuses."""
     log = start_library()
     params = C.llama_model_quantize_default_params()
     params.ftype = FILE_TYPES[file_type]

@@ -1,4 +1,4 @@
-"""How much memory the cards of this machine have: where models go that are not computed by the CPU."""
+"""The memory of this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from shepherd.engine.llamacpp.library import C, start_library
 
 _GPU = 1
-"""ggml's number for a device with memory of its own. Those that share the machine's have another one."""
+"""ggml's number for a device with its own memory; devices that share the machine's memory have another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The memory of all cards together, in bytes."""
+    """The memory of all GPUs together, in bytes."""
 
     free: int
     total: int
 
 
 def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
-    """The memory of the devices of one kind; None when there is none, or this build cannot tell."""
+    """The memory of all devices of one kind; None if there is none, or if this build does not report it."""
     start_library()
     lib = C._lib
     try:

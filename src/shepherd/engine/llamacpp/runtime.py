@@ -1,13 +1,13 @@
 """A `llama_context` as a `Runtime`: one pool of cells, many sequences.
 
 Facts about llama.h that shape this file (line numbers and measurements: the project's notes on llama.h):
-- Much of what a caller can get wrong aborts the *process*: batches above `n_batch`, more outputs than were announced,
-  sampling without logits, sequences that do not exist, shifting where that is not supported, shifting shared cells, or
-  copying onto cells that the target has already. Each is refused here before the call.
-- A positive return of `llama_decode` leaves the cache as it was (1) or partly extended (2, aborted): ask `held`.
-- A shift is only noted by `seq_add` and done by the next decode; a state saved in between is corrupt.
-- Cells of sliding-window layers are reused once the window has passed, even where there are as many of them as of the
-  others (`swa_full`): what is still there says `pos_min`, and a rollback or a share that needs more is refused.
+- Many errors of a caller abort the *process*: batches above `n_batch`, more outputs than were announced, sampling
+  without logits, sequences that do not exist, shifts where they are not supported, shifts of shared cells, copies onto
+  cells that the target has already. Each is refused here before the call.
+- A positive return of `llama_decode` leaves the cache as it was (1) or partly extended (2, aborted): see `held`.
+- `seq_add` only notes a shift, and the next decode carries it out; a state saved in between is corrupt.
+- Cells of sliding-window layers are reused once the window has passed, even if these layers have as many cells as the
+  others (`swa_full`): `pos_min` tells what is left, and a rollback or a share that needs more is refused.
 """
 
 from __future__ import annotations
@@ -41,32 +41,31 @@ _PARTIAL = 1
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """How a context is made. `None` means the default that measured best."""
+    """Options of a context. `None` means the default that measured best."""
 
     n_ctx: int
-    """Cells; llama.cpp pads it up to a multiple of 256."""
+    """Number of cells; llama.cpp pads it to a multiple of 256."""
     n_seq: int = 1
-    """Sequences; at most 256."""
+    """Number of sequences; at most 256."""
     n_batch: int | None = None
-    """Tokens in one decode; as `n_ubatch` by default, since what is more is computed one after the other anyway."""
+    """Most tokens of one decode; by default `n_ubatch`, since larger batches are computed piece by piece anyway."""
     n_ubatch: int | None = None
     """Tokens computed at once; 512 by default."""
     n_outputs: int | None = None
-    """Tokens of one decode whose logits can be wanted; one per sequence by default. Each costs memory for a row of
-    logits, twice."""
+    """Most tokens with logits in one decode; by default one per sequence. Each needs memory for two rows of logits."""
     n_threads: int | None = None
     flash_attention: bool | None = None
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     swa_full: bool = True
-    """Sliding-window layers get as many cells as the others, so that a conversation can be rolled back and shared."""
+    """Give sliding-window layers as many cells as the others, so that conversations can be rolled back and shared."""
 
 
 class _Interrupt:
-    """A flag that llama.cpp polls between graph nodes without ever entering Python.
+    """A flag that llama.cpp polls between graph nodes without entering Python.
 
-    A Python callback would take the interpreter lock hundreds of times per token. C's `strlen` has the callback's
-    shape already (pointer in, zero or not out), so the flag is a C string: empty = go on, one character = stop.
+    A Python callback would take the interpreter lock hundreds of times per token. C's `strlen` has the signature of the
+    callback (pointer in, zero or non-zero out), so the flag is a C string: empty = continue, one character = stop.
     """
 
     def __init__(self) -> None:
@@ -80,7 +79,7 @@ class _Interrupt:
 
 
 class LlamaRuntime:
-    """One `llama_context`; satisfies `Runtime`. One thread at a time, but for `interrupt`."""
+    """One `llama_context`; satisfies `Runtime`. One thread at a time, except for `interrupt`."""
 
     def __init__(self, weights: Weights, options: ContextOptions) -> None:
         log = start_library()
@@ -99,7 +98,7 @@ class LlamaRuntime:
         if not self._kv:
             C.llama_free(self._context)
             raise EngineError(f"{weights.path.name} has no KV cache: it is not a model that generates text")
-        # llama.cpp pads the context; what was asked for is what conversations may use.
+        # llama.cpp pads the context; conversations may use only the requested cells.
         self.n_ctx = min(options.n_ctx, int(C.llama_n_ctx(self._context)))
         self.n_seq = options.n_seq
         self.n_batch = int(C.llama_n_batch(self._context))
@@ -109,11 +108,11 @@ class LlamaRuntime:
             can_shift=bool(C.llama_memory_can_shift(self._kv)),
         )
         self.memory: Memory = capabilities.memory(self._facts)
-        # Without flash attention, everything up to the highest cell in use is multiplied first and masked then.
+        # Without flash attention, all cells up to the highest used one are multiplied first and masked afterwards.
         self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
         self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
-        """Per sequence, the others that may share cells with it."""
+        """Per sequence, the other sequences that may share cells with it."""
         self._incomplete: set[int] = set()
         """Sequences that wait for a checkpoint; see `_copy`."""
         self._shifted = False
@@ -134,14 +133,14 @@ class LlamaRuntime:
         params.type_v = CACHE_TYPES[options.cache_type_v]
         params.flash_attn_type = _FLASH_ATTENTION[flash_attention(options)]
         params.no_perf = True
-        if not self._weights.is_recurrent:  # an aborted state is neither the old one nor the new one
+        if not self._weights.is_recurrent:  # an abort leaves a recurrent state between old and new
             params.abort_callback = self._interrupt.callback
             params.abort_callback_data = self._interrupt.data
         return params
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Read from the file at first use. What is not in it: n_ctx and n_seq, which states do not depend on."""
+        """Read from the file at first use. States do not depend on n_ctx and n_seq, so these are not part of it."""
         options = self._options
         facts = (
             self._weights.digest, build(), options.cache_type_k, options.cache_type_v, options.swa_full,
@@ -163,7 +162,7 @@ class LlamaRuntime:
         if code == 0:
             self._shifted = False
             if self._asynchronous:
-                C.llama_synchronize(self._context)  # here, where the interpreter lock is released
+                C.llama_synchronize(self._context)  # a call that releases the interpreter lock
             return "ok"
         outputs[:] = [-1] * len(outputs)
         if code == 1:
@@ -178,21 +177,21 @@ class LlamaRuntime:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
-        from shepherd.engine.llamacpp.scorer import scorer  # noqa: PLC0415 - few ask, and NumPy takes long to import
+        from shepherd.engine.llamacpp.scorer import scorer  # noqa: PLC0415 - rarely needed, and NumPy imports slowly
 
         address = FAST.logits(self._context, self._output(chunk) - behind)
         return scorer(address, self._weights.n_vocab, n_top)
 
     def logits(self, chunk: int) -> array[float]:
-        """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests, tools, benches.
+        """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests and benchmarks.
 
-        Raises: `EngineError` when they were not wanted.
+        Raises: `EngineError` if they were not computed.
         """
         row = FAST.logits(self._context, self._output(chunk))
         return array("f", ctypes.string_at(row, 4 * self._weights.n_vocab))
 
     def _output(self, chunk: int) -> int:
-        """Which token of the last decode is the last of a chunk. Raises: `EngineError` where its logits are not."""
+        """The index in the last decode of a chunk's last token. Raises: `EngineError` if it has no logits."""
         output = self._batch.outputs[chunk]
         if output < 0:
             raise EngineError(f"chunk {chunk} of the last decode has no logits")
@@ -202,13 +201,13 @@ class LlamaRuntime:
         return token in self._weights.end_tokens
 
     def interrupt(self, on: bool) -> None:
-        """Has no effect on a recurrent memory, nor on what a GPU computes: there, `decode` ends when it is done."""
+        """Has no effect on a recurrent memory or on a GPU: there `decode` always completes."""
         self._interrupt.set(on)
 
     # -- the memory ------------------------------------------------------------------------------------------------
 
     def held(self, seq: int) -> tuple[int, int]:
-        """With a recurrent state, its one position twice; with sliding windows, from where on these layers hold all."""
+        """A recurrent state has one position, returned twice; sliding-window layers return the lowest they hold."""
         self._check(seq)
         return FAST.pos_min(self._kv, seq), FAST.pos_max(self._kv, seq)
 
@@ -243,15 +242,15 @@ class LlamaRuntime:
                 return False
         elif start <= high and not self._reaches(low, start):
             return False
-        # A recurrent state refuses by itself to go back; behind a checkpoint the attention layers have more to remove.
+        # A recurrent state itself refuses to go back; behind a checkpoint only attention layers have more to remove.
         return bool(FAST.seq_rm(self._kv, seq, start, stop))
 
     def _reaches(self, low: int, position: int) -> bool:
-        """Whether sliding-window layers that hold `low` and on still hold what a token at `position` looks at."""
+        """Whether sliding-window layers that hold positions from `low` on have all that a token at `position` needs."""
         return low <= max(0, position - self._facts.n_swa + 1) if self._facts.n_swa else True
 
     def _copy(self, source: int, target: int, start: int, stop: int) -> bool:
-        """Where a copy is not the whole truth (`Memory.checkpoint`), the target must be completed by `load` next."""
+        """If cells are not the whole state (`Memory.checkpoint`), the target must be completed by `load` next."""
         self._check(target)
         low, high = self.held(source)
         if source == target or self.held(target)[1] >= max(0, start):
@@ -260,7 +259,7 @@ class LlamaRuntime:
         if self.memory.checkpoint:
             if start > 0:
                 return False
-            # Cells of a window that two sequences share are never reused: a copied window would fill its small pool.
+            # Window cells that two sequences share are never reused: copied windows would fill their small pool.
             if ends_early or (self._facts.n_swa and not self._facts.swa_full):
                 self._incomplete.add(target)
         elif not self.memory.share or (ends_early and not self._reaches(low, stop)):
@@ -320,15 +319,16 @@ def _address_of(state: bytes) -> Any:
 _uninitialised: Callable[[None, int], bytes] = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
-"""Bytes for C to fill before anybody else sees them: states are large, and copying them out of a buffer costs more than
-writing them did."""
+"""Makes a bytes object for C to fill before any other use: states are large, and to copy them out of a buffer takes
+longer than writing them."""
 
 
 # -- defaults ------------------------------------------------------------------------------------------------------
 
 
 def flash_attention(options: ContextOptions) -> bool | None:
-    """Whether to use flash attention: as told; needed for a quantised V cache; the library's choice on a GPU; else off.
+    """Whether to use flash attention: the option; True for a quantised V cache; None (the library decides) on a GPU;
+    else False.
 
     On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine.py).
     """
@@ -340,10 +340,10 @@ def flash_attention(options: ContextOptions) -> bool | None:
 
 
 def default_threads(n_params: int = SMALL_MODEL) -> int:
-    """The physical cores less those that other work keeps busy; at least one, and one for a very small model.
+    """The number of physical cores that are not busy; at least one, and one for a very small model.
 
-    OpenMP threads that outnumber the free cores wait for each other by spinning: decoding becomes a hundred times
-    slower, not a little. A model of a few million parameters gains little from a second thread and loses much to it.
+    OpenMP threads that outnumber the free cores wait for each other by spinning, which makes decoding a hundred times
+    slower. A model of a few million parameters gains little from a second thread and may lose much.
     """
     if n_params < SMALL_MODEL:
         return 1

@@ -1,8 +1,8 @@
-"""Drawing tokens: the plan of `sampling.py` built as llama.cpp's sampler chain.
+"""Draws tokens: builds the plan of `sampling.py` as llama.cpp's sampler chain.
 
-Under a grammar a token is drawn as ever and then looked at. Only where it may not come are all those that may found
-out, and one of them drawn. These alone are given to the chain: llama.cpp's own way, to leave the others in with a logit
-of minus infinity, makes `typical` keep arbitrary tokens (it multiplies their probability, 0, by its logarithm).
+Under a grammar a token is drawn first and then checked. Only if it is not allowed, all allowed tokens are found and one
+of them is drawn. The chain gets only these: llama.cpp's own way, to keep the others with a logit of minus infinity,
+makes `typical` keep arbitrary tokens (it multiplies their probability, 0, by its logarithm).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shepherd.engine.llamacpp.library import FAST, C
 from shepherd.engine.llamacpp.weights import Weights
 
 LARGE_VOCABULARY = 32_768
-"""Tokens above which drawing one takes so long that other threads should run meanwhile."""
+"""Vocabulary size above which a draw takes so long that other threads should run meanwhile."""
 
 
 class LlamaSampler:
@@ -37,7 +37,7 @@ class LlamaSampler:
         *,
         mask: Mask | None = None,
     ) -> None:
-        """`outputs` is the runtime's own list: per chunk of the last decode, which of its tokens has logits, or -1."""
+        """`outputs` is the runtime's list: per chunk of the last decode, the index of the token with logits, or -1."""
         self._context = context
         self._outputs = outputs
         self._kept: list[Any] = []  # C arrays that the chain's constructors read
@@ -64,7 +64,7 @@ class LlamaSampler:
             FAST.accept(self._address, token)
 
     def sample(self, chunk: int) -> int:
-        """Raises: `EngineError` when the grammar cannot go on."""
+        """Raises: `EngineError` if the grammar allows no token."""
         token: int
         output = self._outputs[chunk]
         if output < 0:  # the library would abort the process
@@ -116,7 +116,7 @@ class MaskedDraw:
     """Draws one token of those that a mask allows, with a chain that has not accepted it yet."""
 
     def __init__(self, mask: Mask, apply: Callable[[Any], Any], n_vocab: int, unwanted: Collection[int]) -> None:
-        """`apply` runs the chain over candidates. `unwanted` tokens come only where nothing else may."""
+        """`apply` runs the chain over candidates. `unwanted` tokens are drawn only if no other is allowed."""
         import numpy as np  # noqa: PLC0415 - only under a grammar
 
         self._np = np
@@ -129,9 +129,9 @@ class MaskedDraw:
         self._data = ctypes.cast(self._candidates.ctypes.data, ctypes.POINTER(C.llama_token_data))
 
     def draw(self, address: int) -> int:
-        """A token, drawn from the logits at `address`, of which those that may not come are overwritten.
+        """Draw a token from the logits at `address`; logits of tokens that are not allowed may be overwritten.
 
-        Raises: `EngineError` when none may come.
+        Raises: `EngineError` if no token is allowed.
         """
         np, mask = self._np, self._mask
         row = np.frombuffer((ctypes.c_float * len(self._ids)).from_address(address), np.float32)

@@ -1,4 +1,4 @@
-"""How likely tokens are by the model's own word: the logits as they come, before any sampler or grammar."""
+"""Log-probabilities of tokens from the model's logits, before any sampler or grammar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shepherd.engine.base import Scored
 
 
 def scorer(address: int, n_vocab: int, n_top: int) -> Callable[[int], Scored]:
-    """Tells of each token how likely it is by the `n_vocab` logits at `address`, which are read now."""
+    """A function that scores any token by the `n_vocab` logits at `address`, which are copied now."""
     logits: Any = (ctypes.c_float * n_vocab).from_address(address)
     row = np.frombuffer(logits, np.float32).astype(np.float64)
     row -= row.max()

@@ -1,10 +1,10 @@
-"""Does this build of the native library compute quantised models on this CPU, or crash? Asked once per build.
+"""Tests once per build whether the native library computes quantised models on this CPU without a crash.
 
 On CPUs with AMX, llama.cpp built by GCC before 14 without our flags dies by SIGSEGV at the first decode of any
 quantised model (ggml issue 20824). A crash cannot be caught in process, so a child makes a quantised copy of the
-embedded model and decodes with it (`child.py`); the verdict is kept in the user's cache folder, keyed by the library
-and the CPU. When the child crashes, a second one tries without llama.cpp's extra buffer types, which keeps off AMX:
-slower, but it works.
+embedded model and decodes with it (`child.py`). The verdict is stored in the user's cache folder, keyed by library and
+CPU. If the child crashes, a second one tries without llama.cpp's extra buffer types, which avoids AMX: slower, but it
+works.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the self-test found."""
+    """The result of the self-test."""
 
     use_extra_bufts: bool
     """Whether llama.cpp may use its extra buffer types (AMX, repacking)."""
     detail: str
     """One sentence for a person."""
     cached: bool = False
-    """Read from an earlier run."""
+    """Whether it is from an earlier run."""
 
 
 Run = Callable[[bool], int]
@@ -49,9 +49,9 @@ Run = Callable[[bool], int]
 
 
 def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = None) -> Verdict:
-    """The verdict on the library build in use, from the cache when this build was tested before.
+    """The verdict on the library build in use, from the cache if this build was tested before.
 
-    Raises: `EngineError` when neither way of running works.
+    Raises: `EngineError` if it crashes with and without extra buffer types.
     """
     build = build or build_id()
     file = cache_folder / f"selftest-{build}.json"
@@ -64,7 +64,7 @@ def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = N
 
 
 def build_id() -> str:
-    """A short name for this library build on this CPU."""
+    """A short id of this library build on this CPU."""
     from shepherd.engine.llamacpp import library_path  # noqa: PLC0415 - loads the library
 
     facts = [platform.machine(), _cpu_model()]
@@ -75,7 +75,7 @@ def build_id() -> str:
 
 
 def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
-    """Run the test in a child process; its exit status, negative when a signal killed it."""
+    """Run the test in a child process; returns its exit status, negative if a signal killed it."""
     command = command or [sys.executable, "-m", "shepherd.engine.llamacpp.selftest"]
     ended = child.run(
         command, timeout_s=TIMEOUT_S, variables={"SHEPHERD_SELFTEST_EXTRA_BUFTS": str(int(use_extra_bufts))}
@@ -89,22 +89,19 @@ def _test(run: Run) -> Verdict:
     status = run(True)
     if status == 0:
         return Verdict(True, "quantised models decode properly")
-    logger.warning("quantised models %s with this build; trying without extra buffer types", _died(status))
+    failure = child.died(status, TIMEOUT_S)
+    logger.warning("quantised models %s with this build; trying without extra buffer types", failure)
     fallback = run(False)
     if fallback == 0:
         return Verdict(
             False,
-            f"quantised models {_died(status)} with this build; they run without AMX, which is slower. "
+            f"quantised models {failure} with this build; they run without AMX, which is slower. "
             "Reinstall with the build flags of docs/troubleshooting.md to cure it",
         )
     raise EngineError(
-        f"the native llama.cpp library does not work on this machine: a quantised model {_died(status)}, and "
-        f"{_died(fallback)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
+        f"the native llama.cpp library does not work on this machine: a quantised model {failure}, and "
+        f"{child.died(fallback, TIMEOUT_S)} without extra buffer types too; rebuild it as docs/troubleshooting.md says"
     )
-
-
-def _died(status: int) -> str:
-    return child.died(status, TIMEOUT_S)
 
 
 def _read(file: Path) -> Verdict | None:
@@ -126,7 +123,7 @@ def _cpu_model() -> str:
 
 
 def _child(use_extra_bufts: bool) -> None:
-    """Quantise the embedded model, load it, decode a batch and a token, and look at the result."""
+    """Quantise the embedded model, load it, decode a batch and a token, and check the result."""
     from shepherd.core import Sampling  # noqa: PLC0415 - only the child needs these
     from shepherd.engine.base import Chunk  # noqa: PLC0415
     from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights, quantize  # noqa: PLC0415

@@ -1,16 +1,16 @@
-"""A model's first load on this machine, done in a child: what ends that process must not end a server.
+"""Loads a model for the first time on this machine in a child process, so that a crash does not end the server.
 
     Header ─▶ digest known? ──yes──▶ nothing          the verdict: <cache folder>/trials/<build>-<digest>.json
-                   └─no─▶ child: load, tokenise, compute a token ─▶ remembered, or one `EngineError`
+                   └─no─▶ child: load, tokenise, compute a token ─▶ stored, or one `EngineError`
 
-`models/soundness.py` refuses what is known to abort; this finds the rest. Only good verdicts are kept: a file that
-failed is tried again, since it may have been repaired in place. The digest covers the header and the sizes of the
-files, not the tensors' data: those are numbers, which may be wrong but end nothing.
+`models/soundness.py` refuses faults that are known to abort; this finds the others. Only good verdicts are stored: a
+file that failed is tried again, since it may have been repaired. The digest covers the header and the sizes of the
+files, not the tensors' data: wrong numbers there do not end a process.
 
-What a good verdict leaves unproved: the child computes on the CPU alone and without the extra buffer types, so that it
-takes no memory of a card and no second copy of the weights (the file is mapped, and its pages are shared with the
-process that loads it next). Kernels of a card, AMX and repacked weights, long contexts and quantised caches are
-therefore first used by the server itself; the self-test vouches for the CPU's.
+A good verdict does not cover everything. The child computes on the CPU only and without the extra buffer types, so that
+it uses no GPU memory and no second copy of the weights (the file is mapped, and its pages are shared with the process
+that loads it next). So GPU kernels, AMX, repacked weights, long contexts and quantised caches are first used by the
+server itself; the self-test covers those of the CPU.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRUSTED = frozenset({"6948a34b1cfcd75d8aee836ea9c6757a"})
-"""Digests of models that need no trial: the one in the package, which the self-test and our own tests load."""
+"""Digests of models that need no trial: the one in the package, which the self-test and the tests load."""
 TIMEOUT_S, SLOWEST_BYTES_PER_S = 120.0, 16 << 20
-"""What a child may take, and longer for each of so many bytes: a large model comes from a slow disk in minutes."""
+"""Time for a child, plus the time to read the model at this speed: a large model may take minutes from a slow disk."""
 MOST_MEMORY_BYTES = 4 << 30
-"""What a child may allocate besides the size of the model: a damaged count must not take the memory of the machine."""
+"""Memory for a child besides the size of the model: a damaged count must not use up the machine's memory."""
 N_CTX = 256
 _EVERY_BYTE = "".join(map(chr, (*range(0x100), *range(0x100, 0x800, 0x3F), *range(0x800, 0xD800, 0xFC1))))
 _EVERY_BYTE += "".join(map(chr, range(0x10000, 0x110000, 0x1F041)))
@@ -57,11 +57,11 @@ def prove(
     command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.llamacpp.trial"),
     timeout_s: float | None = None,
 ) -> None:
-    """Return when this model is known to load with this build of the library. Blocks.
+    """Check that this build of the library can load a model, in a child if that is not known yet. Blocks.
 
-    build: `selftest.build_id()`. pooling, makes_vectors: how it will be used.
+    build: `selftest.build_id()`. pooling, makes_vectors: how the model will be used.
 
-    Raises: `ConfigError` for a file that is damaged, `EngineError` for one that does not load, `child.Unwanted`.
+    Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Unwanted`.
     """
     header = gguf.read_header(path)
     soundness.check(header)
@@ -78,24 +78,24 @@ def prove(
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})
         return
-    logger.info("%s does not load: status %d. The library said: %s", path.name, ended.status, ended.words or "nothing")
+    logger.info("%s does not load: status %d. The library wrote: %s", path.name, ended.status, ended.words or "nothing")
     raise EngineError(_refusal(header, ended, timeout_s))
 
 
 def is_proved(header: gguf.Header, cache_folder: Path, *, build: str) -> bool:
-    """Whether `prove` has nothing to do for this model in one of its uses. Raises: `ConfigError`."""
+    """Whether this model needs no further trial for at least one use. Raises: `ConfigError`."""
     files = (_verdict(header, cache_folder, build, use) for use in ("chat", "vectors"))
     return any(file is None or child.kept(file) is not None for file in files)
 
 
 def _verdict(header: gguf.Header, cache_folder: Path, build: str, use: str) -> Path | None:
-    """Where the verdict on a model is kept, if it is good; None for a model that needs none."""
+    """The file of a good verdict on a model; None for a model that needs no trial."""
     digest = header.digest()
     return None if digest in TRUSTED else cache_folder / "trials" / f"{build}-{digest}-{use}.json"
 
 
 def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # it ended in order, with a reason
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # the child reported an error itself
         return str(json.loads(ended.answer)["error"])
     became = "hangs" if ended.status == child.HUNG else "ends"
     last = next((line for line in reversed(ended.words.splitlines()) if "GGML_" in line or "what()" in line), "")
@@ -140,7 +140,7 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
 
 
 def _limit(size_bytes: int) -> None:
-    """Let a damaged count fail here, and let the system choose this process when memory runs out."""
+    """Limit this process's memory, and make it the first to be killed when memory runs out."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415 - POSIX only
 

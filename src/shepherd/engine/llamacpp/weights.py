@@ -16,10 +16,10 @@ from shepherd.engine.llamacpp.library import C, reason_from, start_library
 from shepherd.models import gguf
 
 _HASHED_WHOLE = 32 << 20
-"""Bytes from the start that a fingerprint reads: more than the longest header, which holds the vocabulary."""
+"""Leading bytes that the digest reads: more than the longest header, which contains the vocabulary."""
 _PIECE = 1 << 20
 _SAMPLE, _SAMPLES = 4096, 256
-"""Bytes of one sample behind that, and how many: a fine-tuned or requantised copy differs in nearly all of them."""
+"""Size and number of further samples: a fine-tuned or requantised copy differs in nearly all of them."""
 
 _NO_TEXT = "{} has no vocabulary of texts, only numbered tokens"
 _ROPES: dict[int, capabilities.Rope] = {-1: "none", 0: "norm", 2: "neox"}
@@ -33,13 +33,13 @@ class Weights:
     def __init__(self, handle: int, path: Path) -> None:
         self.path = path
         self.handle = handle
-        """The library's, for contexts over these weights; 0 after `close`."""
+        """The library's pointer, for contexts over these weights; 0 after `close`."""
         self.vocab = C.llama_model_get_vocab(handle)
         self.n_vocab: int = C.llama_vocab_n_tokens(self.vocab)
         self.n_params: int = C.llama_model_n_params(handle)
         self._pieces: list[bytes | None] = [None] * self.n_vocab
         self.has_text = bool(C.llama_vocab_type(self.vocab))
-        """Whether its tokens have texts; without, most questions would abort the process, and are refused."""
+        """Whether its tokens have text. Without, most calls would abort the process, and are refused."""
         bos: int = C.llama_vocab_bos(self.vocab)
         self.bos = bos if C.llama_vocab_get_add_bos(self.vocab) and bos >= 0 else None
         self.fim = self._find_fim()
@@ -58,11 +58,11 @@ class Weights:
         cpu_only: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Weights:
-        """Read a GGUF file. Takes long; `progress` gets 0.0 to 1.0, from the loading thread.
+        """Load a GGUF file, which may take long; `progress` gets 0.0 to 1.0 on the loading thread.
 
-        cpu_only: no card is touched, not even for a part of the computation (as it may be with `gpu_layers` 0).
+        cpu_only: use no GPU, not even for a part of the computation (as may happen with `gpu_layers` 0).
 
-        Raises: `EngineError` with the library's reason when it cannot be loaded.
+        Raises: `EngineError` with the library's reason if the file cannot be loaded.
         """
         log = start_library()
         log.errors.clear()
@@ -86,7 +86,7 @@ class Weights:
         return cls(handle, path)
 
     def close(self) -> None:
-        """Free the weights; every runtime over them must have been closed."""
+        """Free the weights; all runtimes over them must have been closed."""
         if self.handle:
             C.llama_model_free(self.handle)
             self.handle = 0
@@ -120,7 +120,7 @@ class Weights:
         return buffer.value.decode("utf-8", "replace")
 
     def facts(self, *, type_k: str, swa_full: bool, can_shift: bool) -> capabilities.Facts:
-        """What the gate wants to know, of the file and of a context that was made with these options."""
+        """The facts for `kv.capabilities` about the file and a context with these options."""
         architecture = self.metadata("general.architecture") or ""
         heads = C.llama_model_n_head(self.handle)
         key_length = self.metadata(f"{architecture}.attention.key_length")
@@ -141,7 +141,7 @@ class Weights:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A name for these weights: everything of a small file, the header and samples of a large one."""
+        """A hash of these weights: of all bytes of a small file, of the header and samples of a large one."""
         sha = hashlib.sha256()
         for file in gguf.shards(self.path):
             with file.open("rb") as stream:
@@ -155,16 +155,17 @@ class Weights:
                     sha.update(stream.read(_SAMPLE))
         return sha.hexdigest()[:32]
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
+        """As `Vocabulary.tokenize`. add_special: put the special tokens around it that the file requests."""
         if not self.has_text:
             raise EngineError(_NO_TEXT.format(self.path.name))
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 8
         buffer = (ctypes.c_int32 * room)()
-        n: int = C.llama_tokenize(self.vocab, raw, len(raw), buffer, room, False, False)
+        n: int = C.llama_tokenize(self.vocab, raw, len(raw), buffer, room, add_special, False)
         if n < 0:
             buffer = (ctypes.c_int32 * -n)()
-            n = C.llama_tokenize(self.vocab, raw, len(raw), buffer, -n, False, False)
+            n = C.llama_tokenize(self.vocab, raw, len(raw), buffer, -n, add_special, False)
         return buffer[:n]
 
     def piece(self, token: int) -> bytes:
@@ -181,7 +182,7 @@ class Weights:
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
-            # special=True: protocol tokens are control tokens in many files, and the scanner must see their text.
+            # special=True: in many files protocol tokens are control tokens, and the parser needs their text.
             n: int = C.llama_token_to_piece(self.vocab, token, buffer, room, 0, True)
             if n >= 0:
                 return buffer.raw[:n]
@@ -191,7 +192,7 @@ class Weights:
         return self._read_piece(token).decode("utf-8", "replace") if self.has_text and 0 <= token < self.n_vocab else ""
 
     def _find_fim(self) -> tuple[int, int, int] | None:
-        """As the file says it, or else by the names that the families give these tokens: the library knows them."""
+        """The fill-in-the-middle tokens, from the file or by the names that the library knows."""
         before, behind, middle = (getattr(C, f"llama_vocab_fim_{name}")(self.vocab) for name in ("pre", "suf", "mid"))
         return (before, behind, middle) if self.has_text and min(before, behind, middle) >= 0 else None
 

@@ -1,17 +1,17 @@
-"""What the engines hold, as the JSON of `GET /v1/caches`, and back: one shape for the server and for who watches it.
+"""What the engines hold, as the JSON of `GET /v1/caches`, and back: one shape for the server and for `shepherd top`.
 
-Not here: where the figures come from (`engine/stats.py`) and what they look like to a person (`cli/command/top.py`).
+Not here: where the figures come from (`engine/stats.py`), and how they are displayed (`cli/command/top.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, asdict, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any, get_args
 
+from shepherd.core import InvalidRequest
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
-
-Json = dict[str, Any]
+from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 
 
 def encode_caches(
@@ -32,92 +32,80 @@ def _encode(cache: CacheStats) -> Json:
 
 
 def decode_caches(body: Any) -> dict[str, tuple[str, CacheStats]]:
-    """Model and figures by cache name. What another version does not say has its default; what it says more is ignored.
+    """Model and figures by cache name. Fields that another version does not send have their defaults; fields that are
+    unknown here are ignored.
 
-    Raises: `ValueError` that names what is wrong.
+    Raises: `InvalidRequest` that names the field.
     """
-    found = _table(_table(body, "the body").get("caches"), "caches")
-    return {name: _decode(entry, f"caches.{name}") for name, entry in found.items()}
+    caches = _fields(body).get_object("caches")
+    return {name: _decode(caches.get_object(name)) for name in caches.body}
 
 
 def decode_server(body: Any) -> dict[str, int]:
-    """The counts of the server itself; empty where it is too old to tell them.
+    """The counts of the server itself; empty for a server that is too old to report them.
 
-    Raises: `ValueError` that names what is wrong.
+    Raises: `InvalidRequest` that names the field.
     """
-    found = _table(_table(body, "the body").get("server", {}), "server")
-    for name, value in found.items():
-        if not _KINDS["int"](value):
-            raise ValueError(f"server.{name} is {value!r:.80}")
-    return found
+    server = _fields(body).find_object("server") or Fields({})
+    return {name: _get(server, name, "int") for name in server.body}
 
 
-def _decode(body: Any, place: str) -> tuple[str, CacheStats]:
-    table = _table(body, place)
-    values = _values(CacheStats, table, place)
-    if "eviction_s" in table:
-        values["eviction_s"] = _histogram(table["eviction_s"], f"{place}.eviction_s")
-    sequences = _list(table.get("sequences", []), f"{place}.sequences")
-    places = [f"{place}.sequences[{index}]" for index in range(len(sequences))]
-    values["sequences"] = tuple(
-        SequenceStats(**_values(SequenceStats, _table(entry, where), where))
-        for entry, where in zip(sequences, places, strict=True)
-    )
-    model = table.get("model", "")
-    return model if isinstance(model, str) else "", CacheStats(**values)
+def _fields(body: Any) -> Fields:
+    if not isinstance(body, dict):
+        raise wrong("the body", "an object", body)
+    return Fields(body)
 
 
-def _values(cls: type[CacheStats | SequenceStats], table: Json, place: str) -> Json:
-    """The plain fields of `cls`, checked."""
-    plain: list[Field[Any]] = [each for each in fields(cls) if each.type in _KINDS]
+def _decode(cache: Fields) -> tuple[str, CacheStats]:
+    values = _plain_values(CacheStats, cache)
+    if cache.has("eviction_s"):
+        values["eviction_s"] = _histogram(cache.get_object("eviction_s"))
+    sequences = (SequenceStats(**_plain_values(SequenceStats, each)) for each in cache.objects("sequences"))
+    model = cache.find_any("model")
+    return model if isinstance(model, str) else "", CacheStats(**values, sequences=tuple(sequences))
+
+
+def _plain_values(cls: type[CacheStats | SequenceStats], table: Fields) -> Json:
+    """The fields of `cls` that are numbers and texts, checked."""
     values = {}
-    for each in plain:
-        if each.name not in table:
-            if each.default is MISSING:
-                raise ValueError(f"{place}.{each.name} is missing")
-            continue
-        value, accepts = table[each.name], _KINDS[str(each.type)]
-        if not accepts(value):
-            raise ValueError(f"{place}.{each.name} is {value!r:.80}")
-        values[each.name] = value
+    for each in fields(cls):
+        if each.type in _READERS and (each.name in table.body or each.default is MISSING):
+            values[each.name] = _get(table, each.name, str(each.type))
     return values
 
 
-def _histogram(body: Any, place: str) -> Histogram:
-    table = _table(body, place)
-    bounds, counts = (_list(table.get(name), f"{place}.{name}") for name in ("bounds", "counts"))
-    total: Any = table.get("total")
-    if not all(map(_is_number, (*bounds, *counts, total))):
-        raise ValueError(f"{place} holds what is no number")
+def _get(table: Fields, name: str, kind: str) -> Any:
+    value = _READERS[kind](table, name)
+    if value is None and kind != "str | None":
+        raise InvalidRequest(f"{table.at(name)} is missing", field=table.at(name))
+    return value
+
+
+def _histogram(table: Fields) -> Histogram:
+    bounds, counts = (
+        [check_number(value, table.at(name), _INT64) for value in table.find_array(name) or ()]
+        for name in ("bounds", "counts")
+    )
     if len(counts) != len(bounds) + 1:
-        raise ValueError(f"{place} has {len(bounds)} bounds and {len(counts)} counts")
+        raise InvalidRequest(f"{table.path} has {len(bounds)} bounds and {len(counts)} counts", field=table.path)
     histogram = Histogram(tuple(bounds))
-    histogram.counts = counts
-    histogram.total = total
+    histogram.counts = [int(count) for count in counts]
+    histogram.total = check_number(table.find_any("total"), table.at("total"), _INT64)
     return histogram
 
 
-def _table(value: Any, place: str) -> Json:
-    if not isinstance(value, dict):
-        raise ValueError(f"{place} is no object")  # noqa: TRY004 - all that is wrong with a body is one kind of error
-    return value
+def _find_state(table: Fields, name: str) -> str | None:
+    state = table.find_string(name)
+    if state is not None and state not in get_args(State):
+        raise wrong(table.at(name), f"one of {', '.join(get_args(State))}", state)
+    return state
 
 
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{place} is no array")  # noqa: TRY004 - as above
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    # bool is an int in Python, not here; JSON as Python reads it has NaN, infinities and numbers of any length.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-
-
-_KINDS: Mapping[str, Callable[[Any], bool]] = {
-    "int": lambda value: isinstance(value, int) and _is_number(value),
-    "float": _is_number,
-    "str | None": lambda value: value is None or isinstance(value, str),
-    "State": lambda value: value in get_args(State),
+_INT64 = Range(-(2**63), 2**63 - 1)
+_READERS: Mapping[str, Callable[[Fields, str], Any]] = {
+    "int": lambda table, name: table.find_integer(name, _INT64),
+    "float": lambda table, name: table.find_number(name, _INT64),
+    "str | None": lambda table, name: table.find_string(name),
+    "State": _find_state,
 }
-"""By a field's type, as it is written in `engine/stats.py`: which values of JSON it takes."""
+"""By a field's type, as it is written in `engine/stats.py`: how to read it."""

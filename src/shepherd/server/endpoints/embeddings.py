@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
 from functools import partial
 
-from shepherd.core import Request
 from shepherd.core.status import Embeddings
+from shepherd.server.endpoints.ollama import load_or_unload
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
@@ -41,7 +40,7 @@ async def answer_embed(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
     began = time.perf_counter_ns()
     wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
-    made = await _ollama_made(service, wanted, path)
+    made = await _embed_for_ollama(service, wanted, path)
     return await asyncio.to_thread(
         partial(
             ollama_embed.encode_embed,
@@ -55,22 +54,18 @@ async def answer_embed(service: Service, body: Json, path: str) -> Json:
 
 async def answer_embeddings(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
-    made = await _ollama_made(service, ollama_embed.decode_embeddings(body), path)
+    made = await _embed_for_ollama(service, ollama_embed.decode_embeddings(body), path)
     return ollama_embed.encode_embeddings(made.vectors)
 
 
-async def _ollama_made(service: Service, wanted: ollama_embed.Wanted, path: str) -> Embeddings:
-    """The vectors, and then the model stays as long as was asked for. A body without texts only loads it."""
-    made = Embeddings(wanted.model, (), ())
-    if wanted.texts:
-        made = await service.embed(
-            wanted.model, wanted.texts, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
-        )
-    if wanted.keep_alive_s == 0:
-        await service.unload(made.model)
-    elif not wanted.texts or wanted.keep_alive_s is not None:
-        extra = {} if wanted.keep_alive_s is None else {"keep_alive": wanted.keep_alive_s}
-        async with aclosing(service.stream(Request(made.model, extra=extra), endpoint=path)) as events:
-            async for _ in events:
-                pass  # a request that says nothing loads its model
+async def _embed_for_ollama(service: Service, wanted: ollama_embed.EmbedRequest, path: str) -> Embeddings:
+    """The vectors; afterwards the model stays loaded for as long as the body says."""
+    if not wanted.texts:
+        await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
+        return Embeddings(wanted.model, (), ())
+    made = await service.embed(
+        wanted.model, wanted.texts, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
+    )
+    if wanted.keep_alive_s is not None:
+        await load_or_unload(service, made.model, wanted.keep_alive_s, path)
     return made

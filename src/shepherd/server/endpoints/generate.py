@@ -1,6 +1,6 @@
 """An endpoint that generates an answer, whole or streamed, in any protocol.
 
-    body ─ codec ─▶ Request ─ service ─▶ events ─ encoder ─▶ outbox ─▶ client
+    body ─ codec ─▶ Request ─ service ─▶ events ─ encoder ─▶ buffer ─▶ client
                                  ▲                                      │
                                  └────────────── cancel ◀── disconnect ─┘
 
@@ -26,11 +26,11 @@ from urllib.parse import quote
 from shepherd.core import Assembler, Event, Evicted
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
 from shepherd.server.endpoints.query import body_schema
+from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
-from shepherd.server.http.caller import as_from
-from shepherd.server.http.choices import together
-from shepherd.server.http.limits import admit_choices
-from shepherd.server.http.outbox import ClientTooSlow, Outbox
+from shepherd.server.http.caller import with_caller
+from shepherd.server.http.choices import merge_choices
+from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
@@ -94,7 +94,7 @@ class GenerateEndpoint:
 
         decoded = await context.decode(await context.read_body(), decode)
         admit_choices(context.scope, len(decoded.requests))
-        return as_from(decoded, context.scope, trace=context.observers.want_trace)
+        return with_caller(decoded, context.scope, trace=context.observers.wants_trace)
 
 
 class _Answer:
@@ -112,7 +112,7 @@ class _Answer:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
         service, path = self._context.state.service, self._endpoint.paths[0]
         streams = [service.stream(request, endpoint=path) for request in self._decoded.requests]
-        async with aclosing(together(streams)) as events:
+        async with aclosing(merge_choices(streams)) as events:
             if self._decoded.stream:
                 await self._send_stream(events)
             else:
@@ -140,17 +140,17 @@ class _Answer:
 
     def _store(self, encoder: Encoder) -> None:
         if self._endpoint.stored_responses:
-            self._context.state.responses.keep(encoder)
+            self._context.state.responses.store(encoder)
 
     async def _send_whole(self, events: ChoiceEvents) -> None:
         assemblers = [Assembler() for _ in self._decoded.requests]
         encoder = self._new_encoder()
-        hear = getattr(encoder, "hear", None)  # only protocols that report durations have it
+        note_time = getattr(encoder, "hear", None)  # only protocols that report durations have it
         async for choice, event in events:
             self._see(event, choice)
             assemblers[choice].feed(event)
-            if hear is not None:
-                hear(event)
+            if note_time is not None:
+                note_time(event)
         body = encoder.encode_replies([assembler.reply() for assembler in assemblers])
         self._store(encoder)
         record = self._context.record
@@ -164,7 +164,7 @@ class _Answer:
         """
         record, send, limits = self._context.record, self._context.send, self._limits
         encoder = self._new_encoder()
-        outbox = Outbox(limits.max_unread_bytes)
+        buffer = SendBuffer(limits.max_unread_bytes)
         first = asyncio.ensure_future(anext(events))
         try:
             await asyncio.wait((first,), timeout=limits.ping_s)
@@ -172,14 +172,14 @@ class _Answer:
                 first.result()  # its error has a status of its own
             self._encoder = encoder
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(first, events, encoder, outbox))
+                tasks.create_task(self._pump(first, events, encoder, buffer))
                 # Two turns for the pump: the head reports what the events that have come already say.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_headers(record)]
                 record.status = 200
                 await within(limits.stall_s, send({"type": "http.response.start", "status": 200, "headers": headers}))
-                while (fragment := await outbox.take(limits.ping_s)) is not None:
+                while (fragment := await buffer.take(limits.ping_s)) is not None:
                     # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
                     is_early = not record.started and encoder.media_type == EVENT_STREAM
                     await self._send_fragment(fragment or (PING if is_early else encoder.ping))
@@ -192,7 +192,7 @@ class _Answer:
         await self._send_fragment(b"", more=False)
 
     async def _pump(
-        self, first: asyncio.Future[tuple[int, Event]], events: ChoiceEvents, encoder: Encoder, outbox: Outbox
+        self, first: asyncio.Future[tuple[int, Event]], events: ChoiceEvents, encoder: Encoder, buffer: SendBuffer
     ) -> None:
         """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
         record, observers = self._context.record, self._context.observers
@@ -208,8 +208,8 @@ class _Answer:
                     if record.finished:
                         self._store(encoder)  # before the client sees the end and refers to this answer
                     observers.send(fragment)
-                    outbox.put(fragment)
-                    if outbox.n_bytes > BURST_BYTES:
+                    buffer.put(fragment)
+                    if buffer.n_bytes > BURST_BYTES:
                         await asyncio.sleep(0)  # many events at once must not keep the sender from sending
                 following = await anext(events, None)
                 if following is None:
@@ -223,9 +223,9 @@ class _Answer:
             log_failure(error, record)
             fragment = encoder.encode_failure(error)
             observers.send(fragment)
-            outbox.put(fragment)
+            buffer.put(fragment)
         finally:
-            outbox.close()
+            buffer.close()
 
     async def _send_fragment(self, fragment: bytes, *, more: bool = True, patience_s: float | None = None) -> None:
         message = {"type": "http.response.body", "body": fragment, "more_body": more}

@@ -25,15 +25,15 @@ from starlette.types import Receive, Scope, Send
 from shepherd.core import ContextFull, InvalidRequest, ShepherdError
 from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.http.errors import Stopping, retry_headers, with_id
-from shepherd.server.http.outbox import ClientTooSlow
+from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
-from shepherd.server.observe.observer import Observe, Observers
+from shepherd.server.observe.observer import ObserverFactory, Observers
 from shepherd.server.observe.record import Record, shown
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
 
 if TYPE_CHECKING:
-    from shepherd.server.response_store import KeptResponses
+    from shepherd.server.response_store import ResponseStore
 
 logger = logging.getLogger("shepherd.server")
 
@@ -87,8 +87,8 @@ class ServerState:
     limits: Limits
     active: ActiveRequests
     metrics: Metrics
-    responses: KeptResponses
-    observe: Sequence[Observe] = ()
+    responses: ResponseStore
+    observe: Sequence[ObserverFactory] = ()
     is_open: bool = False
     """No API keys are configured."""
 

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.http.errors import refused, told
+from shepherd.server.http.errors import error_response, json_response
 from shepherd.server.service import Service
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json, shown
@@ -39,9 +39,9 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
             # An empty list would be believed and remembered.
             return _refusal(request, still_loading())
         if not _speaks_anthropic(request):
-            return told({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
+            return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
         try:
-            return told(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
+            return json_response(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
         except ShepherdError as error:
             return _refusal(request, error)
 
@@ -51,10 +51,10 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
         if _speaks_anthropic(request):
             for card in cards:
                 if model_id in (card.id, claude_name(card.id)):
-                    return told(_for_anthropic(card))
+                    return json_response(_for_anthropic(card))
         for card in cards:
             if card.id == model_id:
-                return told(_model_body(card))
+                return json_response(_model_body(card))
         if not cards and service.health().status == "loading":
             return _refusal(request, still_loading())
         return _refusal(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
@@ -202,4 +202,4 @@ def _codex_model(card: ModelCard, priority: int) -> Json:
 
 def _refusal(request: HTTPRequest, error: Exception) -> Response:
     encoded = anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(error)
-    return refused(error, encoded, request.scope)
+    return error_response(error, encoded, request.scope)

@@ -1,40 +1,41 @@
-"""What Ollama's clients ask about models: which are there, which are loaded, what one is; and what cannot be done here.
+"""Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
     GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull
-    the rest of /api/ (push, create, copy, delete, blobs): refused in words that say what to do instead
+    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that says what to do instead
 
-Generating (`/api/chat`, `/api/generate`) and vectors (`/api/embed`) are rows of `surfaces`.
+Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.core import EngineDown, InvalidRequest, Request, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.server.http.body import send_json
-from shepherd.server.http.errors import refused, told
+from shepherd.server.http.errors import error_response, json_response
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.names import model_names
 from shepherd.wire.ollama.fields import encode_error
 
 VERSION = "0.13.5"
-"""Of Ollama, not of Shepherd: clients compare it with the least that they work with, and hide features below it. What
-this version can do, as far as clients see it, is here."""
+"""Of Ollama, not of Shepherd: clients compare it with the oldest version that they support, and hide newer features.
+This server has what clients use of this version."""
 
 NEVER = "2300-01-01T00:00:00Z"
-"""When a model expires that does not."""
+"""The expiry time of a model that does not expire."""
 
 
 def find_card(service: Service, name: str) -> ModelCard:
-    """The model of this name. Raises: `UnknownModel`, `EngineDown` while nothing is known yet."""
+    """The model of this name. Raises: `UnknownModel`; `EngineDown` before the models are known."""
     cards = known_cards(service)
     by_name = {card.id.casefold(): card for card in reversed(cards)}
     for meant in model_names(name):
@@ -44,14 +45,28 @@ def find_card(service: Service, name: str) -> ModelCard:
 
 
 def known_cards(service: Service) -> Sequence[ModelCard]:
-    """All models. Raises: `EngineDown` while they are being found: an empty list would be believed."""
+    """All models. Raises: `EngineDown` before they are known: clients would believe an empty list."""
     cards = service.models()
     if not cards and service.health().status == "loading":
         raise EngineDown("the model is still loading; try again in a moment")
     return cards
 
 
-# ---- what is there
+async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
+    """Ollama's convention for a request without a prompt: load the model; with `keep_alive` 0 unload it.
+
+    `keep_alive_s`: how long the model stays loaded from now on; None = unchanged. Raises: `ShepherdError`.
+    """
+    if keep_alive_s == 0:
+        await service.unload(model)
+        return
+    extra = {} if keep_alive_s is None else {"keep_alive": keep_alive_s}
+    async with aclosing(service.stream(Request(model, extra=extra), endpoint=endpoint)) as events:
+        async for _ in events:
+            pass  # the service loads the model of an empty request
+
+
+# ---- lists
 
 
 OLLAMA_ENDPOINTS = ("GET /api/tags", "GET /api/ps", "GET /api/version")
@@ -61,18 +76,18 @@ def add_ollama_paths(app: FastAPI, service: Service) -> None:
     """Add them to `app`."""
 
     async def tags() -> Response:
-        """The models that can be named in a request, as Ollama's clients read it."""
-        return _told(lambda: {"models": [encode_entry(card) for card in known_cards(service)]})
+        """The models that a request can name, as Ollama's clients read them."""
+        return _respond(lambda: {"models": [encode_entry(card) for card in known_cards(service)]})
 
     async def processes() -> Response:
-        """The models that are loaded, as Ollama's clients read it."""
-        return _told(lambda: {"models": [encode_loaded(card) for card in known_cards(service) if card.loaded]})
+        """The loaded models, as Ollama's clients read them."""
+        return _respond(lambda: {"models": [encode_loaded(card) for card in known_cards(service) if card.loaded]})
 
-    async def tell_version() -> Response:
-        """The version of Ollama that clients may take this for."""
-        return _told(lambda: {"version": VERSION})
+    async def report_version() -> Response:
+        """The version of Ollama with which this server is compatible."""
+        return _respond(lambda: {"version": VERSION})
 
-    for path, handler in (("/api/tags", tags), ("/api/ps", processes), ("/api/version", tell_version)):
+    for path, handler in (("/api/tags", tags), ("/api/ps", processes), ("/api/version", report_version)):
         app.add_api_route(path, handler, methods=["GET"])
         app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
 
@@ -93,7 +108,7 @@ _REFUSED: Mapping[str, Sequence[str]] = {
 
 
 class _Refusal(Response):
-    """Says how models come and go here. An ASGI application for one call."""
+    """Refuses to change models, and says how to do it. An ASGI application for one call."""
 
     background = None
 
@@ -101,43 +116,43 @@ class _Refusal(Response):
         pass
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = InvalidRequest(f"{scope['path'][:80]} is not offered: {_HOW}")
-        if scope["method"] == "HEAD":  # asks whether a file is there that it would upload otherwise
+        error = InvalidRequest(f"{scope['path'][:80]} is not supported: {_HOW}")
+        if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
             error.status = 404
         status, body = encode_error(error)
         await send_json(send, status, body, unread=receive)
 
 
 _HOW = (
-    "models are not made, changed or removed over HTTP; `shepherd models` lists the files that are on this machine, "
-    "and the configuration says which of them are served, and under which names"
+    "this server does not create, change or delete models over HTTP; `shepherd models` lists the files on this "
+    "machine, and the configuration names those that are served"
 )
 
 
-def _told(telling: Callable[[], Json]) -> Response:
+def _respond(make_body: Callable[[], Json]) -> Response:
     try:
-        return told(telling())
+        return json_response(make_body())
     except ShepherdError as error:
-        return refused(error, encode_error(error), {})
+        return error_response(error, encode_error(error), {})
 
 
-# ---- what one is
+# ---- one model
 
 
 async def answer_show(service: Service, body: Json, path: str) -> Json:
-    """What one model is. Raises: `ShepherdError`."""
+    """The details of one model. Raises: `ShepherdError`."""
     return encode_shown(find_card(service, _named_in(body)))
 
 
 async def answer_pull(service: Service, body: Json, path: str) -> Json:
-    """That a model is there, for clients which fetch it first. Raises: `ShepherdError` when it is not."""
+    """Success for a model that exists, for clients that pull before they ask. Raises: `ShepherdError` for any other."""
     try:
         find_card(service, _named_in(body))
     except UnknownModel as error:
         known = ", ".join(error.known) or "none"
         raise InvalidRequest(
-            f"model {error.model!r} is not served here (known: {known}), and none is downloaded over HTTP: "
-            "`shepherd models` lists the files that are on this machine; name one in the configuration",
+            f"this server has no model {error.model!r} (it has: {known}) and does not download models over HTTP; "
+            "`shepherd models` lists the files on this machine: name one in the configuration",
             field="model",
         ) from error
     return {"status": "success"}
@@ -162,12 +177,12 @@ def encode_entry(card: ModelCard) -> Json:
 
 
 def encode_loaded(card: ModelCard) -> Json:
-    """One model that is loaded."""
+    """One loaded model."""
     entry = encode_entry(card)
     del entry["modified_at"]
     return entry | {
         "size": card.memory_bytes or card.n_bytes,
-        "size_vram": 0,  # where the weights lie is not known here; clients show the rest as the CPU's
+        "size_vram": 0,  # not known here; clients display the rest as CPU memory
         "expires_at": NEVER if card.expires is None else _moment(card.expires),
         "context_length": card.n_ctx,
     }
@@ -186,8 +201,8 @@ def encode_details(card: ModelCard) -> Json:
 
 
 def encode_shown(card: ModelCard) -> Json:
-    """All that is known of a model. Clients size their prompts by the context length: it is what a conversation really
-    has here, not what the model was trained on."""
+    """Everything about a model. The context length is that of a conversation on this server, not that of the training:
+    clients size their prompts by it."""
     architecture = card.architecture or "unknown"
     lines = [f"# {card.description}"] if card.description else []
     lines += [f"FROM {card.id}"]
@@ -212,9 +227,9 @@ _LEAST = {"chat": "completion", "embedding": "embedding"}
 
 
 def _digest(card: ModelCard) -> str:
-    """Tells models apart, and a file from its successor. Not a sum over the file: that would have to be read whole."""
-    told = f"{card.id}\0{card.n_bytes}\0{card.created}\0{card.architecture}\0{card.quantization}"
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
+    """A digest of the model's facts, different for a changed file. The file itself would take too long to read."""
+    facts = f"{card.id}\0{card.n_bytes}\0{card.created}\0{card.architecture}\0{card.quantization}"
+    return hashlib.sha256(facts.encode("utf-8", "replace")).hexdigest()
 
 
 def _moment(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""`/v1/responses/{id}`: answers that are kept can be read again, and deleted.
+"""`/v1/responses/{id}`: stored answers, to read and to delete.
 
-Not here: how they are made (`exchange`) and kept (`kept`).
+Not here: how an answer is generated (`generate`) and stored (`response_store`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.http.errors import refused, told
-from shepherd.server.response_store import KeptResponses
+from shepherd.server.http.errors import error_response, json_response
+from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
 from shepherd.wire.base import Json, shown
 from shepherd.wire.openai.responses import codec as responses
@@ -22,39 +22,37 @@ MAX_PAGE = 100
 """OpenAI's limit."""
 
 
-def add_response_paths(app: FastAPI, kept: KeptResponses) -> None:
+def add_response_paths(app: FastAPI, store: ResponseStore) -> None:
     """Add them to `app`."""
 
     async def read(request: HTTPRequest, response_id: str) -> Response:
-        """An answer that was made before."""
+        """A stored answer."""
         if request.query_params.get("stream") in ("true", "1"):
-            return _refusal(
-                InvalidRequest("an answer that is complete is told whole; leave out stream", field="stream")
-            )
-        found = kept.find(response_id)
-        return _not_found(response_id) if found is None else told(found)
+            return _refusal(InvalidRequest("a stored answer is sent whole; leave out stream", field="stream"))
+        found = store.find(response_id)
+        return _not_found(response_id) if found is None else json_response(found)
 
     async def delete(response_id: str) -> Response:
-        """Forget an answer and its input."""
-        if not kept.forget(response_id):
+        """Delete an answer and its input."""
+        if not store.forget(response_id):
             return _not_found(response_id)
-        return told({"id": response_id, "object": "response", "deleted": True})
+        return json_response({"id": response_id, "object": "response", "deleted": True})
 
     async def read_input(request: HTTPRequest, response_id: str) -> Response:
-        """What the model was given for an answer, the newest first; with `limit`, `order` and `after`."""
+        """The input of an answer, the newest item first; with `limit`, `order` and `after`."""
         try:
-            items = kept.find_input(response_id)
+            items = store.find_input(response_id)
             if items is None:
                 return _not_found(response_id)
-            return told(_page(items, dict(request.query_params)))
+            return json_response(_page(items, dict(request.query_params)))
         except ShepherdError as error:
             return _refusal(error)
 
     async def cancel(response_id: str) -> Response:
-        """Nothing is made in the background here, so there is never anything to cancel."""
-        if kept.find(response_id) is None:
+        """This server generates no answer in the background, so there is never one to cancel."""
+        if store.find(response_id) is None:
             return _not_found(response_id)
-        message = "the answer is complete; one in the making is cancelled by closing the connection that waits for it"
+        message = "the answer is complete; to cancel a running one, close the connection that waits for it"
         return _refusal(InvalidRequest(message))
 
     for prefix in ("/v1/responses", "/responses"):
@@ -94,7 +92,7 @@ def _page(items: list[Json], said: dict[str, str]) -> Json:
     if after is not None:
         ids = [item["id"] for item in items]
         if after not in ids:
-            raise InvalidRequest(f"after names {shown(after)}, which is not among the items", field="after")
+            raise InvalidRequest(f"after is {shown(after)}, which is not the id of an item", field="after")
         items = items[ids.index(after) + 1 :]
     page = items[: int(limit)]
     return {
@@ -107,9 +105,9 @@ def _page(items: list[Json], said: dict[str, str]) -> Json:
 
 
 def _not_found(id: str) -> Response:
-    message = f"there is no response {shown(id)} here: it may be too old, deleted, or made with store: false"
+    message = f"there is no stored response {shown(id)}: it is too old, deleted, or was made with store: false"
     return _refusal(InvalidRequest(message, field="response_id", status=404))
 
 
 def _refusal(error: Exception) -> Response:
-    return refused(error, responses.encode_error(error), {})
+    return error_response(error, responses.encode_error(error), {})

@@ -96,7 +96,7 @@ def keys_for(host: str, keys: Collection[str | Key] | None) -> tuple[Collection[
     return (Key.of(made, name="generated"),), made
 
 
-class Guard:
+class AuthMiddleware:
     """ASGI middleware that refuses who may not ask, in the error shape of the path's protocol.
 
     What comes through carries who asks, under `CALLER` in its scope.

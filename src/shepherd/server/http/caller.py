@@ -69,7 +69,7 @@ def is_side_task(request: Request, program: str) -> bool:
     return bool(AGENTS.match(program)) or (len(said) == 1 and TASK.match(said[0].text) is not None)
 
 
-def as_from(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
+def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
     """The same, with what the headers say of the caller."""
     said: dict[str, Any] = {"trace": True} if trace else {}
     if user := named_user(scope):

@@ -15,7 +15,7 @@ from shepherd.core import Event, Evicted, Progress, Started, Traced
 _NOTICES = (Started, Progress, Evicted, Traced)
 
 
-async def together(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[tuple[int, Event], None]:
+async def merge_choices(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[tuple[int, Event], None]:
     """Every event with the index of its stream. The first error ends them all, and so does leaving the iteration.
 
     Raises: what a stream raises.

@@ -1,4 +1,4 @@
-"""Answers of paths that only tell something: a JSON body, or a refusal in the words of a protocol."""
+"""Errors as HTTP has them: when to try again, the request's id in the body; and answers of paths without a record."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from shepherd.server.observe.record import REQUEST_ID
 from shepherd.wire.base import Json
 
 LOADING_RETRY_S = 5
-"""What a client is told to wait for while the engine is loading or being restarted."""
+"""After how long a client should try again while the engine loads or restarts."""
 
 
 class Stopping(EngineDown):
-    """The server is being stopped: not a failure."""
+    """The server is stopping: not a failure."""
 
     def __init__(self) -> None:
-        super().__init__("the server is stopping; send the request again when it is back")
+        super().__init__("the server is stopping; send the request again after it has restarted")
 
 
-def told(body: Any, status: int = 200) -> Response:
+def json_response(body: Any, status: int = 200) -> Response:
     return Response(json_bytes(body), status, media_type="application/json")
 
 
-def refused(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any]) -> Response:
+def error_response(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any]) -> Response:
     """`encoded`: the error's status and body as the protocol has them. `scope`: of the request, for its id."""
     status, body = encoded
-    response = told(with_id(body, scope.get(REQUEST_ID, "-")), status)
+    response = json_response(with_id(body, scope.get(REQUEST_ID, "-")), status)
     response.raw_headers.extend(retry_headers(error))
     return response
 
@@ -42,7 +42,7 @@ def with_id(body: Json, id: str) -> Json:
 
 
 def retry_headers(error: Exception) -> RawHeaders:
-    """When to come back, for the errors that pass."""
+    """When to try again, for temporary errors."""
     match error:
         case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
             return [(b"retry-after", str(max(0, math.ceil(seconds))).encode())]

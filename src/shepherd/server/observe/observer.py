@@ -41,14 +41,14 @@ class Observer:
         """Nothing more comes; `record` says how it ended."""
 
 
-Observe = Callable[[Record], Observer]
+ObserverFactory = Callable[[Record], Observer]
 """Makes the observer of a request that has just arrived."""
 
 
 class Observers:
     """All observers of one request, as one."""
 
-    def __init__(self, makers: Sequence[Observe], record: Record) -> None:
+    def __init__(self, makers: Sequence[ObserverFactory], record: Record) -> None:
         self._all: list[Observer] = []
         for make in makers:
             try:
@@ -57,7 +57,7 @@ class Observers:
                 logger.exception("%s: an observer could not be made", record.id)
 
     @property
-    def want_trace(self) -> bool:
+    def wants_trace(self) -> bool:
         return any(observer.wants_trace for observer in self._all)
 
     def receive(self, scope: Scope, body: bytes) -> None:

@@ -75,9 +75,9 @@ class Tracing:
         self.tracer = provider.get_tracer("shepherd")
         self.propagator = TraceContextTextMapPropagator()
 
-    def observe(self, record: Record) -> Traces:
+    def observe(self, record: Record) -> SpanObserver:
         """Who looks on at a request that has just come: for `create_app(observe=...)`."""
-        return Traces(self)
+        return SpanObserver(self)
 
     def close(self) -> None:
         """Send what is left. Blocks, but not for ever; on any thread."""
@@ -135,7 +135,7 @@ def _without_unknown(resource: Any) -> Any:
     return type(resource)(named)
 
 
-class Traces(Observer):
+class SpanObserver(Observer):
     """The span of one request."""
 
     def __init__(self, tracing: Tracing) -> None:

@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """The tools that the model can be given, and the names of those that were left out."""
 
     tools: tuple[ToolSpec, ...] = ()
     left_out: frozenset[str] = field(default_factory=frozenset)
 
 
-def decode_tools(body: Fields) -> Offer:
+def decode_tools(body: Fields) -> OfferedTools:
     """The tools that the client offers, those of the conversation last. Raises: `InvalidRequest`."""
     tools: dict[str, ToolSpec] = {}
     left_out = set()
@@ -39,7 +39,7 @@ def decode_tools(body: Fields) -> Offer:
         else:
             left_out.add(tool.find_string("name") or "")
             logger.info("left out a tool of type %s, which is not run here", shown(tool.find_any("type")))
-    return Offer(tuple(tools.values()), frozenset(left_out))
+    return OfferedTools(tuple(tools.values()), frozenset(left_out))
 
 
 def _added(body: Fields) -> Iterator[Fields]:
@@ -66,7 +66,7 @@ def _decode_tool(tool: Fields) -> ToolSpec | None:
     return known and ToolSpec(tool.find_string("name") or known.name, known.description, known.parameters, strict)
 
 
-def decode_tool_choice(body: Fields, offer: Offer) -> tuple[ToolChoice, bool | None]:
+def decode_tool_choice(body: Fields, offer: OfferedTools) -> tuple[ToolChoice, bool | None]:
     """Whether and which tool must be called, and whether several may be. Raises: `InvalidRequest`."""
     choice = body.find_object("tool_choice")
     if choice is None:
@@ -88,7 +88,7 @@ def decode_tool_choice(body: Fields, offer: Offer) -> tuple[ToolChoice, bool | N
             raise wrong(choice.at("type"), '"auto", "any", "tool" or "none"', kind)
 
 
-def _chosen(choice: Fields, offer: Offer) -> str:
+def _chosen(choice: Fields, offer: OfferedTools) -> str:
     """The name of one of the tools."""
     name, path = choice.get_string("name"), choice.at("name")
     if name in offer.left_out:

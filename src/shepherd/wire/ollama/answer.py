@@ -80,14 +80,14 @@ class Encoder:
         self._open, self._close = (_OPEN, b"}") if options.chat else (b'"response":', b"")
         self.ping = self._line(_Delta())
 
-    def hear(self, event: Event) -> None:
+    def note_time(self, event: Event) -> None:
         """Note when an event comes: `encode` does so itself, for a whole answer whoever collects the events may."""
-        self._watch.hear(event, self._clock())
+        self._watch.note_time(event, self._clock())
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
         """The lines that tell of `event`; none for notices, and for a call that has not ended."""
         if not self._watch.has_text:
-            self.hear(event)  # later ones change nothing but the end
+            self.note_time(event)  # later ones change nothing but the end
         if type(event) is TextDelta and not event.scores and not self._deltas.holds:
             # Once per token: everything but the text and the time is a constant.
             return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _GOES_ON
@@ -96,7 +96,7 @@ class Encoder:
             self.ping = self._line(_Delta())
         lines = [self._line(delta) for delta in self._deltas.feed(event)]
         if isinstance(event, Finished):
-            self.hear(event)
+            self.note_time(event)
             lines.append(self._line(_Delta(), self._end(event.reason, event.usage)))
         return b"".join(lines)
 
@@ -111,7 +111,7 @@ class Encoder:
         told = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         whole = _joined(delta for event in told for delta in self._deltas.feed(event))
         whole.scores = [*whole.scores, *reply.scores]
-        self.hear(Finished(reply.reason, reply.usage))
+        self.note_time(Finished(reply.reason, reply.usage))
         answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage)))
         return answer
 
@@ -262,7 +262,7 @@ class _Watch:
         self._started = self._first = self._ended = 0
         self.has_text = False
 
-    def hear(self, event: Event, now: int) -> None:
+    def note_time(self, event: Event, now: int) -> None:
         match event:
             case Started():
                 self._started = now

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, errand_of, streams
+from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, side_task_of, streams
 from shepherd.wire.openai.messages import decode_tools
 
 __all__ = ["decode_request", "encode_error", "encoder"]
@@ -32,7 +32,7 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     messages = tuple(_decode_messages(fields))
     if not messages:
         request = Request(model=common["model"], extra=common["extra"])
-        options = AnswerOptions(chat=True, began=began, errand=errand_of(common["extra"]))
+        options = AnswerOptions(chat=True, began=began, errand=side_task_of(common["extra"]))
     else:
         request = Request(messages=messages, tools=decode_tools(fields), **common)
         options = AnswerOptions(chat=True, began=began)

@@ -14,7 +14,7 @@ from shepherd.wire.openai.embeddings import plain
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EmbedRequest:
     """What a body asks for."""
 
     model: str
@@ -27,10 +27,10 @@ class Wanted:
     """How long the model stays, in seconds: 0 = not at all, `FOR_EVER`; None = it does not say."""
 
 
-def decode_embed(body: Json) -> Wanted:
+def decode_embed(body: Json) -> EmbedRequest:
     """What a body of `/api/embed` asks. Raises: `InvalidRequest`."""
     fields = Fields(body)
-    return Wanted(
+    return EmbedRequest(
         model=fields.find_string("model") or "",
         texts=_decode_texts(fields),
         dimensions=fields.find_integer("dimensions", Range(low=1)),
@@ -50,12 +50,12 @@ def _decode_texts(fields: Fields) -> tuple[str, ...]:
     return fields.find_strings("input") or ()
 
 
-def decode_embeddings(body: Json) -> Wanted:
+def decode_embeddings(body: Json) -> EmbedRequest:
     """What a body of `/api/embeddings` asks: one prompt. Raises: `InvalidRequest`."""
     fields = Fields(body)
     prompt = fields.find_string("prompt")
     texts = (prompt,) if prompt else ()
-    return Wanted(fields.find_string("model") or "", texts, keep_alive_s=decode_keep_alive(fields))
+    return EmbedRequest(fields.find_string("model") or "", texts, keep_alive_s=decode_keep_alive(fields))
 
 
 def encode_embed(

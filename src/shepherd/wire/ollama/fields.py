@@ -184,6 +184,6 @@ Errand = Literal["", "load", "unload"]
 """What a body wants that has nothing to answer: that the model be there, or be gone. Empty for all others."""
 
 
-def errand_of(extra: Json) -> Errand:
+def side_task_of(extra: Json) -> Errand:
     """What a body without anything to answer wants: it depends on how long the model is to be kept."""
     return "unload" if extra.get("keep_alive") == 0 else "load"

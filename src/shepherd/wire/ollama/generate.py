@@ -12,7 +12,7 @@ import time
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, errand_of, streams
+from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, side_task_of, streams
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
@@ -38,7 +38,7 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
         raise InvalidRequest(f"images cannot be shown in a bare prompt; leave out {how} or images", field="images")
     options = AnswerOptions(chat=False, began=began)
     if not (prompt or suffix or images):
-        errand = errand_of(common["extra"])
+        errand = side_task_of(common["extra"])
         options = AnswerOptions(chat=False, began=began, errand=errand)
         request = Request(model=common["model"], extra=common["extra"])
     elif is_bare:

@@ -35,8 +35,8 @@ from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wro
 from shepherd.wire.openai.format import decode_format
 from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, joined, logprob_of
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
+from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, logprob_of, sum_usage
+from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -108,7 +108,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         is_legacy=is_legacy,
         hides_reasoning=reasoning.find_boolean("exclude") is True,
     )
-    return Decoded(repeated(request, n), fields.find_boolean("stream") is True, options)
+    return Decoded(repeat_request(request, n), fields.find_boolean("stream") is True, options)
 
 
 def _refuse_what_cannot_be_said(fields: Fields) -> None:
@@ -221,7 +221,7 @@ class Encoder:
             "created": self._created,
             "model": self._model or replies[0].model,
             "choices": [self._choice(at, reply) for at, reply in enumerate(replies)],
-            "usage": encode_usage(joined([reply.usage for reply in replies], self._options.n)),
+            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
         }
 
     def _choice(self, index: int, reply: Reply) -> Json:
@@ -256,7 +256,7 @@ class Encoder:
         if len(self._usages) < self._options.n:
             return last
         if self._options.include_usage:
-            usage = joined([self._usages[at] for at in range(self._options.n)], self._options.n)
+            usage = sum_usage([self._usages[at] for at in range(self._options.n)], self._options.n)
             last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
         return last + DONE
 

@@ -29,8 +29,8 @@ from shepherd.core import (
 from shepherd.wire.base import Decoded, Fields, Json, Range, check_tokens, compact, wrong
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import decode_format
-from shepherd.wire.openai.shapes import encode_usage, joined, logprob_of
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeated
+from shepherd.wire.openai.shapes import encode_usage, logprob_of, sum_usage
+from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -95,7 +95,7 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
     requests = [
         choice
         for prompt in prompts
-        for choice in repeated(replace(request, completion=Completion(prompt, suffix, echo)), n)
+        for choice in repeat_request(replace(request, completion=Completion(prompt, suffix, echo)), n)
     ]
     stream_options = fields.find_object("stream_options")
     include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
@@ -204,7 +204,7 @@ class Encoder:
                 }
                 for at, reply in enumerate(replies)
             ],
-            "usage": encode_usage(joined([reply.usage for reply in replies], self._options.n)),
+            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
         }
 
     def _common_head(self) -> bytes:
@@ -224,7 +224,7 @@ class Encoder:
         if len(self._usages) < self._options.n_choices:
             return last
         if self._options.include_usage:
-            usage = joined([self._usages[at] for at in range(self._options.n_choices)], self._options.n)
+            usage = sum_usage([self._usages[at] for at in range(self._options.n_choices)], self._options.n)
             last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
         return last + DONE
 

@@ -16,7 +16,7 @@ from shepherd.core import InvalidRequest
 from shepherd.wire.base import Fields, Json, Range, check_tokens, is_integer, wrong
 from shepherd.wire.openai.shapes import encode_error
 
-__all__ = ["Input", "Wanted", "decode_request", "encode_answer", "encode_error"]
+__all__ = ["EmbeddingRequest", "Input", "decode_request", "encode_answer", "encode_error"]
 
 Input = str | tuple[int, ...]
 """A text, or the tokens themselves."""
@@ -26,7 +26,7 @@ MAX_INPUTS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EmbeddingRequest:
     """What a body asks for."""
 
     model: str
@@ -39,7 +39,7 @@ class Wanted:
     """As base64 of little-endian float32."""
 
 
-def decode_request(body: Json) -> Wanted:
+def decode_request(body: Json) -> EmbeddingRequest:
     """What the client asks. Raises: `InvalidRequest`."""
     fields = Fields(body)
     form = fields.find_string("encoding_format") or "float"
@@ -49,7 +49,7 @@ def decode_request(body: Json) -> Wanted:
     if len(inputs) > MAX_INPUTS:
         message = f"input has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
         raise InvalidRequest(message, field="input")
-    return Wanted(
+    return EmbeddingRequest(
         model=fields.find_string("model") or "",
         inputs=inputs,
         dimensions=fields.find_integer("dimensions", Range(low=1)),

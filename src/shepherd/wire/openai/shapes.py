@@ -63,7 +63,7 @@ def encode_usage(usage: Usage) -> Json:
     }
 
 
-def joined(usages: Sequence[Usage], n: int) -> Usage:
+def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
     """Of all choices together, `n` to each prompt, one after the other: a prompt counts once."""
     prompts = usages[::n]
     return Usage(

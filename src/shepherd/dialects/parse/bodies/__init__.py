@@ -1,1 +1,1 @@
-"""The insides of calls, one file a kind: where a block ends, and the calls that stand in it."""
+"""The insides of blocks, one file a notation: where a block ends, and the calls in it. Open first: `machine.py`."""

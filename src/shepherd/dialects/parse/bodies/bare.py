@@ -41,7 +41,7 @@ KEYS = Keys(name=("name", "function", "tool_name"), arguments=("parameters", "ar
 CALL_KEYS = frozenset({*KEYS.name, *KEYS.arguments, *KEYS.id, "type"})
 NAMED = re.compile(r"""\[?\s*\{\s*["'](?:name|type|function|tool_name)["']""")
 
-Head = Generator[None, str, bool]
+Recogniser = Generator[None, str, bool]
 """Takes characters one by one; returns as early as possible whether a call has begun."""
 
 
@@ -66,7 +66,7 @@ def word(choices: Collection[str], quote: str) -> Generator[None, str, str]:
             return ""
 
 
-def head(names: Collection[str]) -> Head:
+def head(names: Collection[str]) -> Recogniser:
     """The beginning of a call of one of these tools."""
     bracket = yield from blanks()
     if bracket == "[":
@@ -150,7 +150,7 @@ class BareBody(Machine):
         self._is_call = True
         self._cut = False  # the output ended inside of the value
         self._python = python
-        self._head: Head = head(self._names)
+        self._head: Recogniser = head(self._names)
         next(self._head)
         self._step = self._in_value if python else self._in_head
         self._step(block.opener, 0, False)

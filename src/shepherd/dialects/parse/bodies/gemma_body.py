@@ -1,4 +1,4 @@
-"""Calls as Gemma spells them, `call:NAME{key:<|"|>text<|"|>,n:1,list:[true,{k:null}]}`: what they say, as JSON.
+"""Calls as Gemma spells them, `call:NAME{key:<|"|>text<|"|>,n:1,list:[true,{k:null}]}`: to JSON.
 
 Keys are bare. Strings stand between quotes of their own, so nothing in them is escaped. Models write Python's or JSON's
 quotes instead, write `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the quote before a

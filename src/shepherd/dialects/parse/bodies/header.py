@@ -7,7 +7,7 @@
 
 A header is taken in when it is decided, not before, so that every cutting reads the same text. It is decided at the
 first character that cannot belong to it, and after `LIMIT` characters at the latest. Not here: the words that a family
-puts into its headers and their meaning (the families), what calls say (`call`).
+puts into its headers and their meaning (the families), the calls (`call`).
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ class HeaderReader:
     def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Header | None:
         """The header that another one, or the end of a message, cuts off behind these words."""
         stop = at + len(words)
-        said = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
-        if self._fields.to or (said and self._fields.channel):
-            return Header(at, declined=mark) if first and said else self._about(at + self._end)
-        if not said:
+        letters = LETTERS.search(words, self._end) if mark in self._headers.marks[:1] else None
+        if self._fields.to or (letters and self._fields.channel):
+            return Header(at, declined=mark) if first and letters else self._about(at + self._end)
+        if not letters:
             return Header(stop)
         # No known word: junk if something follows, else the answer itself.
         headers, text = self._headers, self._text

@@ -1,9 +1,9 @@
-"""The inside of a call block that is JSON: it ends where its object ends, whatever the strings in it look like.
+"""The inside of a call block that is JSON: it ends where its object ends.
 
     lead ──{──> value ──}──> after ──closer──> ended        after ──{──> value: several objects in one block
      └─other──> garbage ─────closer or end───> ended        after ──text──> ended, the closer is missing
 
-Not here: where the value ends (`json_text`), what the object says (`call`).
+Not here: where the value ends (`json_text`), how the object is read (`call`).
 """
 
 from __future__ import annotations

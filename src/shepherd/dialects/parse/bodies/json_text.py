@@ -1,7 +1,7 @@
-"""Where a JSON value ends that streams in: at its last bracket or quote, whatever the strings in it look like.
+"""Finds the end of a JSON value that streams in: its last bracket or quote, with any text in its strings.
 
 Only the depth and the open quote are kept, so the cost is linear for any cutting (S5, S18), and braces, backticks or
-closers inside of strings belong to the strings (S3). Not here: what the value means (`call`).
+closers inside of strings belong to the strings (S3). Not here: how the value is read (`call`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ BLANKS = re.compile(r"\s*")
 FENCE = re.compile(r"```[a-zA-Z]*(?=[\s{\[])")
 """The opening of a code fence around a value."""
 FENCE_BEGUN = re.compile(r"`{1,3}|```[a-zA-Z]*")
-IN_STRING = {'"': re.compile(r'[\\"]'), "'": re.compile(r"[\\']")}
+INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.DOTALL) for quote in "\"'"}
+"""What stands between two quotes."""
 
 
 class JsonText:
@@ -43,34 +44,41 @@ class JsonText:
         """How far into `text` it has been read from `at` on; short of the end when it has ended or was cut, or when a
         marker may have begun."""
         begun = at
-        while found := (IN_STRING[self._quote] if self._quote else self._outside).search(text, at):
-            start, at = found.span()
-            char = found[0]
-            if char == "\\":
-                if at == len(text) and not final:
-                    at = start
+        while True:
+            if self._quote:
+                inside = INSIDE[self._quote].match(text, at)
+                at = inside.end() if inside else at
+                if at == len(text):
                     break
+                if text[at] == "\\":  # the character that it escapes is yet to come
+                    at = len(text) if final else at
+                    break
+                self._quote = ""
                 at += 1
-                continue
-            if not self._quote and char in self._firsts:
-                self.cut = self._markers.standing(text, start) in self._stops
-                if self.cut or (not final and self._markers.is_begun(text, start)):
-                    at = start
+            else:
+                found = self._outside.search(text, at)
+                if found is None:
+                    at = len(text)
                     break
-            match char:
-                case "{" | "[":
+                char, at = found[0], found.end()
+                if char in self._firsts:
+                    start = at - 1
+                    self.cut = self._markers.standing(text, start) in self._stops
+                    if self.cut or (not final and self._markers.is_begun(text, start)):
+                        at = start
+                        break
+                if char in "{[":
                     self._depth += 1
-                case "}" | "]":
+                elif char in "}]":
                     self._depth -= 1
-                case '"' | "'":
-                    self._quote = "" if self._quote else char
-                case _:
+                elif char in INSIDE:
+                    self._quote = char
                     continue
-            if self._depth <= 0 and not self._quote:
+                else:
+                    continue
+            if self._depth <= 0:
                 self.ended = True
                 break
-        else:
-            at = len(text)
         self._read.append(text[begun:at])
         return at
 

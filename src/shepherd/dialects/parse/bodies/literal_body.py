@@ -1,10 +1,10 @@
-"""Where a block of calls ends that are written in a notation of literals: quotes, brackets, names.
+"""Where a block of calls ends whose notation is literals: quotes, brackets, names.
 
     lead ──[ { ( or a name──> value ──brackets closed──> after ──closer──> ended      after ──next call──> value
-      └─other──> garbage <────cannot be read, text────── after ──text────> ended: the closer was forgotten
+      └─other──> garbage <────cannot be read, text────── after ──text────> ended: the closer is missing
 
-A closer within a string is the string's own, unless what stands before it can be read as a whole: then the quote that
-seems to have begun the string was none. Not here: what the calls say (`Notation.read`).
+A closer within a string belongs to the string, unless the text before it can be read as complete calls: then the quote
+that seemed to begin the string was none. Not here: how the calls are read (`Notation.read`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ JUNK = re.compile(r"[\s\])},;`]+")
 JUNK_BEFORE_FENCE = re.compile(r"[\s\])},;]+")
 ENDS = (")", "]", "}")
 READS = 8
-"""A block is read so many times at most to find out where it ends, so that the cost stays linear."""
+"""A block is read so many times at most to find its end, so that the cost stays linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """What matters for finding the end of a block."""
+    """A notation, as far as the end of a block depends on it."""
 
     read: Read
     """Reads the calls of a block; never none."""
     quotes: tuple[str, ...]
-    """What begins a string and ends it; longest first."""
+    """The quotes around strings; longest first."""
     escapes: tuple[str, ...]
     """Those of the quotes in whose strings a backslash escapes."""
     next_call: re.Pattern[str]
-    """What begins another call, where no list stands around them."""
+    """The beginning of another call where no list stands around the calls."""
     next_begun: re.Pattern[str]
-    """The whole of what may become that."""
+    """Matches as a whole every beginning of that."""
 
 
 class LiteralBody(Machine):
@@ -56,7 +56,7 @@ class LiteralBody(Machine):
         notation: Notation,
         begun: str = "",
     ) -> None:
-        """`begun` is what the opener has spelt of a call: a name and its bracket."""
+        """`begun` is the part of a call in the opener: a name and its bracket."""
         super().__init__(block, openers, tools)
         self._step = self._in_value if begun else self._lead
         self._markers = self._stops()
@@ -137,7 +137,7 @@ class LiteralBody(Machine):
         return len(text)
 
     def _may_be_longer(self, text: str, at: int) -> bool:
-        """Whether the text ends within what may become a quote, or a marker, that begins at `at`."""
+        """Whether more text could make a quote or a marker of what begins at `at`."""
         rest = text[at : at + 8]
         if at + len(rest) == len(text):
             quotes = (self._quote,) if self._quote else self._notation.quotes
@@ -146,8 +146,8 @@ class LiteralBody(Machine):
         return self._markers.is_begun(text, at)
 
     def _stops_at(self, text: str, begun: int, at: int) -> bool:
-        """Whether a marker stands at `at` that ends the block: a closer, perhaps in what seems to be a string, or what
-        opens the next block if no bracket is open."""
+        """Whether a marker at `at` ends the block: a closer, perhaps in an apparent string, or the opener of the next
+        block if no bracket is open."""
         marker = self._markers.standing(text, at)
         if not self._quote:
             return marker in self._block.closers or (bool(marker) and not self._depth)
@@ -194,7 +194,7 @@ class LiteralBody(Machine):
 
 @cache
 def patterns(notation: Notation, firsts: frozenset[str]) -> tuple[re.Pattern[str], dict[str, re.Pattern[str]]]:
-    """What is looked for outside of strings, and in those that each quote begins; markers begin with `firsts`."""
+    """The patterns to look for outside of strings, and inside of those of each quote; markers begin with `firsts`."""
     outside = one_of((*notation.quotes, *"()[]{}", *firsts))
     escapes = {quote: "\\" if quote in notation.escapes else "" for quote in notation.quotes}
     return outside, {quote: one_of((quote, quote[0], *escapes[quote], *firsts)) for quote in notation.quotes}

@@ -1,6 +1,6 @@
 """What all bodies share: the steps, the text read so far, the calls found, and handing a block over to another body.
 
-    feed ─▶ step ─▶ reads some text, perhaps sets the next step ─▶ ... ─▶ no step can go on, or `ended` ─▶ settle
+    feed ─▶ step ─▶ reads some text, perhaps sets the next step ─▶ ... ─▶ no step makes progress, or `ended` ─▶ settle
               └───▶ hand_over: another body reads the rest of the block
 
 A step takes in what it can of a text from a place on, and returns how far it came. Not here: the steps (one file a
@@ -38,7 +38,7 @@ class Machine:
         self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        """Goes from step to step until none can go on."""
+        """Runs step after step until none makes progress."""
         while not self.ended:
             step = self._step
             stop = step(text, at, final)
@@ -77,7 +77,7 @@ class Machine:
         return at + len(marker) if self.closed else at
 
     def _garbage_end(self, markers: Markers, behind: Step, text: str, at: int, final: bool) -> int:
-        """The end of what is no value: at a marker, where `behind` goes on, or with the output."""
+        """The end of what is no value: at a marker, which `behind` reads, or with the output."""
         stop, marker = markers.find_settled(text, at, final)
         if marker:
             self._step = behind

@@ -3,10 +3,10 @@
     header ──{──> value ──}──> after ──end of one call, opener of another──> header
        │                         └─────closer, or text────────────────────> ended
        ├─closer──> ended, a call without arguments
-       └─prose───> ended, declined: the text only talks about the marker
+       └─prose───> ended, declined: the text speaks of the marker
 
-Where nothing stands before the brace, the object itself says what it calls (Mistral's older models, and slips).
-A `Form` is what differs between families. Not here: how JSON is repaired (`call`), where a value ends (`json_text`).
+Where nothing stands before the brace, the object names its tool (Mistral's older models, and slips). A `Form` holds the
+differences between families. Not here: how JSON is repaired (`call`), where a value ends (`json_text`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shepherd.dialects.parse.call import HERMES_KEYS, Calls, Fault, Found, Keys,
 from shepherd.dialects.parse.markup import Block, markers_of
 
 PART = re.compile(r"\s*(?:[\w$][\w$.:/@-]{0,255})?\s*")
-"""What may stand between two markers of a header: a name, an id or nothing."""
+"""The text between two markers of a header: a name, an id or nothing."""
 WORD = re.compile(r"[\w$][\w$.:/@-]{0,255}")
 JUNK = re.compile(r"[}\],;)]+")
 
@@ -33,14 +33,14 @@ class Form:
     """How a family writes such calls."""
 
     header: re.Pattern[str]
-    """What stands before the arguments, markers of the header included, blanks around it not: with a group `name`, and
+    """The header before the arguments, with its markers and without the blanks around it; its groups are `name`, and
     `id` where models write ids."""
     separators: tuple[str, ...] = ()
     """The markers of a header."""
     openers: tuple[str, ...] = ()
-    """What begins one call or several; a block's opener that is none of these is a part of the header."""
+    """The markers that begin calls; a block's opener that is none of these is a part of the header."""
     ends: tuple[str, ...] = ()
-    """What ends one call, but not the block."""
+    """The markers that end one call, but not the block."""
     chained: bool = False
     """Another header may follow arguments with nothing in between."""
     keys: Keys = HERMES_KEYS
@@ -67,11 +67,10 @@ class NamedBody(Machine):
         self._sure = any(mark in self._header for mark in form.separators)
 
     def _begin(self, written: str) -> None:
-        """A call, or nothing, begins here."""
         self._written = [written]
         self._header = ""
         self._part = ""  # what stands behind the header's last marker
-        self._sure = False  # this is a call, whatever follows
+        self._sure = False  # this is certainly a call
         self._fenced = False
         self._whole = True  # the output did not end inside of the call
         self._value = JsonText(self._all_markers, self._all_stops)
@@ -175,14 +174,14 @@ class NamedBody(Machine):
         return at
 
     def _give_up(self, part: str) -> None:
-        """What follows the opener is no header: a spoilt call, or text that talks about the opener."""
+        """No header follows the opener: this is a broken call, or text that speaks of the opener."""
         word = WORD.search(part)
         named = word is not None and any(tool.name == word[0] for tool in self._tools)
         self._prose = self.ended = not (self._sure or self._reported or named)
         self._step = self._garbage
 
     def _is_prose(self) -> bool:
-        """Whether what ends the output looks more like a word about the opener than like a tool's name."""
+        """Whether the end of the output looks like text about the opener, not like a tool's name."""
         return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
 
     def _break_off(self, final: bool) -> None:
@@ -222,14 +221,14 @@ class NamedBody(Machine):
         return at
 
     def _goes_on(self, text: str, at: int) -> bool:
-        """Whether another call begins here that lacks its opener."""
+        """Whether another call, without its opener, begins here."""
         if text[at] in "{[":
             return not (self._header + self._part).strip() and bool(self._value.text)
         name = WORD.match(text, at) if self._form.chained else None
         return name is not None and self._all_markers.standing(text, name.end()) in self._form.separators
 
     def _begins(self, text: str, at: int) -> bool:
-        """Whether more text could show that the block goes on or ends here."""
+        """Whether the decision needs more text: the block may continue or end here."""
         name = WORD.match(text, at) if self._form.chained else None
         return self._all_markers.is_begun(text, at) or (
             name is not None and (name.end() == len(text) or self._all_markers.is_begun(text, name.end()))

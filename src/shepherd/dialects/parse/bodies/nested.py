@@ -4,8 +4,8 @@
     ¤<invoke name="NAME">¤<K>TEXT¤</K>¤<K>¤<item>TEXT¤</item>¤</K>¤</invoke>
     ¤</tool_call>
 
-The token never stands in a value, so that nothing has to be guessed: a tag is one only behind the token, and an element
-ends with its closer, or with that of one around it. Not here: what a text means (`values`).
+The token never stands in a value, so nothing is guessed: a tag counts only behind the token, and an element ends with
+its closer, or with that of an element around it. Not here: the meaning of a text (`values`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CUT = f"the output ended inside of the call; {HOW}"
 TAG = re.compile(r"""<(/?)([^\s<>/][^<>]*?)(?:\s+name\s*=\s*["']?([^"'<>]*)["']?)?\s*(/?)>?""")
 TAG_END = re.compile(r"[>\n\]]")
 PLAIN = ("<invoke ", "</invoke>", "</tool_call>")
-"""The tags between calls; now and then the token is missing there."""
+"""The tags between calls; there the token is sometimes missing."""
 DEEPEST = 64
 """So many elements may stand in each other; further ones are text."""
 DEEPEST_SPELT = 2
@@ -45,16 +45,15 @@ class Element:
     schema: Any = None
     children: list[Element] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    """Everything that stands in it, as written."""
-    said: list[str] = field(default_factory=list)
-    """What stands in it behind its last child."""
+    """All its text, as written."""
+    tail: list[str] = field(default_factory=list)
+    """The text behind its last child."""
     before: str = ""
-    """What stands in it before and between its children."""
+    """The text before and between its children."""
 
     def add(self, child: Element) -> None:
-        """Take in a child; it comes now."""
-        self.before += "".join(self.said)
-        self.said = []
+        self.before += "".join(self.tail)
+        self.tail = []
         self.children.append(child)
 
 
@@ -111,7 +110,7 @@ class NestedBody(Machine):
     def _text(self, text: str, at: int, final: bool) -> int:
         stop, token = self._tokens.find_settled(text, at, final=False)  # the beginning of the token is never text
         self._note(text[at:stop])
-        self._path[-1].said.append(text[at:stop])
+        self._path[-1].tail.append(text[at:stop])
         if token:
             self._expect(self._tag)
         elif final:
@@ -135,7 +134,6 @@ class NestedBody(Machine):
         return stop
 
     def _tagged(self, text: str, at: int, final: bool) -> int:
-        """What a tag means."""
         written = "".join(self._pieces)
         tag = TAG.fullmatch(written)
         self._step = self._text if self._path else self._between
@@ -157,14 +155,14 @@ class NestedBody(Machine):
                 self._path.pop()
         elif self._path:
             self._note(self._block.opener + written)
-            self._path[-1].said.append(written)
+            self._path[-1].tail.append(written)
         else:
             self.declined = written
             self.ended = True
         return at
 
     def _note(self, written: str) -> None:
-        """It is part of the text of all that is open."""
+        """Adds to the text of all open elements."""
         for element in self._path:
             element.text.append(written)
 
@@ -193,7 +191,6 @@ class NestedBody(Machine):
         return self._tool.parameters if self._tool else {}
 
     def _schema_of(self, tag: str, name: str) -> Any:
-        """The schema of an element that comes now."""
         around = self._path[-1].schema
         items = find_items(around, self._root()) if tag == "item" else None
         return items if items is not None else find_member(around, name, self._root())
@@ -210,14 +207,14 @@ class NestedBody(Machine):
             while self._path.pop().tag != tag:
                 pass
             self._note(self._block.opener + written)
-        elif self._path and (said := "".join(self._path[-1].said)).strip():
+        elif self._path and (tail := "".join(self._path[-1].tail)).strip():
             # M3 leaves out the opener of the first argument.
-            element = Element(tag, tag, self._schema_of(tag, tag), text=[said], said=[said])
-            self._path[-1].said = []
+            element = Element(tag, tag, self._schema_of(tag, tag), text=[tail], tail=[tail])
+            self._path[-1].tail = []
             self._path[-1].add(element)
 
     def _is_complete(self) -> bool:
-        """Whether no argument can be missing."""
+        """Whether all declared arguments are there."""
         given = {child.name for child in self._call.children} if self._call and len(self._path) == 1 else set()
         return bool(names(self._tool)) and given.issuperset(names(self._tool))
 
@@ -234,7 +231,7 @@ class NestedBody(Machine):
             return Fault(f"the call names no tool; {HOW}")
         if not self._whole:
             return Fault(CUT, call.name)
-        if (call.before + "".join(call.said)).strip():
+        if (call.before + "".join(call.tail)).strip():
             return Fault(f"something in the call of {call.name!r} is no argument; {HOW}", call.name)
         return Found(call.name, read_members(call, self._root()))
 
@@ -259,10 +256,10 @@ def read_items(elements: Sequence[Element], root: Mapping[str, Any]) -> str:
 
 
 def read_element(element: Element, root: Mapping[str, Any]) -> str:
-    """The JSON of the value that an element spells. What may be a string is one, whatever tags it holds."""
+    """The JSON of an element's value. A value that may be a string is one, even with tags in it."""
     kinds = kinds_of(element.schema, root)
     children, text = element.children, "".join(element.text)
-    if "string" in kinds or (element.before + "".join(element.said)).strip():
+    if "string" in kinds or (element.before + "".join(element.tail)).strip():
         return value_of(text, kinds)
     if not children:
         return "[]" if "array" in kinds else "{}" if "object" in kinds else value_of(text, kinds)

@@ -7,10 +7,9 @@
       ├─{ [──> json_body     name( name{──> python_body     <function──> tagged: models mix what they have learnt
       └─other──> declined: the text speaks of the tag
 
-Values are code about such tags, too. `</arg_value>` ends one if markup of the call follows, `</tool_call>` if another
-call does. Models forget each of the tags; so the first place that may be the end is kept in mind, and was the end
-unless a certain one comes before another call. What stands behind it waits until then. Not here: what a value means
-(`values`).
+Values may be code about such tags. `</arg_value>` ends a value if markup of the call follows, `</tool_call>` if another
+call follows. Models leave out each of the tags, so the first possible end is remembered: it is the end unless a certain
+one comes before the next call. The text behind it waits until then. Not here: the meaning of a value (`values`).
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close ev
 CUT = f"the output ended inside of the call; {HOW}"
 TAG = re.compile(r"<(\w*?)tool_call((?::\w+)?)>")
 HEAD = re.compile(r"""([^\s<>{}()\[\]"'`=,]{0,128})(\s{0,256})""")
-"""A call's name, no longer than is held back to see whether a call follows."""
+"""A call's name and the blanks behind it, up to the length that is held back."""
 XML = Markers(("<function", "<invoke"))
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of one spelling of this protocol, and what is looked for."""
+    """The tags of one spelling of this protocol, and the patterns that contain them."""
 
     key: str
     key_end: str
@@ -48,7 +47,7 @@ class Tags:
     value_end: str
     separator: str
     any: re.Pattern[str]
-    """What stands first behind a name."""
+    """The first tag behind a name."""
     member: re.Pattern[str]
     """A key and its tags, one of which may be missing or doubled; `key` is the name."""
     end: re.Pattern[str]
@@ -129,7 +128,7 @@ class PairsBody(HandingOver):
         return at
 
     def _notation(self, text: str, at: int, name: str, gap: str) -> MakeBody | None:
-        """What reads a block that is written in another notation; `None` when it is not."""
+        """The body for a block in another notation; `None` when it is in this one."""
         following = text[at + len(name + gap)]
         if name:
             return PythonBody if following == "{" or (following == "(" and not gap) else None
@@ -207,7 +206,7 @@ class PairsBody(HandingOver):
             at = after
 
     def _call_follows(self, text: str, at: int, final: bool) -> bool | None:
-        """Whether the opener that ends at `at` is a call's; `None` while that cannot be known."""
+        """Whether the opener that ends at `at` opens a call; `None` while it needs more text."""
         head = HEAD.match(text, at)
         assert head is not None
         if not final and (head.end() == len(text) or self._markers.is_begun(text, head.end())):
@@ -215,14 +214,14 @@ class PairsBody(HandingOver):
         return bool(head[1] and self._markers.standing(text, head.end()))
 
     def _finish(self, at: int, marker: str) -> int:
-        """The call ends at a marker that stands at `at`: its closer, or what comes next."""
+        """Ends the call at a marker that stands at `at`: its closer, or the next opener."""
         self.ended = self._whole = True
         self.closed = marker in self._block.closers
         self._closer = marker if self.closed else ""
         return at + len(self._closer)
 
     def _finish_at(self, start: int) -> int:
-        """The call has ended at the marker that may have been its end, and stands at `start`."""
+        """Ends the call at its possible end, which stands at `start`."""
         assert self._maybe is not None
         length, self._closer = self._maybe
         self.ended = self._whole = True

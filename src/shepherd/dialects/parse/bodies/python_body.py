@@ -1,4 +1,4 @@
-"""Calls as Python spells them, `[fn(a=1, b="x"), pkg.fn()]`: what they say, as JSON.
+"""Calls as Python spells them, `[fn(a=1, b="x"), pkg.fn()]`: to JSON.
 
 Nothing is compiled or run. Values are literals and become JSON by their own characters, so that integers of any length
 and 1.10 survive. A value that is no literal, such as a name or `1 + 1`, is a fault; so is an argument without a name.
@@ -9,7 +9,7 @@ and 1.10 survive. A value that is no literal, such as a name or `1 + 1`, is a fa
     [] () {1, 2}  {"k": 1}                                                         array, object
 
 Models forget to escape quotes, for some templates show them strings without escapes. A text that cannot be read is read
-again; then a quote ends a string only if the call goes on behind it. Not here: what a protocol does with names, such as
+again; then a quote ends a string only if the call continues behind it. Not here: names that a protocol changes, such as
 Llama's `.call`.
 """
 

@@ -1,4 +1,4 @@
-"""One tag of a call: what it is and whom it names, however the model has written it.
+"""One tag of a call in any spelling: its kind, its name and its attributes.
 
     <function=NAME>   <invoke name="NAME">   <function NAME>        opens a call
     <parameter=K>   <param name='K'>   <｜DSML｜parameter name="K" string="false">        opens a parameter
@@ -48,11 +48,11 @@ class Tag:
     """The namespace before the word, its colon or bars included."""
     closing: bool
     name: str = ""
-    """Whom an opening tag names."""
+    """The tool or parameter that an opening tag names."""
     lead: str = ""
-    """What stands in the tag of what belongs behind it."""
+    """Text in the tag that belongs behind it."""
     is_string: bool | None = None
-    """What the tag says about its value; `None`: nothing."""
+    """Whether the tag marks its value as a string; `None`: it does not tell."""
     empty: bool = False
     """It closes itself."""
 
@@ -84,5 +84,5 @@ def read_tag(written: str) -> Tag | None:
     else:
         broken = BROKEN.match(rest.removeprefix("="))
         name, lead = (broken[1], broken[2]) if broken else ("", "")
-    says = attributes.get("string")
-    return Tag(kind, match["word"], match["prefix"], False, name, lead, says == "true" if says else None, empty)
+    string = attributes.get("string")
+    return Tag(kind, match["word"], match["prefix"], False, name, lead, string == "true" if string else None, empty)

@@ -8,11 +8,11 @@
     </function>
     </tool_call>                      between  is there another call?
 
-Nothing in a value is escaped, and values are code about such tags, too: where one ends is decided in `value`. A call
-that is only spoken of makes the block text.
+Nothing in a value is escaped, and values may be code about such tags: `value` decides where one ends. A block that only
+quotes a call is text.
 
-Every character is taken in once, and what has been taken is not given back: linear for any cutting. A call that was cut
-off is a `Fault` unless all its declared parameters are there. Not here: what a value means (`values`).
+Every character is read once and never given back, so the cost is linear for any cutting. A call that was cut off is a
+`Fault` unless all its declared parameters are there. Not here: the meaning of a value (`values`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blanks
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
-from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, Closer, Value, tags
+from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, PossibleEnd, Value, tags
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, markers_of
 from shepherd.dialects.parse.values import (
@@ -59,7 +59,7 @@ class Argument:
 
 
 class TaggedBody(HandingOver):
-    """Calls as tags, between an opener and its closers; an opener without `>` is itself the beginning of a tag."""
+    """Calls as tags, between an opener and its closers; an opener without `>` is the beginning of a tag."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class TaggedBody(HandingOver):
         self._loose = ""  # what stands in the call outside of its parameters
         self._whole = False  # the call has been closed
         self._value = Value(None, {})
-        self._closer = Closer("parameter")
+        self._closer = PossibleEnd("parameter")
         self._pending: list[str] = []  # the closer and the blanks behind it, until it is known whether it is one
-        self._prose = False  # it is no call, but text that speaks of one
+        self._prose = False  # it is text that speaks of a call
         self._cut_off = False  # the output has ended inside of a call
         self._reported = False  # a call has been reported
         self._due = True  # the block has no call yet
@@ -116,7 +116,7 @@ class TaggedBody(HandingOver):
         elif text[after] in "{[`":
             self._hand_over(JsonBody)
             return at  # the blanks belong to the JSON
-        elif not self._reported and self._goes_on(text[at : after + 1]):
+        elif not self._reported and self._is_sentence(text[at : after + 1]):
             self._decline()
         else:
             self._step = self._garbage
@@ -146,7 +146,7 @@ class TaggedBody(HandingOver):
         return stop
 
     def _tagged(self, text: str, at: int, final: bool) -> int:
-        """What a tag means where tags are due."""
+        """Acts on a tag between values."""
         written = "".join(self._pieces)
         if final and at == len(text) and not written.endswith(">"):
             closing = written.startswith("</") and self._closer.kind != "cdata"  # whose parameter is yet to be closed
@@ -166,7 +166,7 @@ class TaggedBody(HandingOver):
         return read_tag(written)
 
     def _open(self, tag: Tag | None, written: str) -> None:
-        """A tag where a call is due."""
+        """Acts on a tag where a call is due."""
         self._step = self._outer
         name = written.strip("<>")
         if tag is None and find_tool(self._tools, name):
@@ -185,7 +185,7 @@ class TaggedBody(HandingOver):
                 self._begin_value(tag)
 
     def _go_on(self, head: Tag, tag: Tag | None, written: str) -> None:
-        """A tag in an open call, or behind a closed one."""
+        """Acts on a tag in an open call, or behind a closed one."""
         self._step = self._between if self._whole else self._call
         match tag:
             case None if self._is_prose():
@@ -206,7 +206,6 @@ class TaggedBody(HandingOver):
                     self._begin(tag)
 
     def _begin(self, tag: Tag) -> None:
-        """A call begins."""
         if self._bare and not self._reported and not NAME.fullmatch(tag.name):
             self._decline()
             return
@@ -218,14 +217,14 @@ class TaggedBody(HandingOver):
             self._begin_value(None, tag.lead)
 
     def _is_prose(self, behind: str = "") -> bool:
-        """Whether a tool is only spoken of: no block and no arguments show that it is called, and it is unknown, or the
-        sentence goes on behind its tag."""
+        """Whether the text only speaks of a tool: neither a block nor arguments show a call, and the tool is unknown
+        or a sentence continues behind its tag."""
         if not self._bare or self._reported or self._arguments or self._loose or self._whole:
             return False
-        return not self._tool or self._goes_on(behind)
+        return not self._tool or self._is_sentence(behind)
 
-    def _goes_on(self, behind: str) -> bool:
-        """Whether a sentence goes on behind the last tag."""
+    def _is_sentence(self, behind: str) -> bool:
+        """Whether a sentence continues behind the last tag."""
         return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
 
     def _decline(self) -> None:
@@ -245,7 +244,7 @@ class TaggedBody(HandingOver):
         return after
 
     def _is_complete(self) -> bool:
-        """Whether no argument can be missing."""
+        """Whether all declared arguments are there."""
         given = {argument.name for argument in self._arguments}
         return bool(given) and bool(names(self._tool)) and given.issuperset(names(self._tool))
 
@@ -272,7 +271,7 @@ class TaggedBody(HandingOver):
         stop, mark = markers_of(CDATA_END).find_settled(text, at, final)
         self._value.add(text[at:stop])
         if mark:
-            self._suspect(Closer("cdata"), mark)
+            self._suspect(PossibleEnd("cdata"), mark)
         elif final:
             self._cut()
         return stop + len(mark)
@@ -287,7 +286,7 @@ class TaggedBody(HandingOver):
         return stop
 
     def _marked(self, text: str, at: int, final: bool) -> int:
-        """What a tag is to the value in which it stands."""
+        """Acts on a tag in a value."""
         value, written = self._value, "".join(self._pieces)
         tag = self._read_tag(written)
         if at == len(text) and not final and value.may_nest(tag):
@@ -302,12 +301,11 @@ class TaggedBody(HandingOver):
             value.take_in(tag, written, text[at : at + 1])
         return at
 
-    def _suspect(self, closer: Closer, written: str) -> None:
-        """What has come may end the value."""
+    def _suspect(self, closer: PossibleEnd, written: str) -> None:
         self._closer, self._pending, self._step = closer, [written], self._follow
 
     def _follow(self, text: str, at: int, final: bool) -> int:
-        """Whether the closer that has just come ends the value: that depends on what follows."""
+        """Decides by what follows whether the last closer ends the value."""
         after = after_blanks(text, at)
         self._pending.append(text[at:after])
         following = self._value.following(text, after, final)
@@ -326,7 +324,7 @@ class TaggedBody(HandingOver):
         return after
 
     def _end_value(self, *, unclosed: bool = False) -> None:
-        """The value is over; `unclosed` if its own closer is missing."""
+        """Ends the value; `unclosed` if its own closer is missing."""
         value = self._value
         self._step = self._call
         if value.tag is None:
@@ -336,7 +334,7 @@ class TaggedBody(HandingOver):
             self._arguments.append(Argument(value.tag.name, text, value.tag.is_string))
 
     def _cut(self) -> None:
-        """The output ends inside of a value, or what looked like its end was taken for text."""
+        """The output ends inside of a value, which may have taken in its own end."""
         self._whole = self._value.is_whole()
         self._end_value(unclosed=True)
         self.ended = True
@@ -370,7 +368,6 @@ class TaggedBody(HandingOver):
         self._head, self._reported, self._due = None, True, False
 
     def _read(self) -> Found | Fault:
-        """The call that has been written."""
         if self._head is None:
             return Fault(CUT if self._cut_off else f"the block holds no call; {HOW}")
         name, loose = self._head.name, self._loose.strip()

@@ -1,4 +1,4 @@
-"""A raw value as it comes in, and what of it may be its end.
+"""A raw value as it streams in, and the tags that may end it.
 
     </parameter>  ends it if markup of its call follows          </parameter></function>
                   ... unless the value has opened one, too        <parameter>x</parameter></parameter>
@@ -6,7 +6,7 @@
                   ... unless the value's closer follows           </function></parameter>
     <parameter=K> ends it for want of its own closer, if K is a parameter of the tool
 
-Inside of a whole call that the value speaks of, nothing ends it. Not here: what else stands in a call (`tagged`).
+Inside of a whole call that the value quotes, nothing ends it. Not here: the other parts of a call (`tagged`).
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from shepherd.dialects.parse.markup import Markers, markers_of
 from shepherd.dialects.parse.values import json_value
 
 LONGEST_HEAD = 200
-"""So many characters of a tag are held back to see whom it names."""
-MOST_ASKED = 20
+"""So many characters of a tag are held back to read its name."""
+MOST_JSON_CHECKS = 20
 ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos);")
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&", "&quot;": '"', "&apos;": "'"}
 CDATA, CDATA_END = "<![CDATA[", "]]>"
 
 Following = Literal["unknown", "end", "text"] | tuple[Kind, bool]
-"""What comes behind a closer; a tag of this kind, closing or not."""
+"""What follows a closer; a tuple is a tag of this kind, closing or not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closer:
-    """What may end a value."""
+class PossibleEnd:
+    """A tag that may end a value."""
 
     kind: Kind | Literal["cdata"]
     exact: bool = True
-    """It is spelt rightly."""
+    """It is spelt correctly."""
     on_margin: bool = False
     """It stands at the very start of a line, as templates write it."""
 
 
 @dataclass(slots=True)
 class Value:
-    """A value, and what has to be known to find its end."""
+    """A value, and the state that finds its end."""
 
     tag: Tag | None
-    """What opened it; `None` for what stands in a call outside of its parameters."""
+    """The tag that opened it; `None` for text of a call outside of its parameters."""
     labels: dict[str, Kind]
     """The tags that may end it."""
     known: Sequence[str] = ()
@@ -55,7 +55,7 @@ class Value:
     marks: Markers = field(default_factory=markers_of)
     """The beginnings of all tags that matter."""
     own_marks: Markers = field(default_factory=markers_of)
-    """The same without the wrong closer that has the parameter's name."""
+    """The same without a wrong closer that has the parameter's name."""
     text: list[str] = field(default_factory=list)
     nested: list[Kind] = field(default_factory=list)
     """The calls and blocks that the value itself has opened."""
@@ -64,7 +64,7 @@ class Value:
     line_start: bool = True
     last: str = ""
     """Its last character."""
-    n_asked: int = 0
+    n_json_checks: int = 0
     is_sealed: bool = False
     """It is exactly what stands in its CDATA section."""
 
@@ -85,7 +85,6 @@ class Value:
         return "".join(self.text)
 
     def add(self, text: str) -> None:
-        """More of it."""
         self.text.append(text)
         self.last = text[-1:] or self.last
         self.line_start = not text[text.rfind("\n") + 1 :].strip() and (self.line_start or "\n" in text)
@@ -95,19 +94,19 @@ class Value:
 
     @property
     def in_call(self) -> bool:
-        """Whether the value is amid a call of which it speaks."""
+        """Whether the value is inside of a call that it quotes."""
         return "call" in self.nested
 
-    def closer(self, tag: Tag | None, written: str) -> Closer | None:
-        """What may end it here."""
+    def closer(self, tag: Tag | None, written: str) -> PossibleEnd | None:
+        """The possible end that this tag is; `None` if it is none."""
         kind = self.kind(tag)
         if self.in_call:
             return None
         if tag is None or kind is None:
-            return Closer("parameter", exact=False) if self.tag and written == f"</{self.tag.name}>" else None
+            return PossibleEnd("parameter", exact=False) if self.tag and written == f"</{self.tag.name}>" else None
         if not tag.closing or kind in self.nested:
             return None
-        return Closer(kind, written == f"</{tag.label}>", self.last == "\n")
+        return PossibleEnd(kind, written == f"</{tag.label}>", self.last == "\n")
 
     def is_ended_by(self, tag: Tag, written: str) -> bool:
         """Whether this is the next parameter, and the value's own closer is missing."""
@@ -116,11 +115,11 @@ class Value:
         return tag.name in self.known if self.known else self.line_start
 
     def may_nest(self, tag: Tag | None) -> bool:
-        """Whether the character behind the tag tells whether the value opens a call of its own."""
+        """Whether the tag may open a call inside of the value; the character behind it tells."""
         return self.kind(tag) in ("call", "wrapper")
 
     def take_in(self, tag: Tag | None, written: str, behind: str) -> None:
-        """A tag that is the value's own, and the character behind it."""
+        """Takes in a tag that belongs to the value; `behind` is the character behind it."""
         kind = self.kind(tag)
         if tag and kind and tag.closing and kind in self.nested:
             while self.nested.pop() != kind:
@@ -132,7 +131,7 @@ class Value:
         self.add(written)
 
     def following(self, text: str, at: int, final: bool) -> Following:
-        """What stands at `at`, as far as it matters here."""
+        """What follows at `at`."""
         marks = self.own_marks
         mark = marks.standing(text, at)
         behind = text[at + len(mark) : at + len(mark) + 1]
@@ -151,7 +150,7 @@ class Value:
         tag = read_tag(text[at : end.end() if end else len(text)])
         return (kind, closing) if tag and tag.name in self.known else "text"
 
-    def ends(self, closer: Closer, following: Following) -> bool:
+    def ends(self, closer: PossibleEnd, following: Following) -> bool:
         """Whether a closer ends it, by what follows."""
         match closer.kind, following:
             case _, "end":
@@ -173,17 +172,17 @@ class Value:
         return True
 
     def is_json(self) -> bool:
-        """Whether it is JSON that has ended; to be asked a few times only, for the answer may be expensive."""
-        self.n_asked += 1
-        return self.n_asked <= MOST_ASKED and bool(json_value(self.so_far.strip()))
+        """Whether it is complete JSON; after a few checks always false, for a check may be expensive."""
+        self.n_json_checks += 1
+        return self.n_json_checks <= MOST_JSON_CHECKS and bool(json_value(self.so_far.strip()))
 
-    def resume(self, closer: Closer, written: str) -> None:
-        """The closer was the value's own."""
+    def resume(self, closer: PossibleEnd, written: str) -> None:
+        """Takes in a closer that belongs to the value."""
         self.inner -= 1 if closer.kind == "parameter" and self.inner else 0
         self.add(written)
 
     def tail(self) -> re.Match[str] | None:
-        """The closers at its end that were taken for its own."""
+        """The closers at its end that it took in."""
         parameter, call, wrapper = (
             "|".join(re.escape(label) for label, kind in self.labels.items() if kind == wanted) or "(?!)"
             for wanted in ("parameter", "call", "wrapper")
@@ -199,7 +198,7 @@ class Value:
         return is_json or (tail is not None and tail["call"] is not None)
 
     def spelt(self, unclosed: bool, *, padded: bool, cdata: bool) -> str:
-        """What it says; `unclosed` if its own closer was missing, or taken for its own."""
+        """Its text; `unclosed` if its closer was missing or was taken in."""
         text = self.so_far
         if unclosed and (tail := self.tail()):
             text = text[: tail.start()]

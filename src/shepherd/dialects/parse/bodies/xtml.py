@@ -221,7 +221,7 @@ def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
 
 
 def value_of(tool: ToolSpec | None, name: str, kind: str, text: str) -> str:
-    """The JSON of an argument's text, by what its tag and the tool's schema say it is."""
+    """The JSON of an argument's text, by its tag and the tool's schema."""
     allowed = kinds(tool, name)
     if kind == "string" and (not allowed or "string" in allowed):
         return json_text(text)

@@ -1,7 +1,8 @@
-"""Conversations that had to leave the KV cache: kept in host memory and on disk, and found again for a later prompt.
+"""Conversations that have left the KV cache: kept in host memory and on disk, and found again for a later prompt.
 
-`snapshot` says what is saved and what of it a prompt can use, `gdsf` what is worth its bytes, `file` how one snapshot
-lies on disk; `store` joins them and owns the only thread here.
+Open first: `snapshot.py` (what is saved, and what a prompt can reuse of it), then `store.py` (both tiers and the I/O
+thread). `gdsf.py` decides what is worth its bytes, `file.py` is the format of one snapshot on disk. *Snapshot*: the
+saved state of one sequence. *Outline*: a snapshot without the bytes of its states. *Tier*: host memory or disk.
 """
 
 from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, SnapshotMatch

@@ -1,4 +1,4 @@
-"""One saved conversation, wherever it is: in host memory, on disk, or on its way. The store locks and changes it."""
+"""The store's record of one snapshot in host memory, on disk, or between them. The store locks and changes it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from shepherd.engine.kv.tiers.snapshot import Snapshot
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What the store knows of one snapshot."""
+    """One snapshot of the store."""
 
     key: str
     outline: Snapshot
     size: int
     """Bytes in RAM."""
     uses: int = 1
-    """Times that it, or what it continues, was taken; and one."""
+    """One more than the number of times that it, or a snapshot that it continues, was taken."""
     snapshot: Snapshot | None = None
-    """All of it, while it is in RAM."""
+    """The whole snapshot, while it is in RAM."""
     on_disk: bool = False
     is_fetched: bool = False
-    """Read because somebody is about to take it."""
+    """Read from disk because a job is about to take it."""
     is_refused: bool = False
-    """Not to be written: the disk is full of things that are worth more, or has something better."""
+    """Not to be written: the disk is full of more valuable snapshots, or has a better one."""
     sequence: Resident = field(init=False)
-    """What loading it makes."""
+    """The sequence that loading it makes."""
 
     def __post_init__(self) -> None:
         self.sequence = self.outline.sequence()

@@ -1,13 +1,12 @@
-"""One snapshot as one file: written whole or not at all, and not believed before its checksum is.
+"""The file format of one snapshot: written whole or not at all, and used only if its checksum is right.
 
     magic | version | lengths, clock | facts (JSON) | tokens | checksum           the head, read alone for the index
     state | checkpoints                                                           as the runtime gave them
     checksum of everything before
 
-Names are digests of what is saved (`Snapshot.key`), and nothing in a file says what was said but the tokens and the
-state themselves. A file under its
-final name (`.kv`) is complete; one being written has another (`.part`) and is locked by its writer, so that what a
-killed process left is known by not being locked. I/O; no policy, no thread.
+A file's name is its snapshot's key (`Snapshot.key`). Only the tokens and the state reveal the conversation. A file with
+the final name (`.kv`) is complete. A file being written is named `.part` and locked by its writer, so an unlocked one
+is the rest of a killed process. I/O; no policy, no thread.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _PRELUDE = struct.Struct("<8sIIQd")
 """Magic, version, bytes of facts, number of tokens, clock. Every later version begins with the first two."""
 _DIGEST = 32
 _CHUNK = 8 << 20
-"""Bytes between two looks at whether the file is still wanted: some 15 ms."""
+"""Bytes between two checks whether the file is still wanted, about 15 ms."""
 _MAX_HEAD = 256 << 20
-"""Bytes. No head comes near it; a damaged length must not make us read all of a large file."""
+"""Bytes, far more than any head: a damaged length must not cause a read of a whole large file."""
 _NAME = re.compile(r"([0-9a-f]{32})\.(kv|part)")
 
 
 class Damaged(ValueError):
-    """Not what was written."""
+    """The file is not as it was written."""
 
 
 class OtherVersion(ValueError):
@@ -56,16 +55,16 @@ class OtherVersion(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file says of its snapshot before the states."""
+    """The head of a file: everything but the states."""
 
     owner: str
-    """See `owner`."""
+    """See the function `owner`."""
     outline: Snapshot
     sizes: tuple[int, ...]
     """Bytes of the state and of each checkpoint."""
     uses: int
     clock: float
-    """Of the disk's shelf. Both as of the writing: what was taken since is forgotten with the process."""
+    """Of the disk's GDSF policy. Both as of the time of writing; later uses are not recorded in the file."""
 
     @property
     def size_bytes(self) -> int:
@@ -74,24 +73,24 @@ class Head:
 
 
 def owner(fingerprint: str) -> str:
-    """A name for all snapshots of one fingerprint. States are the machine's own bytes, hence the byte order."""
+    """An id for all snapshots of one fingerprint. States have the machine's byte order, so it is part of the id."""
     return blake2b(f"{sys.byteorder} {fingerprint}".encode(), digest_size=16).hexdigest()
 
 
 def path(folder: Path, key: str) -> Path:
-    """Where the snapshot of a key is."""
+    """The path of the snapshot of a key."""
     return folder / f"{key}.kv"
 
 
 def open_folder(folder: Path) -> None:
-    """Make it, for this user alone, unless it is there. Raises: `OSError`."""
+    """Create the folder, for this user only, if it does not exist. Raises: `OSError`."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def listing(folder: Path) -> dict[str, int]:
-    """Bytes of each complete file, by key, oldest first; what killed writers left is removed. Raises: `OSError`."""
+    """Bytes of each complete file by key, oldest first. Removes the files of killed writers. Raises: `OSError`."""
     facts = []
     with os.scandir(folder) as files:
         for found in files:
@@ -108,7 +107,7 @@ def listing(folder: Path) -> dict[str, int]:
 
 
 def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes, int]:
-    """The head of a snapshot's file, and the bytes of the whole file, which do not depend on the clock."""
+    """The head of a snapshot's file, and the size of the whole file, which does not depend on the clock."""
     sizes = [len(part) for part in _parts(snapshot)]
     facts = {
         "owner": whose,
@@ -128,9 +127,9 @@ def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes
 
 
 def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> bool:
-    """Write the file of a key that has none; on disk for certain when it returns.
+    """Write the file of a key that has none; it is synced to disk on return.
 
-    False when `is_wanted` said so in between; then, and after an error, there is nothing. Raises: `OSError`.
+    False if `is_wanted` returned False meanwhile; then, and after an error, there is no file. Raises: `OSError`.
     """
     part, target = _create(folder)
     try:
@@ -147,7 +146,7 @@ def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Ca
                 return False
             if sys.platform == "win32":
                 target.close()  # an open file cannot be renamed there
-            part.replace(path(folder, key))  # while locked: nobody takes it for a leftover
+            part.replace(path(folder, key))  # while locked, so that no process takes it for a leftover
             if sys.platform != "win32":
                 _sync(folder)
             return True
@@ -157,13 +156,13 @@ def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Ca
 
 
 def read_head(source: Path) -> Head:
-    """What a file is, without its states; cost O(tokens). Raises: `Damaged`, `OtherVersion`, `OSError`."""
+    """The head of a file; O(tokens). Raises: `Damaged`, `OtherVersion`, `OSError`."""
     with source.open("rb") as stream:
         return _read_head(stream)[0]
 
 
 def read(source: Path) -> Snapshot:
-    """All of a file, verified. Raises: `Damaged`, `OtherVersion`, `OSError`, `MemoryError`."""
+    """The whole snapshot of a file, verified. Raises: `Damaged`, `OtherVersion`, `OSError`, `MemoryError`."""
     with source.open("rb") as stream:
         head, raw = _read_head(stream)
         digest = blake2b(raw, digest_size=_DIGEST)
@@ -201,7 +200,7 @@ def _read_head(stream: BinaryIO) -> tuple[Head, bytes]:
 
 
 def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
-    """The facts of a head. The checksum says that they are as written, not that a sane program wrote them."""
+    """Parse the facts of a head. The checksum proves that they are as written, not that they make sense."""
     try:
         facts = json.loads(text)
         outline = Snapshot(
@@ -212,7 +211,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             state=b"",
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
-            low=int(facts.get("low", sys.maxsize)),  # older files do not say: nothing can be cut, then
+            low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)
@@ -238,7 +237,7 @@ def _chunks(*parts: bytes) -> Iterator[memoryview]:
 
 
 def _create(folder: Path) -> tuple[Path, FileIO]:
-    """A new file to write to, locked. The name is new, too: one that was taken for a leftover may still be removed."""
+    """A new locked file. Its name is new each time: a file that was taken for a leftover may still be removed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         part = folder / f"{secrets.token_hex(16)}.part"
@@ -246,11 +245,11 @@ def _create(folder: Path) -> tuple[Path, FileIO]:
         try:
             _lock(target.fileno())
         except BlockingIOError:
-            is_ours = False  # another process is about to remove it: it looked before we had locked
+            is_ours = False  # another process found it unlocked and is about to remove it
         except OSError:
-            is_ours = True  # no locks in this file system: no leftover is removed, either
+            is_ours = True  # this file system has no locks, so no process removes leftovers
         else:
-            is_ours = os.fstat(target.fileno()).st_nlink > 0  # or it has been
+            is_ours = os.fstat(target.fileno()).st_nlink > 0  # 0: it has been removed
         if is_ours:
             return part, target
         target.close()
@@ -263,7 +262,6 @@ def _write(target: FileIO, chunk: memoryview) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make a rename last."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -272,14 +270,14 @@ def _sync(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Say that this file has a living writer. Raises: `BlockingIOError` when it has one already, `OSError`."""
-    if sys.platform != "win32":  # there, an open file cannot be removed, which says the same
+    """Lock a file as being written. Raises: `BlockingIOError` if another writer has it, `OSError`."""
+    if sys.platform != "win32":  # Windows does not remove an open file, which has the same effect
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _remove_leftover(name: str) -> None:
-    """Remove a file that nobody writes any more."""
-    with suppress(OSError):  # it is being written, or gone
+    """Remove a file without a writer."""
+    with suppress(OSError):  # it is being written, or removed already
         if sys.platform == "win32":
             Path(name).unlink()
         else:

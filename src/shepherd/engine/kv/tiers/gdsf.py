@@ -1,11 +1,11 @@
-"""What is worth keeping under a cap of bytes: Greedy-Dual-Size-Frequency. Pure; the owner locks.
+"""The eviction policy of a tier with a cap of bytes: Greedy-Dual-Size-Frequency (GDSF). Pure; the owner locks.
 
-    priority = clock + value          value = uses * cost / size: what keeping it saves, for each byte it takes
+    priority = clock + value          value = uses * cost / size: the time that keeping it saves, per byte
 
-Whatever leaves sets the clock to its priority, so what is not used again falls behind without ever being visited.
+An item that leaves sets the clock to its priority, so items that are not used again fall behind without being visited.
 L. Cherkasova: Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998.
-Two things differ. A newcomer that is not worth its room moves the clock, too: otherwise a shelf full of old things of
-slightly higher value would refuse all new ones for ever. And one that stays counts from the clock that it has moved.
+There are two differences. A new item that is not worth its bytes moves the clock too: otherwise a tier full of old
+items of slightly higher value would refuse every new one. A new item that stays counts from the clock that it moved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Item(NamedTuple):
 
 
 class GdsfPolicy:
-    """Sizes and priorities by key. It may be overfull between `place` and `overflow`."""
+    """Sizes and priorities by key. It may exceed its cap between `place` and `overflow`."""
 
     def __init__(self, cap: int) -> None:
         self.cap = cap
@@ -37,31 +37,31 @@ class GdsfPolicy:
         return iter(self._items)
 
     def place(self, key: str, size: int, value: float, *, clock: float | None = None) -> None:
-        """Put a new key there, as of now or of an earlier clock."""
+        """Add a new key, at the present clock or an earlier one."""
         assert key not in self._items
         self._items[key] = _Item(size, (self.clock if clock is None else clock) + value)
         self.used += size
 
     def touch(self, key: str, value: float) -> None:
-        """It was used now, which may have changed its value."""
+        """Record that a key is used now, with its new value."""
         item = self._items.pop(key)
         self._items[key] = item._replace(priority=self.clock + value)
 
     def remove(self, key: str) -> None:
-        """Take it away, if it is there; the clock stands."""
+        """Remove a key, if it is there; the clock does not move."""
         item = self._items.pop(key, None)
         self.used -= item.size if item else 0
 
     def in_order(self, rank: Callable[[str], int | None] = lambda key: 0) -> list[str]:
-        """All keys, those to leave first in front: by rank, priority, age; those of rank None may not. O(n log n)."""
+        """All keys in the order in which they leave: by rank, priority, age. Keys of rank None stay. O(n log n)."""
         ranks = {key: rank(key) for key in self._items}
         movable = [(of_key, self._items[key].priority, key) for key, of_key in ranks.items() if of_key is not None]
         return [key for _, _, key in sorted(movable, key=lambda item: item[:2])]
 
     def overflow(self, newcomer: str = "", rank: Callable[[str], int | None] = lambda key: 0) -> list[str]:
-        """Take away what has to leave to be under the cap again; the keys. See `in_order` for `rank`.
+        """Remove keys until the cap holds again, and return them. See `in_order` for `rank`.
 
-        Where the newcomer is among them it leaves alone: it is not worth the others.
+        If the newcomer would be among them, it leaves alone: it is not worth the others.
         """
         excess, before = self.used - self.cap, self.clock
         leaving: list[str] = []

@@ -1,4 +1,4 @@
-"""What is saved of a conversation, and how much of it a prompt can use again. Pure.
+"""A snapshot: the saved state of one conversation, and how much of it a prompt can reuse. Pure.
 
 tokens   0 ........ 40 ........ 90 ............ 200        the conversation, evicted tokens included
 runs     (0, 40, 0)            (90, 200, 90)               what the saved state holds, and at which positions
@@ -16,7 +16,7 @@ from shepherd.engine.kv.ledger import Match, Resident, Run
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The saved state of one sequence, and what it is the state of. Nobody changes `tokens` any more."""
+    """The saved state of one sequence, and the tokens that it belongs to. `tokens` must not be changed."""
 
     tokens: array[int]
     """The conversation's tokens (typecode `i`), evicted ones included; at least one."""
@@ -26,24 +26,23 @@ class Snapshot:
     n_prompt: int
     """Index of the token where the last generation began."""
     state: bytes
-    """What `Runtime.save` gave."""
+    """The bytes from `Runtime.save`."""
     cost_s: float
-    """Seconds that computing it anew would take."""
+    """Seconds that computing it again would take."""
     checkpoints: tuple[tuple[int, bytes], ...] = ()
-    """`(length, partial state)` for a memory that cannot roll back: with it, the first `length` tokens can be gone back
-    to."""
+    """`(length, partial state)` for a memory that cannot roll back: each allows to cut back to `length` tokens."""
     low: int = 0
     """The lowest position that a sliding window still held (`Resident.low`)."""
 
     @property
     def size_bytes(self) -> int:
-        """Host memory that it takes, about."""
+        """Bytes of host memory, approximately."""
         states = len(self.state) + sum(len(state) for _, state in self.checkpoints)
         return states + self.tokens.itemsize * len(self.tokens)
 
     @property
     def n_resident(self) -> int:
-        """Tokens that the state holds: cells that loading it takes."""
+        """Tokens in the state, which is the number of cells that loading it takes."""
         return sum(stop - start for start, stop, _ in self.runs)
 
     def outline(self) -> Snapshot:
@@ -51,7 +50,7 @@ class Snapshot:
         return replace(self, state=b"", checkpoints=tuple((length, b"") for length, _ in self.checkpoints))
 
     def sequence(self) -> Resident:
-        """The sequence that loading it makes, as the ledger describes one; in no ledger, and without states."""
+        """The sequence that loading it makes; it belongs to no ledger and has no states."""
         return Resident(
             id=-1,
             block=-1,
@@ -64,9 +63,9 @@ class Snapshot:
         )
 
     def key(self, owner: str) -> str:
-        """Its name among an owner's snapshots, from what it is the state of: a sequence that has not changed keeps it.
+        """A hash of owner, tokens, runs and spans: a sequence that has not changed has the same key.
 
-        O(tokens), some 0.1 ms for 32,000.
+        O(tokens), about 0.1 ms for 32,000.
         """
         lengths = [length for length, _ in self.checkpoints]
         facts = repr((owner, self.runs, self.spans, self.n_prompt, lengths)).encode()
@@ -75,53 +74,52 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMatch:
-    """What a prompt can use of one snapshot."""
+    """The part of a prompt that one snapshot has."""
 
     key: str
     match: Match
-    """What the ledger finds once it is loaded: the same function says so. Its sequence is in no ledger yet; loading
-    brings all of its tokens, and the caller removes those from `length` on."""
+    """The match that the ledger finds after loading (`ledger.usable`). Its sequence is in no ledger yet; loading brings
+    all of its tokens, and the caller removes those from `length` on."""
     in_ram: bool
-    """False: `fetch` first."""
+    """False: call `fetch` first."""
 
     @property
     def length(self) -> int:
-        """Leading tokens of the prompt that need not be looked at again."""
+        """Leading prompt tokens that need no computation, evicted ones included."""
         return self.match.length
 
     @property
     def saved(self) -> int:
-        """Of those, the ones that the state holds: tokens that need not be computed. Fewer after evictions."""
+        """Those of them that the state holds."""
         return self.match.saved
 
     @property
     def n_resident(self) -> int:
-        """Cells that loading it takes, before the tokens behind `length` are removed."""
+        """Number of cells that loading it takes, before the tokens from `length` on are removed."""
         return self.match.resident.n_resident
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCounts:
-    """What there is, and what happened since the start."""
+    """Number of snapshots at present, and totals since the start."""
 
     in_ram: int
-    """Snapshots."""
     on_disk: int
-    """Snapshots of this fingerprint."""
+    """Of this fingerprint."""
     taken: int
     written: int
     fetched: int
     dropped: int
-    """Left RAM for want of room, or never came in, and are not on disk."""
+    """Lost for lack of RAM: not in RAM, not on disk."""
     damaged: int
-    """Files found that cannot be used."""
+    """Files that cannot be used."""
 
 
 def covers(new: Snapshot, old: Snapshot) -> bool:
-    """Whether `new` serves every prompt at least as well as `old`, so that nobody needs `old` any more.
+    """Whether `new` serves every prompt at least as well as `old`, so that `old` is not needed any more.
 
-    True when `old` is an earlier moment of the same conversation and all that it holds is in `new`. Snapshots with
-    checkpoints come from a memory that cannot roll back: then `new` must be able to stop wherever `old` could.
+    True if `old` is an earlier state of the same conversation and `new` holds all that it holds. Snapshots with
+    checkpoints come from a memory that cannot roll back: `new` must then have all lengths that `old` can be cut to.
     """
     n = len(old.tokens)
     if n > len(new.tokens) or old.tokens[-1] != new.tokens[n - 1] or new.tokens[:n] != old.tokens:
@@ -136,7 +134,7 @@ def _stops(snapshot: Snapshot) -> set[int]:
 
 
 def _holds(new: Snapshot, old: Snapshot) -> bool:
-    """Whether every token that `old` holds is in `new`; positions may differ."""
+    """Whether `new` holds every token that `old` holds; positions may differ."""
     shared = sum(
         max(0, min(stop, other_stop) - max(start, other_start))
         for start, stop, _ in old.runs

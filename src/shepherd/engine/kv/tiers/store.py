@@ -1,13 +1,12 @@
-"""The warm and the cold tier: saved conversations in host memory and, with a folder, on disk, found by their tokens.
+"""The two tiers: saved conversations in host memory and, if there is a folder, on disk; found by their tokens.
 
     put ──▶ RAM ──(own thread)──▶ disk        on disk at once, or when RAM fills
     take ◀── RAM ◀──(fetch: own thread)── disk
 
-Losing any of it costs time and nothing else: whatever does not work (a full disk, a damaged file, another process that
-deletes) ends in something not being found. One thread calls the methods, none of which waits for a disk but `flush` and
-`close`; one more thread, started with the folder, does all reading, writing and deleting. Both hold the one lock for
-bookkeeping only. Each file stands for itself, so that several processes may share a folder: every write begins with a
-look at what is there now.
+A lost snapshot costs only time: every fault (a full disk, a damaged file, another process that deletes files) means
+that a snapshot is not found. One thread calls the methods; only `flush` and `close` wait for the disk. If there is a
+folder, a second thread does all reading, writing and deleting. Both hold the one lock for bookkeeping only. Files are
+independent of each other, so several processes may share a folder: every write begins with a listing of the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, Snapshot
 log = logging.getLogger(__name__)
 
 _LENT = 64
-"""Snapshots that were taken and are nowhere any more, remembered for how often they were of use."""
+"""Number of taken snapshots, in no tier any more, whose use counts are remembered."""
 
 
 class Snapshots:
@@ -51,11 +50,11 @@ class Snapshots:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        memory: what may be done with a sequence once it is loaded.
-        n_cells: of the cache that loads them: what takes more, which a larger cache has saved, is not found.
-        ram_bytes: a cap. Besides, one snapshot that is larger may be on its way to the disk, and one from it.
-        folder: made for this user alone if it is missing; None = no disk tier.
-        disk_bytes: a cap on all complete files there, of every model and process; 0 = no disk tier.
+        memory: capabilities of the cache that loads the snapshots.
+        n_cells: of that cache; larger snapshots, which a larger cache has saved, are not found.
+        ram_bytes: a cap; in addition, one larger snapshot may be on its way to the disk, and one from it.
+        folder: created for this user only if it is missing; None = no disk tier.
+        disk_bytes: a cap on all complete files in the folder, of every model and process; 0 = no disk tier.
         on_ready: called by the I/O thread after every `fetch`.
         """
         self._owner = file.owner(fingerprint)
@@ -63,23 +62,23 @@ class Snapshots:
         self._n_cells = n_cells
         self._folder = folder or Path()
         self._on_ready = on_ready
-        self._turn = threading.Condition()
-        """Guards all that follows."""
+        self._lock = threading.Condition()
+        """Guards all that follow."""
         self._entries: dict[str, Entry] = {}
         self._lent: dict[str, Entry] = {}
         self._ram = GdsfPolicy(ram_bytes)
         self._passing: dict[Literal["in", "out"], Entry] = {}
         """Snapshots in RAM that are larger than its cap."""
         self._disk = GdsfPolicy(disk_bytes)
-        """Every file in the folder that is complete, and the one being written."""
-        self._alien: set[str] = set()
+        """Every complete file in the folder, and the one being written."""
+        self._foreign: set[str] = set()
         """Keys of files of other fingerprints."""
         self._fetches: dict[str, None] = {}
         self._writes: dict[str, None] = {}
         self._busy = ""
-        """The key that the I/O thread reads or writes: its bytes stay in memory until it is done."""
+        """The key that the I/O thread reads or writes: its bytes stay in memory until then."""
         self._reading = ""
-        """The same, while it reads: who has asked for the key hears of it."""
+        """The same, only while it reads."""
         self._clearing = False
         self._closing = False
         self._has_warned = False
@@ -97,20 +96,20 @@ class Snapshots:
     def find(
         self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Container[str] = ()
     ) -> SnapshotMatch | None:
-        """The snapshot that spares most of the prompt's tokens; of equals one in RAM, then the smallest.
+        """The snapshot that has most of the prompt; of equals one in RAM, then the smallest.
 
-        With holes, tokens that have left it are spared, too: what it was before they left would bring them back. What
-        it promises is what `ledger.usable` says of it, with the same `spans`. Keys in `without` do not count. Where a
-        token of the prompt must be left to compute, look for the prompt without it.
+        With `holes`, evicted tokens count too: an older snapshot would bring them back. Each snapshot is judged by
+        `ledger.usable` with the same `spans`. Keys in `without` are ignored. If one token must be left to compute,
+        pass the prompt without it.
 
-        Files are known once the folder has been read, some milliseconds after the start. O(snapshots), about a
+        Files are known once the folder has been listed, some milliseconds after the start. O(snapshots), about a
         microsecond for each that does not match.
         """
         kept = [span for span in spans if span.keep]
         best: SnapshotMatch | None = None
         best_rank = (1, False, -inf)
         head = prompt[:2]
-        with self._turn:
+        with self._lock:
             for entry in reversed(self._entries.values()):
                 tokens, in_ram = entry.outline.tokens, entry.snapshot is not None
                 n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
@@ -129,14 +128,14 @@ class Snapshots:
         return best
 
     def outlines(self) -> dict[str, Snapshot]:
-        """What is saved, without its states, by key."""
-        with self._turn:
+        """The outlines of all snapshots in RAM and on disk, by key."""
+        with self._lock:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
 
     def take(self, key: str) -> Snapshot | None:
-        """A snapshot out of RAM, where it is not any more; one on disk stays there. None if it has gone meanwhile."""
-        with self._turn:
+        """Remove a snapshot from RAM and return it; a copy on disk stays. None if it is not in RAM any more."""
+        with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.snapshot is None:
                 return None
@@ -154,26 +153,26 @@ class Snapshots:
             return snapshot
 
     def fetch(self, key: str) -> None:
-        """Read a snapshot into RAM. `on_ready` is called when that is done or has failed; then it is gone.
+        """Start reading a snapshot into RAM; a snapshot that cannot be read is removed.
 
-        It is called by the I/O thread; by this one if there is none.
+        Then `on_ready` is called: on the I/O thread, or on this one if there is no I/O thread.
         """
-        with self._turn:
+        with self._lock:
             has_thread = self._is_alive and not self._closing
             if has_thread:
                 self._fetches[key] = None
-                self._turn.notify_all()
+                self._lock.notify_all()
         if not has_thread:
             self._on_ready()
 
     def is_coming(self, key: str) -> bool:
-        """Whether a `fetch` of it is under way."""
-        with self._turn:
+        """Whether a `fetch` of this key is under way."""
+        with self._lock:
             return key in self._fetches or key == self._reading
 
     def touch(self, key: str) -> bool:
-        """Whether a snapshot of this key is in RAM; it counts as the newest then, and need not be put there again."""
-        with self._turn:
+        """Whether a snapshot of this key is in RAM and need not be put again; it then counts as the newest."""
+        with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.snapshot is None:
                 return False
@@ -182,28 +181,28 @@ class Snapshots:
 
     def is_on_disk(self, key: str) -> bool:
         """Whether there is a file of this key."""
-        with self._turn:
+        with self._lock:
             return key in self._entries and self._entries[key].on_disk
 
     def key(self, outline: Snapshot) -> str:
-        """The key under which `put` keeps this snapshot, whose states do not matter here."""
+        """The key under which `put` keeps this snapshot; its states do not matter."""
         return outline.key(self._owner)
 
     def put(self, snapshot: Snapshot, *, to_disk: bool = True) -> None:
-        """Keep a snapshot, in place of those that it continues. The least valuable ones leave, which may be this one.
+        """Keep a snapshot in place of those that it continues. The least valuable ones leave; this may be one of them.
 
-        to_disk: write it now; otherwise when RAM fills, or with `flush`. What must leave RAM before the disk has caught
-        up is lost: with both tiers, what is on disk already leaves first.
+        to_disk: write it now; otherwise when RAM fills, or with `flush`. A snapshot that must leave RAM before it is
+        written is lost; so those that are on disk leave first.
         """
         assert snapshot.tokens, "a snapshot of nothing"
         assert snapshot.tokens.typecode == "i"
         cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
         snapshot = replace(snapshot, cost_s=cost_s)
         key, outline, size = snapshot.key(self._owner), snapshot.outline(), snapshot.size_bytes
-        with self._turn:
+        with self._lock:
             if self._closing:
                 return
-            # A sequence that comes back as it was keeps its entry, and its file.
+            # A sequence that comes back unchanged keeps its entry and its file.
             entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, size)
             older = [
                 other for other in chain(self._entries.values(), self._lent.values()) if covers(outline, other.outline)
@@ -222,59 +221,59 @@ class Snapshots:
             if not entry.on_disk and self._can_write and (to_disk or self._passing.get("out") is entry):
                 self._writes[entry.key] = None
             self._spill(self._ram.cap // 2)
-            self._turn.notify_all()
+            self._lock.notify_all()
 
     def clear(self) -> None:
-        """Forget everything of this fingerprint: RAM now, files as soon as the I/O thread comes to it (`flush` waits).
+        """Forget all snapshots of this fingerprint: those in RAM now, files soon on the I/O thread (`flush` waits).
 
-        Files of other versions of the format go, too: they may be ours.
+        Files of other versions of the format are deleted too: they may be of this fingerprint.
         """
-        with self._turn:
+        with self._lock:
             for entry in list(self._entries.values()):
                 self._leave_ram(entry)
             self._entries.clear()
             self._lent.clear()
             self._writes.clear()
             self._clearing = self._is_alive and not self._closing
-            self._turn.notify_all()
+            self._lock.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Write what is only in RAM, and wait for all that the I/O thread has to do.
+        """Write all snapshots that are only in RAM, and wait until the I/O thread is idle.
 
-        False: not done in time, or there should be a disk tier and is none any more.
+        False on timeout, or if the disk tier has failed.
         """
-        with self._turn:
+        with self._lock:
             self._spill(0)
-            self._turn.notify_all()
-            is_idle = self._turn.wait_for(self._is_idle, timeout_s)
+            self._lock.notify_all()
+            is_idle = self._lock.wait_for(self._is_idle, timeout_s)
             return is_idle and (self._thread is None or (self._can_write and not self._closing))
 
     def close(self) -> None:
-        """End the I/O thread, at once: what is not on disk is lost. Nothing is kept or found afterwards."""
-        with self._turn:
+        """End the I/O thread at once; snapshots that are not on disk are lost. Nothing is kept or found afterwards."""
+        with self._lock:
             self._closing = True
             for entry in list(self._entries.values()):
                 self._leave_ram(entry)
             self._entries.clear()
             self._lent.clear()
-            self._turn.notify_all()
+            self._lock.notify_all()
         if self._thread is not None:
             self._thread.join()
 
     @property
     def ram_bytes(self) -> int:
-        with self._turn:
+        with self._lock:
             return self._ram.used + sum(entry.size for entry in self._passing.values())
 
     @property
     def disk_bytes(self) -> int:
-        """Of all files in the folder, as last seen."""
-        with self._turn:
+        """Of all files in the folder, as listed last."""
+        with self._lock:
             return self._disk.used
 
     @property
     def counts(self) -> SnapshotCounts:
-        with self._turn:
+        with self._lock:
             entries = self._entries.values()
             in_ram = sum(entry.snapshot is not None for entry in entries)
             return SnapshotCounts(in_ram=in_ram, on_disk=sum(entry.on_disk for entry in entries), **self._counts)
@@ -282,9 +281,9 @@ class Snapshots:
     # -- bookkeeping, with the lock held ---------------------------------------------------------------------------
 
     def _enter_ram(self, entry: Entry, way: Literal["in", "out"]) -> bool:
-        """Make room for an entry's bytes; False when it has to go itself."""
+        """Make room for an entry's bytes; False if it has to leave itself."""
         if entry.key in self._ram or entry in self._passing.values():
-            return True  # it has its place, or is being read or written just now
+            return True  # it is counted already, or is being read or written now
         if entry.size <= self._ram.cap:
             self._ram.place(entry.key, entry.size, entry.value)
             for key in self._ram.overflow(entry.key, self._rank):
@@ -301,14 +300,14 @@ class Snapshots:
         return True
 
     def _rank(self, key: str) -> int | None:
-        """Who leaves RAM first: what is on disk as well and nobody waits for. See `Shelf.in_order`."""
+        """Rank for leaving RAM: first what is on disk too and no job waits for. See `GdsfPolicy.in_order`."""
         entry = self._entries.get(key)
         if key == self._busy or entry is None:
             return None
         return int(entry.is_fetched or self._is_unsaved(entry))
 
     def _is_unsaved(self, entry: Entry) -> bool:
-        """Whether it is in RAM and should be on disk and is not."""
+        """Whether it is in RAM and has yet to be written to disk."""
         is_missing = entry.snapshot is not None and not entry.on_disk
         return is_missing and self._can_write and not entry.is_refused
 
@@ -326,7 +325,7 @@ class Snapshots:
                 excess -= waiting[key]
 
     def _drop(self, entry: Entry) -> None:
-        """Let an entry leave RAM for want of room."""
+        """Remove an entry from RAM for lack of room."""
         self._counts["dropped"] += not entry.on_disk
         self._leave_ram(entry)
 
@@ -337,20 +336,20 @@ class Snapshots:
             self._release(entry)
 
     def _release(self, entry: Entry) -> None:
-        """Count out of RAM what is not in it any more; what is nowhere is no entry."""
+        """Stop counting an entry's bytes once they are out of RAM; drop an entry that is in no tier."""
         if entry.snapshot is None:
             for way, passing in list(self._passing.items()):
                 if passing is entry:
                     del self._passing[way]
             if self._entries.get(entry.key, entry) is not entry:
-                return  # all was forgotten while it was busy, and the same was put here again
+                return  # `clear` removed it while the I/O thread had it, and the same key was put again
             self._ram.remove(entry.key)
             if not entry.on_disk:
                 self._entries.pop(entry.key, None)
 
     def _leave_disk(self, key: str, *, is_refused: bool = False) -> None:
         self._disk.remove(key)
-        self._alien.discard(key)
+        self._foreign.discard(key)
         entry = self._entries.get(key)
         if entry is not None:
             entry.on_disk = False
@@ -369,8 +368,8 @@ class Snapshots:
             self._index()
             while (task := self._next()) is not None:
                 task()
-        finally:  # after a bug of ours, too, which the thread's hook reports: nobody shall wait for a dead thread
-            with self._turn:
+        finally:  # after a bug too, which the thread's hook reports: no caller may wait for a dead thread
+            with self._lock:
                 self._is_alive = self._can_write = False
                 self._fetches.clear()
                 for key in list(self._disk):
@@ -381,8 +380,8 @@ class Snapshots:
                 self._on_ready()
 
     def _next(self) -> Callable[[], None] | None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._closing or self._clearing or self._fetches or self._writes)
+        with self._lock:
+            self._lock.wait_for(lambda: self._closing or self._clearing or self._fetches or self._writes)
             if self._closing:
                 return None
             if self._clearing:
@@ -395,33 +394,33 @@ class Snapshots:
             return partial(work, key)
 
     def _done(self, entry: Entry | None) -> None:
-        """The I/O thread lets go of an entry's bytes. With the lock held."""
+        """Release the bytes of the entry that the I/O thread has worked on. With the lock held."""
         self._busy = self._reading = ""
         if entry is not None:
             self._release(entry)
-        self._turn.notify_all()
+        self._lock.notify_all()
 
     def _index(self) -> None:
         try:
             self._survey()
         except OSError as error:
             self._give_up(error)
-        with self._turn:
+        with self._lock:
             self._is_indexed = True
-            self._turn.notify_all()
+            self._lock.notify_all()
 
     def _survey(self) -> None:
-        """Learn what is in the folder now: files that came, files that went. Raises: `OSError`."""
+        """Update the bookkeeping to the files that are in the folder now. Raises: `OSError`."""
         file.open_folder(self._folder)
         sizes = file.listing(self._folder)
-        with self._turn:
+        with self._lock:
             known = set(self._disk)
             for key in known - sizes.keys():
                 self._leave_disk(key)
         for key, size in sizes.items():
             if key not in known:
                 self._adopt(key, size)
-        with self._turn:
+        with self._lock:
             leaving = self._disk.overflow()
             for key in leaving:
                 self._leave_disk(key, is_refused=True)
@@ -429,7 +428,7 @@ class Snapshots:
         self._warn()
 
     def _adopt(self, key: str, size: int) -> None:
-        """Learn what one file is."""
+        """Add one file of the folder to the bookkeeping."""
         path = file.path(self._folder, key)
         try:
             head = file.read_head(path)
@@ -440,21 +439,21 @@ class Snapshots:
             self._count("damaged")
             return
         except (file.OtherVersion, OSError, MemoryError):
-            with self._turn:
-                self._disk.place(key, size, 0.0, clock=-inf)  # the first to go when there is no room
+            with self._lock:
+                self._disk.place(key, size, 0.0, clock=-inf)  # the first to leave when the disk is full
             self._count("damaged")
             return
         entry = Entry(key, head.outline, head.size_bytes, head.uses)
-        with self._turn:
+        with self._lock:
             self._disk.place(key, size, entry.value, clock=head.clock)
             self._disk.clock = max(self._disk.clock, head.clock)
             if head.owner != self._owner:
-                self._alien.add(key)
+                self._foreign.add(key)
             elif not self._closing:  # another process may have saved what is in our RAM
                 self._entries.setdefault(key, entry).on_disk = True
 
     def _write(self, key: str) -> None:
-        with self._turn:
+        with self._lock:
             entry = self._entries.get(key)
             snapshot = entry.snapshot if entry else None
             if entry is None or snapshot is None or entry.on_disk:
@@ -466,7 +465,7 @@ class Snapshots:
             self._survey()
             uses = entry.uses
             _, size = file.pack(snapshot, self._owner, uses, 0.0)
-            with self._turn:
+            with self._lock:
                 is_needed = not entry.on_disk  # another process may have written it meanwhile
                 if is_needed:
                     self._disk.remove(key)  # a file of this name that cannot be read
@@ -479,11 +478,11 @@ class Snapshots:
                 self._delete(leaving)
                 head, _ = file.pack(snapshot, self._owner, uses, clock)
                 is_written = file.write(self._folder, key, head, snapshot, partial(self._is_wanted, key))
-        except FileNotFoundError:  # somebody emptied the folder: the next write makes it anew
+        except FileNotFoundError:  # the folder was deleted: the next write creates it again
             pass
         except OSError as error:
             self._give_up(error)
-        with self._turn:
+        with self._lock:
             leaving = []
             if is_written:
                 self._counts["written"] += 1
@@ -500,34 +499,34 @@ class Snapshots:
             if self._passing.get("out") is entry:
                 self._drop(entry)
         self._delete(leaving)
-        with self._turn:
+        with self._lock:
             self._done(entry)
 
     def _is_wanted(self, key: str) -> bool:
-        with self._turn:
+        with self._lock:
             return key in self._entries and not self._closing
 
     def _read(self, key: str) -> None:
-        with self._turn:
+        with self._lock:
             entry = self._entries.get(key)
             must_read = entry is not None and entry.snapshot is None and entry.on_disk
             if entry is not None and must_read:
                 self._enter_ram(entry, "in")
         if entry is not None and must_read:
             snapshot = self._load(entry)
-            with self._turn:
+            with self._lock:
                 if snapshot is None:
                     self._leave_disk(key)
                 elif self._entries.get(key) is entry:
                     entry.snapshot = snapshot
                     entry.is_fetched = True
                     self._counts["fetched"] += 1
-        with self._turn:
+        with self._lock:
             self._done(entry)
         self._on_ready()
 
     def _load(self, entry: Entry) -> Snapshot | None:
-        """A snapshot from its file; None if that cannot be used, which is deleted if it never will be."""
+        """Read a snapshot from its file; None if that fails. A damaged file is deleted."""
         try:
             snapshot = file.read(file.path(self._folder, entry.key))
             if snapshot.key("") != entry.outline.key(""):
@@ -545,19 +544,19 @@ class Snapshots:
         return None
 
     def _delete_all(self) -> None:
-        """Delete every file that is ours or may be."""
+        """Delete every file that is, or may be, of this fingerprint."""
         try:
             self._survey()
         except OSError as error:
             self._give_up(error)
-        with self._turn:
-            leaving = [key for key in self._disk if key not in self._alien]
+        with self._lock:
+            leaving = [key for key in self._disk if key not in self._foreign]
             for key in leaving:
                 self._leave_disk(key)
         self._delete(leaving)
-        with self._turn:
+        with self._lock:
             self._clearing = False
-            self._turn.notify_all()
+            self._lock.notify_all()
 
     def _delete(self, keys: list[str]) -> None:
         for key in keys:
@@ -567,20 +566,20 @@ class Snapshots:
                 self._give_up(error)
 
     def _count(self, what: str) -> None:
-        with self._turn:
+        with self._lock:
             self._counts[what] += 1
 
     def _warn(self) -> None:
-        """Say once that there are files that cannot be used."""
-        with self._turn:
+        """Warn once that there are files that cannot be used."""
+        with self._lock:
             n, has_warned = self._counts["damaged"], self._has_warned
             self._has_warned = has_warned or n > 0
         if n and not has_warned:
             log.warning("%d saved conversations in %s cannot be used: damaged, or of another version", n, self._folder)
 
     def _give_up(self, error: OSError) -> None:
-        """Write no more: the disk is full, or the folder cannot be used. What is there can still be read."""
-        with self._turn:
+        """Stop writing: the disk is full, or the folder cannot be used. Files that are there can still be read."""
+        with self._lock:
             is_first, self._can_write = self._can_write, False
             self._writes.clear()
             stuck = self._passing.get("out")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.wire.sampling import describe_sampling
+
 _TEXT_OR_BLOCKS = {
     "description": "Text, or an array of blocks: text, image, document, tool_use, tool_result, thinking, ...",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
@@ -38,7 +40,7 @@ _ASKED: Mapping[str, Any] = {
     "thinking": {
         "type": "object",
         "required": ["type"],
-        "description": "Left out: the model does not think, or nobody sees it.",
+        "description": "Absent: the model does not think, or its thoughts are not sent.",
         "properties": {
             "type": {"type": "string", "description": "enabled, adaptive, between_tools, disabled"},
             "budget_tokens": {"type": "integer", "minimum": 0},
@@ -69,14 +71,12 @@ MESSAGES_BODY: Mapping[str, Any] = {
         "max_tokens": {
             "type": "integer",
             "minimum": 0,
-            "description": "Cut down to the room that is left. 0 = only read the prompt, for the cache.",
+            "description": "Cut down to the room that is left. 0 = only put the prompt into the cache.",
         },
         "stream": {"type": "boolean", "default": False},
         "stop_sequences": {"type": "array", "items": {"type": "string"}, "maxItems": 256},
-        "temperature": {"type": "number", "description": "0 = always the likeliest token."},
-        "top_p": {"type": "number", "description": "0 to 1."},
-        "top_k": {"type": "integer", "description": "0 = off."},
-        "metadata": {"type": "object", "description": "user_id may name a session; it is nobody's memory."},
+        **describe_sampling(),
+        "metadata": {"type": "object", "description": "user_id may name a session; it does not choose a memory."},
     },
     "example": {"model": "default", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello!"}]},
 }

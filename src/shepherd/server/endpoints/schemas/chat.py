@@ -1,18 +1,16 @@
-"""JSON Schemas of request bodies, for readers of `/docs`. Documentation only: the codecs decide what is accepted."""
+"""JSON Schema of a chat completion's body, for readers of `/docs`: the codec decides what is accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.wire.sampling import describe_sampling
+
 _STRING_OR_PARTS = {
     "description": "Text, or an array of parts: text, image_url, file.",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
 }
-
-
-def _number(text: str) -> dict[str, Any]:
-    return {"type": "number", "description": text}
 
 
 CHAT_BODY: Mapping[str, Any] = {
@@ -49,18 +47,10 @@ CHAT_BODY: Mapping[str, Any] = {
         "max_completion_tokens": {"type": "integer", "minimum": 1, "description": "Cut down to the room that is left."},
         "max_tokens": {"type": "integer", "minimum": 1, "description": "Older name of max_completion_tokens."},
         "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 256}]},
-        "temperature": _number("0 = always the likeliest token."),
-        "top_p": _number("0 to 1."),
-        "top_k": {"type": "integer", "description": "0 = off."},
-        "min_p": _number("0 to 1."),
-        "repetition_penalty": _number("Greater than 0; 1 = off."),
-        "frequency_penalty": _number("-2 to 2."),
-        "presence_penalty": _number("-2 to 2."),
-        "seed": {"type": "integer", "description": "Of several choices, that of the first."},
+        **describe_sampling(),
         "n": {"type": "integer", "minimum": 1, "maximum": 16, "default": 1, "description": "Choices."},
         "logprobs": {"type": "boolean", "default": False, "description": "How likely each token of the text was."},
         "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "description": "Needs logprobs."},
-        "logit_bias": {"type": "object", "description": "-100 to 100 by token id."},
         "response_format": {"type": "object", "description": "text, json_object, or json_schema."},
         "reasoning_effort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max"]},
     },

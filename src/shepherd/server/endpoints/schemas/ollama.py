@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.wire.sampling import describe_sampling
+
 Schema = Mapping[str, Any]
 
 
@@ -21,10 +23,11 @@ _COMMON: Schema = {
     "format": {"description": 'What the answer must look like: "json", or a JSON schema.'},
     "options": {
         "type": "object",
+        "properties": describe_sampling(),
         "description": "temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, num_predict (-1 = no limit), …; "
-        "num_ctx is passed over: the configuration says how long a conversation may be.",
+        "num_ctx is ignored: the configuration sets the length of a conversation.",
     },
-    "keep_alive": {"description": 'Seconds or "5m": how long the model stays loaded; 0 = not at all, -1 = for ever.'},
+    "keep_alive": {"description": 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'},
     "truncate": {
         "type": "boolean",
         "description": "true = the oldest turns may leave a conversation that is too long; false = it is refused.",
@@ -39,7 +42,7 @@ OLLAMA_CHAT_BODY: Schema = {
         "model": _MODEL,
         "messages": {
             "type": "array",
-            "description": "None: the model is loaded, or unloaded with keep_alive 0.",
+            "description": "Empty: the model is loaded; with keep_alive 0 it is unloaded.",
             "items": {
                 "type": "object",
                 "required": ["role"],
@@ -49,7 +52,7 @@ OLLAMA_CHAT_BODY: Schema = {
                     "thinking": {"type": "string"},
                     "images": _IMAGES,
                     "tool_calls": {"type": "array", "items": {"type": "object"}},
-                    "tool_name": _string("Of a result: the tool that it is of."),
+                    "tool_name": _string("Of a tool result: the name of the tool."),
                 },
             },
         },
@@ -67,10 +70,10 @@ OLLAMA_GENERATE_BODY: Schema = {
     "type": "object",
     "properties": {
         "model": _MODEL,
-        "prompt": _string("None: the model is loaded, or unloaded with keep_alive 0."),
-        "suffix": _string("What stands behind the gap that the answer fills."),
+        "prompt": _string("Empty: the model is loaded; with keep_alive 0 it is unloaded."),
+        "suffix": _string("The text after the gap that the answer fills."),
         "system": _string("Instructions."),
-        "raw": {"type": "boolean", "description": "The prompt is continued as it is, without a chat template."},
+        "raw": {"type": "boolean", "description": "Continue the prompt as it is, without a chat template."},
         "images": _IMAGES,
         **_COMMON,
     },
@@ -82,8 +85,12 @@ OLLAMA_EMBED_BODY: Schema = {
     "properties": {
         "model": _MODEL,
         "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "truncate": {"type": "boolean", "default": True, "description": "false = refuse what is too long."},
-        "dimensions": {"type": "integer", "minimum": 1, "description": "The first so many of each vector."},
+        "truncate": {"type": "boolean", "default": True, "description": "false = refuse a text that is too long."},
+        "dimensions": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How many numbers of each vector to keep.",
+        },
         "keep_alive": _COMMON["keep_alive"],
     },
     "example": {"model": "default", "input": ["Hello!", "Good day!"]},
@@ -112,8 +119,16 @@ EMBEDDINGS_BODY: Schema = {
             "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxItems": 2048}],
         },
         "encoding_format": {"enum": ["float", "base64"], "default": "float"},
-        "dimensions": {"type": "integer", "minimum": 1, "description": "The first so many of each vector."},
-        "truncate": {"type": "boolean", "default": False, "description": "Shorten what is too long, else refuse it."},
+        "dimensions": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How many numbers of each vector to keep.",
+        },
+        "truncate": {
+            "type": "boolean",
+            "default": False,
+            "description": "Shorten a text that is too long.",
+        },
     },
     "example": {"model": "default", "input": ["Hello!", "Good day!"]},
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.wire.sampling import describe_sampling
+
 _INPUT: Mapping[str, Any] = {
     "description": "Text, or items: message, function_call, function_call_output, custom_tool_call, reasoning, ...",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
@@ -15,8 +17,11 @@ COUNT_BODY: Mapping[str, Any] = {
     "properties": {
         "model": {"type": "string"},
         "input": _INPUT,
-        "instructions": {"type": "string", "description": "A system message before all others; not carried over."},
-        "previous_response_id": {"type": "string", "description": "Go on with an answer that is kept here."},
+        "instructions": {
+            "type": "string",
+            "description": "A system message before all others, for this answer only.",
+        },
+        "previous_response_id": {"type": "string", "description": "Continue after a stored answer."},
         "tools": {
             "type": "array",
             "items": {"type": "object"},
@@ -36,21 +41,20 @@ RESPONSES_BODY: Mapping[str, Any] = {
         "store": {
             "type": "boolean",
             "default": True,
-            "description": "Keep the answer, so that it can be gone on with.",
+            "description": "Store the answer, so that a later request can continue after it.",
         },
         "max_output_tokens": {"type": "integer", "minimum": 1, "description": "Cut down to the room that is left."},
         "parallel_tool_calls": {"type": "boolean"},
-        "temperature": {"type": "number", "description": "0 = always the likeliest token."},
-        "top_p": {"type": "number", "description": "0 to 1."},
+        **describe_sampling(),
         "reasoning": {
             "type": "object",
             "properties": {
                 "effort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]},
-                "summary": {"type": "string", "description": "Tell thoughts as summaries."},
+                "summary": {"type": "string", "description": "Send thoughts as summaries."},
             },
         },
         "text": {"type": "object", "description": "format: text, json_object or json_schema."},
-        "truncation": {"enum": ["auto", "disabled"], "description": "auto: what is oldest may be dropped."},
+        "truncation": {"enum": ["auto", "disabled"], "description": "auto: the oldest items may be dropped."},
         "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
         "include": {"type": "array", "items": {"type": "string"}},
         "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},

@@ -21,12 +21,12 @@ from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions
-from shepherd.wire.openai.responses.tools import Toolbox, decode_tool_choice, decode_tools
+from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
 from shepherd.wire.openai.shapes import EFFORTS
 from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
 
 __all__ = [
-    "N_KEPT",
+    "N_STORED",
     "Encoder",
     "ResponsesOptions",
     "UnknownResponse",
@@ -37,7 +37,7 @@ __all__ = [
     "message_of",
 ]
 
-N_KEPT = "shepherd.n_kept"
+N_STORED = "shepherd.n_kept"
 """The field that says how many of the items of `input` are from earlier answers: whoever keeps them puts both there."""
 
 
@@ -55,7 +55,7 @@ def decode_request(body: Json) -> Decoded[ResponsesOptions]:
     fields = Fields(body)
     _refuse_what_is_missing(fields)
     request, items, box = _decode(fields)
-    n_kept = fields.find_integer(N_KEPT, Range(0, len(items))) or 0
+    n_kept = fields.find_integer(N_STORED, Range(0, len(items))) or 0
     reasoning = fields.find_object("reasoning")
     included = fields.find_strings("include") or ()
     summary = reasoning and (reasoning.find_string("summary") or reasoning.find_string("generate_summary"))
@@ -109,7 +109,7 @@ def _refuse_what_is_missing(fields: Fields) -> None:
     for field, instead in _MISSING.items():
         if fields.find_any(field):
             raise InvalidRequest(f"{field} is not available here; {instead}", field=field)
-    if fields.find_string("previous_response_id") and fields.find_any(N_KEPT) is None:
+    if fields.find_string("previous_response_id") and fields.find_any(N_STORED) is None:
         raise UnknownResponse("previous_response_id: no answers are kept here; send the whole conversation as input")
 
 
@@ -119,7 +119,7 @@ _MISSING = {
 }
 
 
-def _decode(fields: Fields) -> tuple[Request, list[Fields], Toolbox]:
+def _decode(fields: Fields) -> tuple[Request, list[Fields], OfferedTools]:
     items = list(_items(fields))
     box = decode_tools(_offers(fields, items))
     tools, choice = decode_tool_choice(fields, box)

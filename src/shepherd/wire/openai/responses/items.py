@@ -18,12 +18,12 @@ from typing import Any
 from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from shepherd.wire.base import Fields, shown
 from shepherd.wire.openai.responses.parts import decode_content, decode_part, decode_thought
-from shepherd.wire.openai.responses.tools import Toolbox, free_arguments, joined
+from shepherd.wire.openai.responses.tools import OfferedTools, free_arguments, full_name
 
 logger = logging.getLogger(__name__)
 
 
-def decode_items(items: Iterable[Fields], box: Toolbox) -> tuple[Message, ...]:
+def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, ...]:
     """The conversation. Raises: `InvalidRequest`."""
     conversation = _Conversation(box)
     for item in items:
@@ -49,7 +49,7 @@ def kind_of(item: Fields) -> str:
 class _Conversation:
     """Messages in the making."""
 
-    def __init__(self, box: Toolbox) -> None:
+    def __init__(self, box: OfferedTools) -> None:
         self.box = box
         self._messages: list[Message] = []
         self._said: list[Part] = []
@@ -186,7 +186,7 @@ def _call_of(name: str, key: str) -> Callable[[_Conversation, Fields], None]:
 def _add_remote_call(conversation: _Conversation, item: Fields) -> None:
     """A call that the provider has made himself: with its result."""
     call_id = _call_id(item)
-    name = joined(item.get_string("name"), item.find_string("server_label"))
+    name = full_name(item.get_string("name"), item.find_string("server_label"))
     conversation.answer(ToolCall(call_id, name, _arguments(item.find_json("arguments"))))
     failure, output = item.find_any("error"), item.find_any("output")
     told = output if failure is None else failure

@@ -37,7 +37,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json
 from shepherd.wire.openai.responses.parts import seal
-from shepherd.wire.openai.responses.tools import NO_TOOLS, Toolbox, free_text
+from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools, free_text
 from shepherd.wire.sse import MEDIA_TYPE, PING
 
 
@@ -47,7 +47,7 @@ class ResponsesOptions:
 
     echo: Json
     """Fields of the body that the answer repeats."""
-    box: Toolbox = NO_TOOLS
+    box: OfferedTools = NO_TOOLS
     thinks_in_summaries: bool = False
     """The client has asked for summaries of thoughts: they are what it shows."""
     seals: bool = False
@@ -58,7 +58,7 @@ class ResponsesOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredResponse:
     """What is to be remembered of one answer: enough to go on with it."""
 
     id: str
@@ -90,7 +90,7 @@ class Encoder:
         self._writer = _Writer(options, id, created, model)
         self._n_events = 0
         self._echo = ""
-        self.kept: Kept | None = None
+        self.stored: StoredResponse | None = None
         """There as soon as the answer is complete, unless it is not to be kept."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
@@ -140,7 +140,7 @@ class Encoder:
         if self._options.store:
             response = {**self._writer.response, **self._options.echo}
             previous = self._options.echo.get("previous_response_id")
-            self.kept = Kept(self._writer.id, previous, self._options.own_items, response)
+            self.stored = StoredResponse(self._writer.id, previous, self._options.own_items, response)
 
 
 def _failure_code(error: Exception, status: int) -> str:

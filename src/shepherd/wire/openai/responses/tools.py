@@ -26,7 +26,7 @@ INPUT = "input"
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OriginalTool:
     """How the client knows a tool."""
 
     name: str
@@ -36,42 +36,42 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Toolbox:
+class OfferedTools:
     """What is offered."""
 
     specs: tuple[ToolSpec, ...] = ()
     """As the model sees them."""
-    owns: Mapping[str, Own] = field(default_factory=dict)
+    owns: Mapping[str, OriginalTool] = field(default_factory=dict)
     """By the names of `specs`."""
     names: Mapping[tuple[str | None, str], str] = field(default_factory=dict)
     """The names of `specs`, by the client's namespace and name."""
 
-    def own(self, name: str) -> Own:
+    def own(self, name: str) -> OriginalTool:
         """What the client calls the tool that the model calls `name`."""
-        return self.owns.get(name) or Own(name)
+        return self.owns.get(name) or OriginalTool(name)
 
     def name_of(self, name: str, namespace: str | None = None) -> str:
         """What the model calls a tool of the client, one that is no longer offered included."""
-        return self.names.get((namespace, name)) or joined(name, namespace)
+        return self.names.get((namespace, name)) or full_name(name, namespace)
 
 
-NO_TOOLS = Toolbox()
+NO_TOOLS = OfferedTools()
 
 
-def joined(name: str, namespace: str | None) -> str:
+def full_name(name: str, namespace: str | None) -> str:
     """One name of two, spelled as Codex spells them together itself."""
     return name if namespace is None else f"{namespace.rstrip('_')}__{name.lstrip('_')}"
 
 
-def decode_tools(offers: Iterable[Fields]) -> Toolbox:
+def decode_tools(offers: Iterable[Fields]) -> OfferedTools:
     """Everything that can be called. Of two offers with one name the later one is meant. Raises: `InvalidRequest`."""
-    found: dict[tuple[str | None, str], tuple[Own, ToolSpec]] = {}
+    found: dict[tuple[str | None, str], tuple[OriginalTool, ToolSpec]] = {}
     for offer in offers:
         for own, spec in _read(offer):
             found[own.namespace, own.name] = own, spec
             check_count(len(found), "tools", MAX_TOOLS)
     specs: list[ToolSpec] = []
-    owns: dict[str, Own] = {}
+    owns: dict[str, OriginalTool] = {}
     names: dict[tuple[str | None, str], str] = {}
     for place, (own, spec) in found.items():
         name, number = spec.name, 2
@@ -79,10 +79,10 @@ def decode_tools(offers: Iterable[Fields]) -> Toolbox:
             name, number = f"{spec.name}_{number}", number + 1
         owns[name], names[place] = own, name
         specs.append(ToolSpec(name, spec.description, spec.parameters, spec.strict))
-    return Toolbox(tuple(specs), owns, names)
+    return OfferedTools(tuple(specs), owns, names)
 
 
-def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[Own, ToolSpec]]:
+def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[OriginalTool, ToolSpec]]:
     kind = offer.find_string("type") or "function"
     if kind == "namespace" and namespace is None:
         name = offer.get_string("name")
@@ -91,9 +91,9 @@ def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[Own, To
     elif kind in ("function", "custom"):
         # Cursor sends the shape of chat completions, too: the same, one level deeper.
         tool = offer if offer.has("name") else offer.find_object(kind) or offer
-        own = Own(tool.get_string("name"), namespace, is_free=kind == "custom")
+        own = OriginalTool(tool.get_string("name"), namespace, is_free=kind == "custom")
         description = tool.find_string("description") or ""
-        name = joined(own.name, namespace)
+        name = full_name(own.name, namespace)
         if own.is_free:
             yield own, ToolSpec(name, _with_format(description, tool.find_object("format")), _FREE)
         else:
@@ -140,7 +140,7 @@ def free_text(arguments: str) -> str:
 # ---- the choice
 
 
-def decode_tool_choice(body: Fields, box: Toolbox) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     """The tools that may be called, and whether and which of them must be. Raises: `InvalidRequest`."""
     choice, path = body.find_any("tool_choice"), body.at("tool_choice")
     match choice:
@@ -173,7 +173,7 @@ def _required(body: Fields, left: tuple[ToolSpec, ...]) -> ToolChoice:
     raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
 
 
-def _chosen(choice: Fields, kind: str, box: Toolbox) -> str:
+def _chosen(choice: Fields, kind: str, box: OfferedTools) -> str:
     """The model's name of the tool that the client names."""
     inner = choice if choice.has("name") else choice.find_object(kind) or choice
     name, namespace = inner.get_string("name"), inner.find_string("namespace")
@@ -191,7 +191,7 @@ def _chosen(choice: Fields, kind: str, box: Toolbox) -> str:
     )
 
 
-def _allowed(body: Fields, allowed: Fields, box: Toolbox) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+def _allowed(body: Fields, allowed: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
     mode = allowed.find_string("mode") or "auto"
     if mode not in ("auto", "required"):

@@ -12,8 +12,8 @@ from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
 from shepherd.server.app import Service, create_app
+from shepherd.server.http.admission import MAX_CHOICES, Admission, ServerOverloaded, admit_choices
 from shepherd.server.http.auth import Key
-from shepherd.server.http.limits import MAX_CHOICES, Gates, HouseFull, admit_choices
 from shepherd.server.observe.record import Caller
 
 CHAT = "/v1/chat/completions"
@@ -63,7 +63,7 @@ async def until_running(service: ScriptedService, n: int) -> None:
 async def test_a_key_may_send_so_many_requests_in_a_minute() -> None:
     clock = Clock()
     keys = (Key.of("sk-ann", name="ann", requests_per_minute=3), Key.of("sk-bob", name="bob"))
-    async with client_of(ScriptedService(saying("Hi")), api_keys=keys, gates=Gates(clock=clock)) as client:
+    async with client_of(ScriptedService(saying("Hi")), api_keys=keys, admission=Admission(clock=clock)) as client:
         ann, bob = {"authorization": "Bearer sk-ann"}, {"x-api-key": "sk-bob"}
         left = []
         for _ in range(3):
@@ -97,16 +97,16 @@ def test_no_minute_sees_more_than_twice_the_limit_and_who_waits_as_told_is_let_i
     limit: int, waits: list[float]
 ) -> None:
     clock = Clock()
-    gates = Gates(clock=clock)
+    admission = Admission(clock=clock)
     caller = Caller("ann", "", is_alone=True, requests_per_minute=limit)
     passed: list[float] = []
     for wait_s in waits:
         clock.now_s += wait_s
         try:
-            gates.spend(caller)
+            admission.spend(caller)
         except RateLimited as error:
             clock.now_s += (error.retry_after_s or 0) + 1e-6
-            gates.spend(caller)
+            admission.spend(caller)
         passed.append(clock.now_s)
     for at_s in passed:
         # A full minute's worth saved up, and another that comes back meanwhile.
@@ -115,7 +115,7 @@ def test_no_minute_sees_more_than_twice_the_limit_and_who_waits_as_told_is_let_i
 
 def test_a_key_that_may_send_nothing_is_told_so() -> None:
     with pytest.raises(RateLimited, match="0 requests per minute"):
-        Gates().spend(Caller("ann", "", is_alone=True, requests_per_minute=0))
+        Admission().spend(Caller("ann", "", is_alone=True, requests_per_minute=0))
 
 
 # ---- at the same time
@@ -124,7 +124,7 @@ def test_a_key_that_may_send_nothing_is_told_so() -> None:
 async def test_one_client_leaves_room_for_the_others() -> None:
     script = Held()
     service = ScriptedService(script)
-    app = create_app(service, host="0.0.0.0", gates=Gates(concurrent=3, per_client=2))
+    app = create_app(service, host="0.0.0.0", admission=Admission(concurrent=3, per_client=2))
     clients = [
         httpx2.AsyncClient(transport=httpx2.ASGITransport(app, client=(peer, 1)), base_url="http://10.0.0.9")
         for peer in ("10.0.0.1", "10.0.0.2", "10.0.0.3")
@@ -135,7 +135,7 @@ async def test_one_client_leaves_room_for_the_others() -> None:
         await until_running(service, 2)
         refused = await one.post(CHAT, json=BODY)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
-        assert "2 requests answered at the same time" in refused.json()["error"]["message"]
+        assert "2 requests running at the same time" in refused.json()["error"]["message"]
         answers.append(tasks.create_task(two.post(CHAT, json=BODY)))
         await until_running(service, 3)
         full = await three.post(CHAT, json=BODY)
@@ -154,14 +154,14 @@ async def test_one_client_leaves_room_for_the_others() -> None:
 
 async def test_a_client_that_goes_away_gives_its_place_back() -> None:
     service = ScriptedService(Held())
-    gates = Gates(per_client=1)
-    async with client_of(service, peer="10.0.0.1", host="0.0.0.0", gates=gates) as client:
+    admission = Admission(per_client=1)
+    async with client_of(service, peer="10.0.0.1", host="0.0.0.0", admission=admission) as client:
         asking = asyncio.create_task(client.post(CHAT, json=BODY))
         await until_running(service, 1)
-        assert gates.n_active == 1
+        assert admission.n_active == 1
         asking.cancel()
         await asyncio.wait((asking,))
-    assert gates.n_active == 0
+    assert admission.n_active == 0
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ async def test_a_client_that_goes_away_gives_its_place_back() -> None:
     ],
 )
 def test_who_is_alone_may_have_the_whole_house_and_a_key_says_its_own(caller: Caller, limit: int) -> None:
-    gates = Gates()
-    gates.enter(caller, limit)
+    admission = Admission()
+    admission.enter(caller, limit)
     with pytest.raises(RateLimited):
-        gates.enter(caller)
+        admission.enter(caller)
 
 
 CALLERS = (SOMEBODY, ALONE, Caller("ann", "10.0.0.1", is_alone=False), Caller("bob", "x", is_alone=True, concurrent=3))
@@ -188,7 +188,7 @@ CALLERS = (SOMEBODY, ALONE, Caller("ann", "10.0.0.1", is_alone=False), Caller("b
 
 @given(st.lists(st.tuples(st.sampled_from(CALLERS), st.integers(1, 4), st.booleans()), max_size=60))
 def test_nobody_ever_has_more_than_allowed_and_nothing_is_left_behind(steps: list[tuple[Caller, int, bool]]) -> None:
-    gates = Gates(concurrent=8, per_client=4)
+    admission = Admission(concurrent=8, per_client=4)
     inside: list[tuple[Caller, int]] = []
     for caller, n, enters in steps:
         if enters:
@@ -196,27 +196,27 @@ def test_nobody_ever_has_more_than_allowed_and_nothing_is_left_behind(steps: lis
             fits = sum(each for _, each in inside) + n <= 8 and (caller.is_alone or mine <= 4)
             fits &= caller.concurrent is None or mine <= caller.concurrent
             if fits:
-                gates.enter(caller, n)
+                admission.enter(caller, n)
                 inside.append((caller, n))
             else:
                 with pytest.raises(RateLimited) as refused:
-                    gates.enter(caller, n)
-                assert isinstance(refused.value, HouseFull) == (refused.value.status == 503)
+                    admission.enter(caller, n)
+                assert isinstance(refused.value, ServerOverloaded) == (refused.value.status == 503)
         elif inside:
-            gates.leave(*inside.pop())
-        assert gates.n_active == sum(each for _, each in inside)
+            admission.leave(*inside.pop())
+        assert admission.n_active == sum(each for _, each in inside)
     for left in inside:
-        gates.leave(*left)
-    assert gates.n_active == 0
-    assert not gates._inside  # no trace of who has gone
+        admission.leave(*left)
+    assert admission.n_active == 0
+    assert not admission._running  # no trace of who has gone
 
 
 async def test_bodies_that_are_held_at_the_same_time_have_a_limit_together() -> None:
     script = Held()
     service = ScriptedService(script)
-    gates = Gates(held_bytes=10_000)
+    admission = Admission(held_bytes=10_000)
     large = {**BODY, "user": "x" * 6_000}
-    async with client_of(service, gates=gates) as client:
+    async with client_of(service, admission=admission) as client:
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(client.post(CHAT, json=large))
             await until_running(service, 1)
@@ -227,7 +227,7 @@ async def test_bodies_that_are_held_at_the_same_time_have_a_limit_together() -> 
             await until_running(service, 2)
             script.release.set()
         assert (first.result().status_code, small.result().status_code) == (200, 200)
-        assert gates.n_held_bytes == 0
+        assert admission.n_held_bytes == 0
         assert (await client.post(CHAT, json=large)).status_code == 200
 
 
@@ -237,7 +237,7 @@ async def test_bodies_that_are_held_at_the_same_time_have_a_limit_together() -> 
 async def test_a_body_that_asks_for_several_answers_counts_as_that_many() -> None:
     script = Held()
     service = ScriptedService(script)
-    app = create_app(service, host="0.0.0.0", gates=Gates(per_client=4))
+    app = create_app(service, host="0.0.0.0", admission=Admission(per_client=4))
     transport = httpx2.ASGITransport(app, client=("10.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://10.0.0.9") as client:
         async with asyncio.TaskGroup() as tasks:

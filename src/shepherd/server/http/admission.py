@@ -1,15 +1,14 @@
-"""How much one caller may ask for, so that there is always something left for the others.
+"""How many requests run at the same time, and how many per minute, so that one caller leaves room for the others.
 
-    request ─ Guard (who is it?) ─ Gate ─▶ router ─▶ ... ─ admit_choices
-                                    │ too many per minute, or too many at once: 429
-                                    └ the house is full: 503
+    request ─ AuthMiddleware (finds the caller) ─ AdmissionMiddleware ─▶ router ─▶ ... ─ admit_choices
+                                                     │ too many per minute, or at once: 429
+                                                     └ too many of all callers together: 503
 
-A caller is a key; without keys, an address. Requests per minute count whatever a key asks. What is limited at the same
-time are requests that make the server work: GET and HEAD only tell, and whoever watches a full house must get in. A
-body that asks for several answers counts as that many requests.
+A caller is a key; without keys, an address. Requests per minute count every request of a key. Only requests that make
+the server work count as running: GET and HEAD only report, and must be answered by a server that is full. A body that
+asks for several answers counts as that many requests.
 
-Not here: the length of one request (`body`), the room in a model's context (the engine), who may ask at all (`auth`).
-Event loop only.
+Not here: the size of one request (`body`), the room in a model's context (the engine), keys (`auth`). Event loop only.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 
 logger = logging.getLogger("shepherd.server")
 
-PASS = "shepherd.pass"  # noqa: S105 - what a caller holds while inside
+ADMITTED = "shepherd.admitted"
 """Key in the ASGI scope."""
 
 CONCURRENT = 256
-"""Requests in the house: each may hold a body and a connection, and the engine's queues are shorter."""
+"""Running requests: each may hold a body and a connection, and the engine's queues are shorter."""
 PER_CLIENT = 32
-"""Of them by one caller: half of the queue of a cache, so that nobody fills one alone."""
+"""Of them by one caller: half of the queue of a cache, so that one caller cannot fill it alone."""
 MAX_CHOICES = 64
 """Answers that one body may ask for: the length of a cache's queue."""
 HELD_BYTES = 2**30
 """Of bodies that are being read or answered, all together: a few of the largest, thousands of ordinary ones."""
 BUSY_RETRY_S = 2.0
-"""When to come back: nobody knows how long the answers in the making will take."""
+"""When to try again: how long the running answers take is not known."""
 
-_TELLING = frozenset(("GET", "HEAD", "OPTIONS"))
+_REPORTING = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
-class HouseFull(RateLimited):
-    """Everybody together asks for more than there is."""
+class ServerOverloaded(RateLimited):
+    """All callers together ask for more than the server accepts."""
 
     status = 503
     code = "overloaded"
@@ -55,7 +54,7 @@ class HouseFull(RateLimited):
 
 @dataclass(slots=True)
 class _Allowance:
-    """So many requests per minute: they come back one by one, and a minute's worth can be saved up."""
+    """Requests per minute, as a token bucket that holds one minute's worth."""
 
     per_minute: int
     left: float
@@ -81,8 +80,8 @@ class _Allowance:
         return (self.per_minute - self.left) * 60 / self.per_minute if self.per_minute else 3600.0
 
 
-class Gates:
-    """The counts of one application."""
+class Admission:
+    """The running requests of one application, by caller."""
 
     def __init__(
         self,
@@ -92,25 +91,25 @@ class Gates:
         held_bytes: int = HELD_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`concurrent`: requests at the same time. `per_client`: of them by one caller whose key says nothing else, if
-        others can be there. `held_bytes`: of their bodies. `clock`: seconds that never go back."""
+        """`concurrent`: requests at the same time. `per_client`: of them by one caller, unless its key has its own
+        limit or it is the only possible caller. `held_bytes`: of their bodies. `clock`: monotonic seconds."""
         self._concurrent = concurrent
         self._per_client = per_client
         self._held_bytes = held_bytes
         self._clock = clock
-        self._inside: Counter[str] = Counter()
-        """By caller; who is not inside is not in it."""
+        self._running: Counter[str] = Counter()
+        """By caller; a caller without a running request is not in it."""
         self._allowances: dict[str, _Allowance] = {}
         """By key."""
         self.n_held_bytes = 0
 
     @property
     def n_active(self) -> int:
-        """Requests, or answers where a request asks for several, that are inside."""
-        return self._inside.total()
+        """Running requests; one that asks for several answers counts as that many."""
+        return self._running.total()
 
     def spend(self, caller: Caller) -> RawHeaders:
-        """Take one request off the caller's minute; the headers that tell what is left of it.
+        """Count one request against the caller's limit per minute; the headers that report what is left.
 
         Raises: `RateLimited`.
         """
@@ -121,59 +120,60 @@ class Gates:
         allowance = self._allowances.setdefault(caller.key, _Allowance(limit, limit, now_s))
         if not allowance.take(now_s):
             raise RateLimited(
-                f"this API key may send {limit} requests per minute; try again in {math.ceil(allowance.wait_s)} s",
+                f"this API key may send at most {limit} requests per minute; try again in "
+                f"{math.ceil(allowance.wait_s)} s",
                 backend="server",
                 retry_after_s=allowance.wait_s,
             )
         return _rate_headers(allowance)
 
     def left(self, caller: Caller) -> RawHeaders:
-        """The headers that tell what is left of the caller's minute."""
+        """The headers that report what is left of the caller's limit per minute."""
         allowance = self._allowances.get(caller.key)
         return [] if allowance is None else _rate_headers(allowance)
 
     def enter(self, caller: Caller, n: int = 1) -> None:
-        """Let `n` more requests of the caller in; every one must `leave`.
+        """Start `n` more requests of the caller; each must `leave`.
 
-        Raises: `RateLimited` when the caller has too many inside, `HouseFull` when all together have.
+        Raises: `RateLimited` when the caller has too many running, `ServerOverloaded` when all callers together have.
         """
         name = _name(caller)
         limit = self._limit(caller)
-        if limit is not None and self._inside[name] + n > limit:
+        if limit is not None and self._running[name] + n > limit:
             self._forget(name)
             raise RateLimited(
-                f"this {'API key' if caller.key else 'address'} may have {limit} requests answered at the same time; "
-                "wait for one to end",
+                f"this {'API key' if caller.key else 'address'} may have at most {limit} requests running at the same "
+                "time; wait until one ends",
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
         if self.n_active + n > self._concurrent:
             self._forget(name)
-            raise HouseFull(
-                f"the server is busy: it answers {self._concurrent} requests at the same time; try again",
+            raise ServerOverloaded(
+                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again",
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
-        self._inside[name] += n
+        self._running[name] += n
 
     def leave(self, caller: Caller, n: int = 1) -> None:
         """`n` requests of the caller have ended."""
         name = _name(caller)
-        self._inside[name] -= n
+        self._running[name] -= n
         self._forget(name)
 
     def hold(self, n_bytes: int) -> None:
-        """Make room for so much of a body; whoever holds it must `drop` it. Raises: `HouseFull`."""
+        """Count `n_bytes` more of a body; the caller must `drop` them. Raises: `ServerOverloaded`."""
         if self.n_held_bytes + n_bytes > self._held_bytes:
-            raise HouseFull(
-                f"the server is busy: the requests that it answers hold {self.n_held_bytes} bytes already; try again",
+            raise ServerOverloaded(
+                f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again",
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
         self.n_held_bytes += n_bytes
 
     def drop(self, n_bytes: int) -> None:
-        """So much is held no more."""
+        """Stop counting `n_bytes` of a body."""
         self.n_held_bytes -= n_bytes
 
     def _limit(self, caller: Caller) -> int | None:
@@ -182,72 +182,76 @@ class Gates:
         return None if caller.is_alone else self._per_client
 
     def _forget(self, name: str) -> None:
-        if not self._inside[name]:
-            del self._inside[name]  # callers come from everywhere: no trace of who has gone
+        if not self._running[name]:
+            del self._running[name]  # addresses are unlimited in number
 
 
 @dataclass(slots=True)
-class _Pass:
-    """What one request has taken of its caller's share."""
+class _AdmittedRequest:
+    """What one running request counts for."""
 
-    gates: Gates
+    admission: Admission
     caller: Caller
     n: int = 1
     n_bytes: int = 0
 
     def metering(self, receive: Receive) -> Receive:
-        """`receive`, and what it brings is held. Its calls raise `HouseFull`, too."""
+        """`receive`, which also counts the bytes of the body. Its calls raise `ServerOverloaded`, too."""
 
         async def metered() -> Message:
             message = await receive()
             n_bytes = len(message.get("body", b""))
-            self.gates.hold(n_bytes)
+            self.admission.hold(n_bytes)
             self.n_bytes += n_bytes
             return message
 
         return metered
 
     def close(self) -> None:
-        """Give all of it back."""
-        self.gates.leave(self.caller, self.n)
-        self.gates.drop(self.n_bytes)
+        """Stop counting the request."""
+        self.admission.leave(self.caller, self.n)
+        self.admission.drop(self.n_bytes)
 
     def widen(self, n: int) -> None:
-        """Make it `n` in all. Raises: as `Gates.enter`."""
+        """Count it as `n` requests. Raises: as `Admission.enter`."""
         if n > self.n:
-            self.gates.enter(self.caller, n - self.n)
+            self.admission.enter(self.caller, n - self.n)
             self.n = n
 
 
 def admit_choices(scope: Scope, n_choices: int) -> None:
     """Count a request whose body asks for `n_choices` answers as that many.
 
-    Raises: `InvalidRequest` when no body may ask for so many; `RateLimited`, `HouseFull` when they are too many now.
+    Raises: `InvalidRequest` for more than `MAX_CHOICES`; `RateLimited`, `ServerOverloaded` when too many are running.
     """
     if n_choices > MAX_CHOICES:
         raise InvalidRequest(
-            f"the body asks for {n_choices} answers (prompts times n) and may for {MAX_CHOICES}; send several requests"
+            f"the body asks for {n_choices} answers (prompts times n); at most {MAX_CHOICES} are allowed: send "
+            "several requests"
         )
-    admitted: _Pass | None = scope.get(PASS)
+    admitted: _AdmittedRequest | None = scope.get(ADMITTED)
     if admitted is not None:
         admitted.widen(n_choices)
 
 
-class Gate:
-    """ASGI middleware inside of `Guard` that refuses what is too much, in the error shape of the path's protocol."""
+class AdmissionMiddleware:
+    """ASGI middleware that refuses requests beyond the limits, in the error shape of the path's protocol.
+
+    It stands behind `AuthMiddleware`, which finds the caller.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        gates: Gates,
+        admission: Admission,
         encode_error: EncodeError,
         refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`refused` is told `rate`, `client` or `house` at each refusal."""
+        """`refused` is called with `rate`, `client` or `house` (all callers together) at each refusal."""
         self._app = app
         self._encode_error = encode_error
-        self._gates = gates
+        self._admission = admission
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,21 +260,21 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
-            headers = self._gates.spend(caller)
+            headers = self._admission.spend(caller)
         except RateLimited as error:
-            await self._refuse("rate", error, self._gates.left(caller), scope, send)
+            await self._refuse("rate", error, self._admission.left(caller), scope, send)
             return
         if headers:
-            send = _telling(send, headers)
-        if scope["method"] in _TELLING:
+            send = _with_headers(send, headers)
+        if scope["method"] in _REPORTING:
             await self._app(scope, receive, send)
             return
         try:
-            self._gates.enter(caller)
+            self._admission.enter(caller)
         except RateLimited as error:
-            await self._refuse("house" if isinstance(error, HouseFull) else "client", error, [], scope, send)
+            await self._refuse("house" if isinstance(error, ServerOverloaded) else "client", error, [], scope, send)
             return
-        admitted = scope[PASS] = _Pass(self._gates, caller)
+        admitted = scope[ADMITTED] = _AdmittedRequest(self._admission, caller)
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
@@ -287,7 +291,7 @@ class Gate:
 
 
 def _name(caller: Caller) -> str:
-    # No key is called like an address.
+    # A name of a key is never an address.
     return f"key {caller.key}" if caller.key else caller.address
 
 
@@ -301,10 +305,10 @@ def _rate_headers(allowance: _Allowance) -> RawHeaders:
     return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in said.items()]
 
 
-def _telling(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
-    async def telling(message: Message) -> None:
+def _with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *headers]}
         await send(message)
 
-    return telling
+    return send_with_headers

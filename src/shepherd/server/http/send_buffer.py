@@ -1,6 +1,6 @@
-"""What has been written for one client and not yet been read by it: bounded, so that a slow reader holds up nobody.
+"""What has been encoded for one client and not yet sent: bounded, so that a slow client delays only itself.
 
-Who fills it never waits; a client that lets it run full is given up. One event loop, one taker.
+`put` never waits; when the buffer is full, the client is dropped. One event loop, one task that takes.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ class ClientTooSlow(Exception):
     """The client reads too slowly, or has stopped reading."""
 
 
-class Outbox:
-    """Byte fragments on their way out."""
+class SendBuffer:
+    """Byte fragments that wait to be sent."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._fragments: list[bytes] = []
         self.n_bytes = 0
-        """Ready and not taken."""
+        """In the buffer."""
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, fragment: bytes) -> None:
-        """Add to what will be sent. Raises: `ClientTooSlow` when more than `max_bytes` lie unread."""
+        """Add a fragment. Raises: `ClientTooSlow` when more than `max_bytes` are in the buffer."""
         self.n_bytes += len(fragment)
         if self.n_bytes > self._max_bytes:
             raise ClientTooSlow(f"{self.n_bytes} bytes are unread")
@@ -32,12 +32,12 @@ class Outbox:
         self._wake()
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Mark the end: nothing more is put."""
         self._closed = True
         self._wake()
 
     async def take(self, silence_s: float) -> bytes | None:
-        """All that is ready, as soon as there is some: empty after a silence of `silence_s`, `None` at the end."""
+        """All fragments, as soon as there is one; empty after `silence_s` without any, `None` at the end."""
         if not self._fragments and not self._closed:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
