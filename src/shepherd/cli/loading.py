@@ -1,4 +1,4 @@
-"""Loads the models of a command, with a progress bar where a terminal shows it."""
+"""Loads the models of a command and shows the progress on its view."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Person
 
 
-async def load(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
-    """Load all models and show the progress in `view`; `person` and `patient` as for `App.load`.
+async def load_models(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
+    """Load all models, with a progress bar on a terminal; `person` and `patient` as for `App.load`.
 
     Raises: as `App.load`.
     """

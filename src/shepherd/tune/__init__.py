@@ -1,4 +1,7 @@
-"""Measuring and choosing settings: the quality of the memory's search, with the data sets it is measured on.
+"""Measures the quality of the memory's search on public data sets.
 
-Open first: `memory_quality.py`.
+    file ─▶ memory_datasets.py ─▶ Case ─▶ memory_quality.py ─▶ Report
+
+Open first: `memory_quality.py`. *Case*: one archive and its questions. *Evidence*: the messages that answer a question.
+*Rank*: the place of an evidence among the results, from 1. Not here: the search (`memory/search`).
 """

@@ -1,11 +1,11 @@
-"""Public question sets about long conversations, as plain cases: what was said, what is asked, where the answer is.
+"""Reads public question sets about long conversations into cases: messages, questions, and the evidence of answers.
 
     LoCoMo       one JSON file of conversations between two people, evidence as dialogue ids
     BEAM         a folder of chats (`chat.json` beside `probing_questions/`), any folder above, or rows in one file
     LongMemEval  one JSON file (or JSON lines) of questions, each with its own haystack of sessions
 
-Nothing of them is part of Shepherd: a user who has such a file can measure this memory with it. Their copies differ,
-so dates that are not understood and evidence that names no message are left out.
+Shepherd contains none of them: a user with such a file can measure the memory. Copies of a data set differ, so unknown
+forms of dates and evidence without a message are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceMessage:
-    """One message, by the name that questions call it."""
+    """One message, with the name that questions use for it."""
 
     id: str
     entry: Entry
@@ -38,7 +38,7 @@ class SourceMessage:
 class Question:
     text: str
     evidence: tuple[str, ...]
-    """Names of the messages that answer it, each once; empty when nothing does."""
+    """Names of the messages that answer it, each once; empty without any."""
     kind: str
     headline: bool = True
     """Counts in the totals; else only in the figures of its kind."""
@@ -46,18 +46,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One archive and what is asked of it."""
+    """One archive and its questions."""
 
     name: str
     sessions: tuple[tuple[SourceMessage, ...], ...]
-    """In the order of time; each is a conversation of its own."""
+    """In order of time; each is a conversation."""
     questions: tuple[Question, ...]
 
 
 def load(path: Path | str) -> Iterator[Case]:
     """The cases of a file or folder, one at a time: a file of gigabytes is never held whole.
 
-    Raises: `InvalidRequest` for what cannot be read or holds no case, also later, while the cases are taken.
+    Raises: `InvalidRequest` for a file that cannot be read or has no case, also while the cases are consumed.
     """
     path = Path(path)
     if not path.exists():
@@ -72,7 +72,7 @@ def load(path: Path | str) -> Iterator[Case]:
 
 
 def moment(text: object) -> int | None:
-    """A date as those files write it, in Unix milliseconds (taken as UTC); None when it is none."""
+    """A date of these files in Unix milliseconds, taken as UTC; None for an unknown form."""
     said = str(text).strip() if text else ""
     for form in _DATES:
         try:
@@ -92,7 +92,7 @@ def _ms(time: datetime) -> int:
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-# -- what is what --------------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------------
 
 
 def _file(path: Path) -> Iterator[Case]:
@@ -131,7 +131,7 @@ def _folder(path: Path) -> Iterator[Case]:
 
 
 _CHATS = ("chat_trunecated.json", "chat_truncated.json", "chat.json")
-"""A chat that was cut to its size comes first: its questions were checked against that."""
+"""The truncated chat comes first: its questions were checked against it."""
 _ASKED_IN = ("probing_questions/probing_questions.json", "probing_questions.json")
 
 
@@ -167,18 +167,18 @@ def _rows(path: Path) -> Iterator[Json]:
                 elif ended:
                     return
                 text = text[at:] if start else ""
-                more = file.read(max(1 << 20, len(text)))  # doubling: an object is not tried again and again
+                more = file.read(max(1 << 20, len(text)))  # doubling, so that a large object is parsed a few times only
                 text, at, ended = text + more, 0, not more
     except (OSError, RecursionError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read as JSON: {error}", field="file") from error
 
 
 _BETWEEN = re.compile(r"[^\s,\[\]]")
-"""The first character of what is more than punctuation of a list."""
+"""The first character that is no punctuation of a list."""
 
 
 def _inner(value: Any) -> Iterator[Json]:
-    """The rows of a form we know, however deep they are in it."""
+    """The rows of a known form, at any depth."""
     if isinstance(value, dict) and any(keys <= value.keys() for keys, _ in _FORMS):
         yield value
     elif isinstance(value, dict | list):
@@ -193,7 +193,7 @@ _CATEGORIES = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "sing
 
 
 def _locomo(row: Json, name: str) -> Case:
-    """Both speakers are people: what either says is a user's message, under the speaker's name."""
+    """Both speakers are people: each message is a user message that begins with the speaker's name."""
     talk = row["conversation"]
     numbers = sorted(int(key[8:]) for key in talk if re.fullmatch(r"session_\d+", key))
     sessions = tuple(_locomo_session(talk, number) for number in numbers)
@@ -228,7 +228,7 @@ _FACTUAL = {
     "information_extraction", "knowledge_update", "multi_session_reasoning", "temporal_reasoning", "event_ordering",
     "contradiction_resolution",
 }  # fmt: skip
-"""Abilities whose evidence is what answers; the others ask for an instruction, a summary, or nothing at all."""
+"""Abilities whose evidence contains the answer; the others ask for an instruction, a summary, or an abstention."""
 
 
 def _beam(row: Json, name: str) -> Case:
@@ -239,7 +239,7 @@ def _beam(row: Json, name: str) -> Case:
         session = []
         for n, turn in enumerate(batch):
             day = moment(turn.get("time_anchor")) or day
-            # The end of some questions is a number of the plan they were made from.
+            # Some messages end with a number of the plan from which they were generated.
             text = re.sub(r"\s*->->[\s\d,]*$", "", str(turn["content"]))
             at = None if day is None else day + n * 1000
             session.append(SourceMessage(str(turn.get("id", number)), Entry(_role(turn), text, created_ms=at)))
@@ -258,7 +258,7 @@ def _beam(row: Json, name: str) -> Case:
 
 
 def _batches(chat: Any) -> Iterator[list[Json]]:
-    """The innermost lists of messages that belong together: all turns of a batch, or a bare list of messages."""
+    """The innermost lists of messages: all turns of a batch, or a plain list of messages."""
     if isinstance(chat, dict) and "turns" in chat:
         yield [turn for turns in chat["turns"] for turn in (turns if isinstance(turns, list) else [turns])]
     elif isinstance(chat, list) and chat and all(isinstance(turn, dict) and "role" in turn for turn in chat):
@@ -272,7 +272,7 @@ def _batches(chat: Any) -> Iterator[list[Json]]:
 
 
 def _longmemeval(row: Json, name: str) -> Case:
-    """One question over sessions of its own. A copy without labelled turns has all of the answer's sessions instead."""
+    """One question with its own sessions. Without labelled turns, all messages of the answer's sessions count."""
     ids = row.get("haystack_session_ids") or []
     dates = row.get("haystack_dates") or []
     sessions, labelled, within = [], [], []
@@ -288,7 +288,7 @@ def _longmemeval(row: Json, name: str) -> Case:
             if n < len(ids) and ids[n] in (row.get("answer_session_ids") or ()):
                 within.append(said.id)
         sessions.append((start or 0, tuple(session)))
-    sessions.sort(key=lambda each: each[0])  # the small file is not in the order of time
+    sessions.sort(key=lambda each: each[0])  # the small file is not in order of time
     name = str(row.get("question_id", name))
     evidence = () if name.endswith("_abs") else tuple(labelled or within)
     question = Question(str(row["question"]), evidence, str(row.get("question_type", "")))

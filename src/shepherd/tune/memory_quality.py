@@ -1,7 +1,7 @@
-"""How well the memory finds what answers a question: recall and rank of the evidence, by the real path.
+"""Measures how well the memory finds the evidence of questions: its recall and its rank.
 
-Every case has an archive of its own, in a file, stored and indexed as everything else is; every question is a search
-over all of it. No model judges: a message is evidence or it is not.
+Every case has its own archive in a file, stored and indexed by the production code; every question is one search over
+all of it. No model judges: a message is evidence or it is not.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from shepherd.tune.memory_datasets import Case
 
 T = TypeVar("T")
 Retrieve = Callable[[str, int], Sequence[int]]
-"""A question and how many: the ids of messages, best first."""
+"""From a question and a limit to the ids of messages, best first."""
 Open = Callable[[apsw.Connection], Retrieve]
-"""What searches an archive that is complete."""
+"""From a complete archive to its search."""
 
 CUT = 100
-"""Evidence behind this rank counts as not found."""
+"""Evidence below this rank counts as not found."""
 MEASURES = ("R@1", "R@5", "R@10", "hit@5", "MRR", "session R@5")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One question: where its evidence was found."""
+    """One question, and the ranks of its evidence."""
 
     kind: str
     headline: bool
     ranks: tuple[int, ...]
-    """From 1, ascending, of the evidence that was found."""
+    """From 1, ascending, of the evidence found."""
     n_evidence: int
     session_ranks: tuple[int, ...]
     """The same for the sessions that hold evidence, each at its first message."""
@@ -63,13 +63,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class Report:
-    """What came out of all cases."""
+    """The results of all cases."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     n_cases: int = 0
     n_messages: int = 0
     n_without: int = 0
-    """Questions that nothing answers: not asked."""
+    """Questions without evidence, which are not asked."""
     archive_s: float = 0.0
     search_s: list[float] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Report:
         return _means([each for each in self.outcomes if each.headline])[measure]
 
     def as_json(self) -> dict[str, Any]:
-        """`MEASURES` of the headline questions at the top, then of each kind, and what it took."""
+        """`MEASURES` of the headline questions, then of each kind, then the counts and times."""
         counted = [each for each in self.outcomes if each.headline]
         return {
             **_means(counted),
@@ -102,7 +102,7 @@ def run(
 ) -> dict[str, Any]:
     """Ask all questions of a LoCoMo, BEAM or LongMemEval file or folder: `Report.as_json`.
 
-    With an `embedder` the search is hybrid. `on_progress` hears after each case how many cases and questions are done.
+    With an `embedder` the search is hybrid. `on_progress` gets the numbers of cases and questions done after each case.
 
     Raises: `InvalidRequest` for a file that is none of these, or in which no question has evidence.
     """

@@ -19,7 +19,7 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
-from shepherd.cli.loading import load
+from shepherd.cli.loading import load_models
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
@@ -96,7 +96,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         saves = None if resume is None else app.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
-            await load(app, view, patient=True)
+            await load_models(app, view, patient=True)
         # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
@@ -141,7 +141,7 @@ async def _converse(config: Config, resume: str | None) -> int:
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
             # MCP servers learn at their start whether they may ask a person.
-            await load(app, view, person=person, patient=person is None)
+            await load_models(app, view, person=person, patient=person is None)
         facts = app.facts()
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):

@@ -1,8 +1,8 @@
-"""An answer for a person at a terminal: markdown as it comes, calls as they run.
+"""An answer for a person at a terminal: Markdown as it comes, calls as they run.
 
-Finished blocks are written once, for good; what is not finished is live (`screen.py`), and drawn anew when it goes on.
-Reasoning is dim, calls and evictions have lines of their own, a long prefill shows a bar, a call that runs a spinner.
-Not here: what markdown looks like and where it may be cut (`markdown.py`), and what a call looks like (`call_view.py`).
+Finished blocks are written once; the rest is live (`screen.py`) and redrawn when more text comes. Reasoning is dim,
+calls and evictions have lines of their own, a long prefill shows a bar, a running call a spinner. Not here: how
+Markdown looks and where it is cut (`markdown.py`), and how a call looks (`call_view.py`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from shepherd.core import (
 )
 
 _FRAME_S = 1 / 15
-"""Time between two pictures of what is live."""
+"""Time between two drawings of the live lines."""
 _PATIENCE_S = 0.25
-"""A prompt that is read faster than this shows no progress bar."""
+"""A faster prefill shows no progress bar."""
 _SILENCE_S = 1.5
-"""So long nothing may come before a spinner says that it is still going on: a call is held back until it is whole, a
-provider thinks."""
+"""After this silence a spinner appears: a call is held back until it is complete, a provider thinks."""
 
 Kind = Literal["", "text", "reasoning", "call"]
 
@@ -52,7 +51,7 @@ class MarkdownAnswer:
         self._clock = clock
         self._began = clock()
         self._kind: Kind = ""
-        """Of the open part: `call` while a call is being written."""
+        """The kind of the open part: `call` while the model writes a call."""
         self._flows: dict[Kind, markdown.Flow] = {
             "text": markdown.MarkdownFlow(screen.console),
             "reasoning": markdown.PlainFlow(screen.console, "dim italic"),
@@ -61,15 +60,15 @@ class MarkdownAnswer:
         """Pieces of reasoning."""
         self._calls = OpenCalls()
         self._running_since: float | None = None
-        """The calls are being carried out."""
+        """When the calls started to run; None while none runs."""
         self._written: tuple[str, int] = ("", 0)
-        """The tool whose call is being written, and how many pieces of it have come."""
+        """The tool of the call that the model writes, and the pieces of it so far."""
         self._finished: list[str] = []
-        """Lines to be written for good in the next picture."""
+        """Finished lines for the next drawing."""
         self._above: Kind | Literal["notice"] = ""
-        """What stands above; the next block needs an empty line before it, but for calls among each other."""
+        """The kind of the last finished block. An empty line precedes the next block, except between calls."""
         self._evictions = Evictions()
-        """Told where a part ends: a paragraph or a code block goes on undisturbed."""
+        """Shown at the end of a part, so that a paragraph or a code block is not interrupted."""
         self._progress: Progress | None = None
         self._last_event = self._began
         self._is_open = True
@@ -145,7 +144,7 @@ class MarkdownAnswer:
         self._progress = None
 
     def _settle(self) -> None:
-        """The open part has come to its end."""
+        """Finish the open part."""
         if (flow := self._flows.get(self._kind)) is not None:
             self._add_pieces(flow.end())
         self._kind = ""
@@ -165,7 +164,7 @@ class MarkdownAnswer:
             self._running_since = None
 
     def _show_calls(self) -> None:
-        """Calls that something else comes before the results of have their own lines above it."""
+        """Show the lines of calls before other output that comes before their results."""
         for call in self._calls.take_unshown():
             self._add("call", self._call(call))
 
@@ -190,10 +189,10 @@ class MarkdownAnswer:
         self._screen.update(finished, live)
         self._is_stale = False
         now = self._clock()
-        self._next_frame = now + max(_FRAME_S, 4 * (now - began))  # a block that is slow to draw is drawn less often
+        self._next_frame = now + max(_FRAME_S, 4 * (now - began))  # a block that draws slowly is drawn less often
 
     def _live(self) -> list[str]:
-        """What may still change."""
+        """The live lines."""
         lines = self._live_part()
         silence = self._clock() - self._last_event
         if self._is_open and self._running_since is None and silence > _SILENCE_S:
@@ -202,7 +201,7 @@ class MarkdownAnswer:
         return lines
 
     def _live_part(self) -> list[str]:
-        """Of the part that is open; what it finds to be finished goes there."""
+        """The live lines of the open part; its finished blocks are added to the finished lines."""
         if self._progress is not None:
             if self._clock() - self._began < _PATIENCE_S:
                 return []

@@ -1,12 +1,12 @@
-"""Markdown for a terminal: where a text may be cut for good, and what one block looks like.
+"""Markdown for a terminal: where a text can be cut into finished blocks, and how one block looks.
 
-    text ─▶ Flow ─▶ finished pieces, written once │ live pieces, drawn anew when the text goes on
+    text ─▶ Flow ─▶ finished pieces, written once │ live pieces, redrawn when more text comes
 
 A block (paragraph, list, fence, table) is finished when a whole line after it starts another one: no later text can
-change it. That holds for all of Markdown but reference definitions and raw HTML, which models hardly write and which
-are shown as plain text here. A line break in the source stays a line break: models mean it. Code is long, and most of
-its lines are finished long before its end: see `OpenFence`.
-Not here: the terminal (`screen.py`) and the stream (`live.py`). Pure but for rich, which is heavy: import it late.
+change it. That holds for all of Markdown except reference definitions and raw HTML, which models rarely write; they are
+plain text here. A line break in the source stays a line break, as models intend. Code is long, and most of its lines
+are finished long before its end: see `OpenFence`.
+Not here: the terminal (`screen.py`) and the stream (`live.py`). Pure. Import it late: rich is heavy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rich.text import Text
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 
 _LINE = re.compile(r".*\n|.+")
-"""`splitlines` knows line ends that Markdown does not."""
+"""Not `splitlines`, which knows line ends that Markdown does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Block:
 
     text: str
     goes_on: bool = False
-    """An item of the list before it: of bullets, every one is a block, so that long lists need not wait for their end.
-    Numbers depend on each other."""
+    """It is an item of the list before it. Each item of a bullet list is a block, so that a long list is written while
+    it grows; the items of a numbered list depend on each other."""
 
 
 def cut(text: str) -> tuple[list[Block], Block]:
     """The finished blocks at the start of `text`, and the rest, which may still change.
 
-    Parses the whole of `text`: hand in only what was not finished before.
+    Parses the whole of `text`: pass only text that was not finished before.
     """
     end = text.rfind("\n") + 1  # the last line is not complete, so it finishes nothing
     *finished, rest = blocks(text[:end]) or [Block("")]
@@ -53,14 +53,14 @@ def cut(text: str) -> tuple[list[Block], Block]:
 
 
 def blocks(text: str) -> list[Block]:
-    """All blocks of a text that is complete."""
+    """All blocks of a complete text."""
     lines = _LINE.findall(text)
     starts = [*_starts(text), (len(lines), False)]
     return [Block("".join(lines[start:stop]), goes_on) for (start, goes_on), (stop, _) in pairwise(starts)]
 
 
 def _starts(text: str) -> Iterator[tuple[int, bool]]:
-    """Line numbers at which blocks begin, and whether they go on with the list before."""
+    """Line numbers at which blocks begin, and whether they continue the list before."""
     last = -1
     for token in _PARSER.parse(text):
         if token.map is None or token.nesting < 0 or token.map[0] == last:
@@ -80,7 +80,7 @@ class Piece:
 
     lines: list[str]
     goes_on: bool = False
-    """They belong to the block before them: no empty line in between."""
+    """They belong to the block before them: no empty line between."""
 
 
 class Flow(Protocol):
@@ -89,16 +89,16 @@ class Flow(Protocol):
     def feed(self, text: str) -> None: ...
 
     def picture(self) -> tuple[list[Piece], list[Piece]]:
-        """What is finished and was not finished in the last picture, and what is live now."""
+        """The pieces that are finished since the last call, and the live ones."""
         ...
 
     def end(self) -> list[Piece]:
-        """What was live, for good: there is no more to come."""
+        """The live pieces as finished ones: the text is complete."""
         ...
 
 
 class PlainFlow:
-    """Text that is no Markdown, in one style: every line is finished that another one follows."""
+    """Plain text in one style: a line is finished when another one follows."""
 
     def __init__(self, console: Console, style: str) -> None:
         self._console = console
@@ -135,14 +135,14 @@ class PlainFlow:
 
 
 class MarkdownFlow:
-    """Markdown: every block is finished that another one follows, and of code nearly every line."""
+    """Markdown: a block is finished when another one follows; of code, nearly every line is."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._pending = ""
-        """What may still change, but for an open fence."""
+        """The text that may still change, without an open fence."""
         self._goes_on = False
-        """That begins with another item of a list."""
+        """It begins with another item of the last list."""
         self._fence: OpenFence | None = None
 
     def feed(self, text: str) -> None:
@@ -165,7 +165,7 @@ class MarkdownFlow:
         return finished + live
 
     def _next(self) -> list[Piece]:
-        """Blocks that are finished, taken off the text; none when there are no more."""
+        """The next finished blocks, removed from the text; empty without any."""
         if self._fence is None:
             done, rest = cut(self._pending)
             self._pending = rest.text
@@ -202,11 +202,11 @@ class OpenFence:
     """
 
     LIVE = 20
-    """Lines that may get other colours by what follows, such as the end of a comment."""
+    """Lines whose colours may change with the following text, such as the end of a comment."""
     _WINDOW = 32
-    """Written lines before the window is moved on; where the colours would change, more and more."""
+    """Written lines before the window moves; more where the colours would change."""
     _LARGEST_WINDOW = 320
-    """Then it is moved on whatever the colours."""
+    """At this size the window moves in any case."""
 
     def __init__(self, indent: int, mark: str, language: str, console: Console) -> None:
         self._console = console

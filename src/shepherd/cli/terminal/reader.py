@@ -45,20 +45,20 @@ class Reader(Protocol):
     """Where the user's lines come from."""
 
     is_person: bool
-    """Whether someone is there who reads hints and presses Ctrl-C."""
+    """Whether a person reads hints and presses Ctrl-C."""
     has_editor: bool
-    """Whether lines are edited here, and not by the terminal or not at all."""
+    """Whether lines are edited here, not by the terminal."""
 
     async def read(self, suggest: Suggest) -> str | None:
         """The next message or command; None at the end of input.
 
-        Raises: `KeyboardInterrupt` when the user broke off at an empty prompt.
+        Raises: `KeyboardInterrupt` after Ctrl-C at an empty prompt.
         """
         ...
 
 
 class PipeReader:
-    """One message per line of standard input, whatever its line ends, its mark at the start and its encoding."""
+    """One message per line of standard input, with any line ends, in UTF-8 or UTF-16, with or without a mark."""
 
     has_editor = False
 
@@ -86,7 +86,7 @@ class PipeReader:
 
         try:
             loop.add_reader(self._descriptor, settle)
-        except (OSError, NotImplementedError, ValueError):  # a file, which never lets anybody wait; or Windows
+        except (OSError, NotImplementedError, ValueError):  # a file, which never blocks; or Windows
             with handling(signal.SIGINT, signal.default_int_handler):
                 return self._bytes()
         try:
@@ -99,12 +99,12 @@ class PipeReader:
     def _bytes(self) -> bytes:
         try:
             return os.read(self._descriptor, _CHUNK)
-        except OSError:  # the terminal has gone
+        except OSError:  # the terminal is closed
             return b""
 
 
 class Lines:
-    """Bytes as they come, lines as they are complete. The last one needs no end."""
+    """Splits bytes into lines as they come. The last line needs no end."""
 
     def __init__(self, encoding: str) -> None:
         self.at_end = False
@@ -113,7 +113,7 @@ class Lines:
         self._text = ""
 
     def feed(self, raw: bytes) -> None:
-        """Take the next bytes; none = the end."""
+        """Take the next bytes; empty = the end."""
         if self._decoder is None:
             encoding = "utf-16" if raw.startswith(_UTF16) else self._encoding
             if codecs.lookup(encoding).name == "utf-8":
@@ -124,7 +124,7 @@ class Lines:
         self._text += self._decoder.decode(raw, final=self.at_end)
 
     def take(self) -> str | None:
-        """The next line without its end; None when there is none yet, or none any more."""
+        """The next line without its end; None when no line is complete."""
         line, end, rest = self._text.partition("\n")
         if not end and not (self.at_end and line):
             return None

@@ -1,12 +1,12 @@
-"""The last lines of a terminal: those that may still change, and everything above, which never does.
+"""Writes to a terminal: finished lines, which never change, and live lines below them, which may.
 
     ... scrollback, written once ...
     live line 1      ◀ rewritten in place, only from the first line that differs
     live line 2
     ▌cursor          ◀ always at the start of the line below the live ones
 
-Every change is one write, and equal lines are not written again, so nothing flickers. Somebody who has to be asked gets
-the `front`: what is written meanwhile waits behind. Not here: what the lines say.
+Every change is one write, and equal lines are not written again, so nothing flickers. A question takes the `front`:
+other output waits until it is answered. Not here: what the lines say.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Screen:
         self._width = console.width
         self._lock = threading.RLock()
         self._behind: tuple[list[str], list[str]] | None = None
-        """Finished and live lines that wait behind the front, if somebody has it."""
+        """Finished and live lines that wait for the end of `front`; None outside of it."""
 
     def update(self, finished: Sequence[str], live: Sequence[str] = ()) -> None:
-        """Write `finished` for good where the live lines are, and `live` below.
+        """Replace the live lines by `finished`, for good, and `live` below.
 
-        Of live lines that are more than the terminal is high, the last ones are shown. No line may be wider than it.
+        If the live lines do not fit, the last ones are shown. No line may be wider than the terminal.
         """
         with self._lock:
             if self._behind is None:
@@ -59,9 +59,9 @@ class Screen:
 
     @contextmanager
     def front(self) -> Iterator[Draw]:
-        """Within the block, only what is given to the function it yields is shown. Not to be nested.
+        """Within the block, only the lines given to the yielded function are shown. Not reentrant.
 
-        The live lines give way, and what is written meanwhile comes when the block is left, behind an empty line.
+        The live lines disappear; they and other output appear after the block, below an empty line.
         """
         width = self.console.width
         with self._lock:
@@ -94,9 +94,9 @@ class Screen:
                 self._write(out)
 
     def _compare(self, wanted: Sequence[str]) -> tuple[int, int]:
-        """How many lines stay as they are, and how many rows to go back to reach the first one that does not."""
+        """How many lines stay, and how many rows to go up to the first one that changes."""
         same = 0
-        if self.console.width == self._width:  # else the terminal has wrapped our lines anew
+        if self.console.width == self._width:  # else the terminal has wrapped the lines again
             for old, new in zip(self._live, wanted, strict=False):
                 if old != new:
                     break
