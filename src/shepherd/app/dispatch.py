@@ -53,7 +53,6 @@ class Dispatcher:
         self.registry = registry
         self.pool = pool
         self.router = router
-        self._config = config
         self._models = {cache.name: cache.model for cache in config.caches}
 
     # requests
@@ -142,13 +141,11 @@ class Dispatcher:
         """The model that a cache is of."""
         return self.registry.entries[self._models[cache]]
 
-    def loaded(self) -> list[LoadedModel]:
-        """The models that are open now."""
-        return list(self.pool.loaded().values())
-
     def backends(self) -> dict[str, LocalBackend]:
         """By cache, those that are open now, in the order of the configuration."""
-        found = {name: backend for opened in self.loaded() for name, backend in list(opened.backends.items())}
+        found = {
+            name: backend for model in self.pool.loaded().values() for name, backend in list(model.backends.items())
+        }
         return {cache: found[cache] for cache in self._models if cache in found}
 
     # which model
