@@ -3,12 +3,12 @@
 import ast
 import functools
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests import sizes
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "shepherd"
@@ -44,19 +44,25 @@ def test_the_page_of_modules_is_what_they_say_of_themselves() -> None:
     assert PAGE.read_text("utf-8") == page(), "run: uv run python tests/test_architecture.py"
 
 
+def missing(text: str) -> list[str]:
+    """The Python files that a page names and that are nowhere, by their path in the package or its end."""
+    known = [f"/{name(path)}" for path in MODULES] + [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.glob("tests/**/*.py")
+    ]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    return [file for file in named if not any(path.endswith(f"/{file}") for path in known)]
+
+
+def test_the_files_that_the_page_of_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert missing(text) == []
+    assert missing(text + "`engine/nowhere.py`") == ["engine/nowhere.py"]
+
+
 def test_every_module_says_what_it_is() -> None:
     assert MODULES
     silent = [name(path) for path in MODULES if not first_line(path).endswith((".", "?", "!"))]
     assert silent == [], "these have no header docstring"
-
-
-def test_no_room_has_grown_beyond_its_limit_and_a_planted_one_is_caught() -> None:
-    measured, limits = sizes.measured(), sizes.limits()
-    assert sizes.faults(measured, limits) == []
-    grown, unknown, gone = sizes.faults({**measured, "core": 10**6, "attic": 1}, {**limits, "cellar": 1})
-    assert grown.startswith("core has 1000000 lines")
-    assert "'attic' = 10" in unknown
-    assert gone.startswith("cellar is no room")
 
 
 @pytest.mark.parametrize(

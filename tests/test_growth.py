@@ -11,7 +11,7 @@ import pytest
 from shepherd.core import Message, Text, ToolCall, ToolResult
 from shepherd.dialects.base import Piece
 from shepherd.dialects.render.conversation import Capabilities, shaped
-from shepherd.dialects.render.frame import Frame, stretches
+from shepherd.dialects.render.frame import Frame, segments
 from shepherd.engine.grammar import lark, limits
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.wire.anthropic import codec as anthropic
@@ -120,7 +120,7 @@ def side_by_side(roles: str) -> Make:
     def make(n: int) -> Callable[[], object]:
         said = [Message.user("?"), *(Message(roles, (Text("Hm."),)) for _ in range(n))]  # type: ignore[arg-type]
         pieces = [piece for at in range(n + 1) for piece in (Piece("Hm.", at), Piece(" ", None))]
-        return lambda: stretches(pieces, said, Frame("<user>", {"user": "</user>"}))
+        return lambda: segments(pieces, said, Frame("<user>", {"user": "</user>"}))
 
     return make
 

@@ -201,3 +201,14 @@ def test_a_context_nobody_has_sized_takes_half_of_what_the_weights_leave(lamb: P
     small = size(header.size_bytes + 8 * 2**20)
     assert 1024 <= small < 4096
     assert padded(1000) == 1024
+
+
+def test_a_chat_model_opened_for_vectors_has_a_key_of_its_own_whatever_others_are_called(
+    registry: Callable[..., ModelRegistry],
+) -> None:
+    found = registry('[models.m]\npath = "embedded"\n["models"."m (vectors)"]\npath = "embedded"\n')
+    assert [card.id for card in found.cards()] == ["m", "m (vectors)"]
+    assert len({entry.key for entry in found.all()}) == 4
+    assert [found.get(entry.key) is entry for entry in found.all()] == [True] * 4
+    assert found.embedders["m"].makes_vectors
+    assert not found.entries["m (vectors)"].makes_vectors

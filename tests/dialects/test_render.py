@@ -332,9 +332,9 @@ def test_each_message_has_one_place_and_the_places_are_in_order(name: str) -> No
     template, dialect = model(name)
     for talk, (messages, tools) in TALKS.items():
         prompt = render(template, dialect, messages, tools=tools)
-        edges = [at for stretch in prompt.stretches for at in (stretch.start, stretch.stop)]
+        edges = [at for segment in prompt.segments for at in (segment.start, segment.stop)]
         assert edges == sorted(edges), talk
-        held = [index for stretch in prompt.stretches for index in (stretch.message, *stretch.others)]
+        held = [index for segment in prompt.segments for index in (segment.message, *segment.others)]
         assert len(held) == len(set(held)), talk
         shown = {piece.origin for piece in prompt.pieces if piece.origin is not None and piece.origin >= 0}
         assert shown <= set(held), talk

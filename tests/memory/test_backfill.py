@@ -41,13 +41,13 @@ def test_what_is_said_gets_a_vector_even_after_a_failure(tmp_path: Path) -> None
     with UserStores(tmp_path / "memory.db", embedder=letters) as stores:
         store = stores.find_store(LOCAL)
         assert store is not None
-        meanings = VectorBackfill(stores, pause_s=0.01)
+        backfill = VectorBackfill(stores, pause_s=0.01)
         store.archive([Entry("user", "The zebra is striped.")])
         assert letters.worked.wait(30)
         letters.worked.clear()
         store.archive([Entry("user", "The quagga was striped, too.")])
         assert letters.worked.wait(30)
-        meanings.close()
+        backfill.close()
         assert any("zebra" in text for text in letters.texts)
         assert any("quagga" in text for text in letters.texts)
         assert store.stats().vectors == 2

@@ -15,6 +15,7 @@ from tests.sampling import amount
 
 from shepherd.memory.archive import queries
 from shepherd.memory.archive.history import archive
+from shepherd.memory.archive.index import FTS_TABLES
 from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 
@@ -71,8 +72,8 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     connection = open_file(path)
     try:
         assert connection.execute("PRAGMA integrity_check").get == "ok"
-        for lane in ("fts_user", "fts_other"):
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+        for table in FTS_TABLES:
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
         before = connection.execute("SELECT count(*) FROM message").get
         # A turn may be stored whose acknowledgement was killed; none may be missing, and none may come twice.
         assert isinstance(before, int)

@@ -16,6 +16,7 @@ from tests.sampling import amount
 from shepherd.core import MemoryFailure
 from shepherd.memory.archive import queries
 from shepherd.memory.archive.history import archive
+from shepherd.memory.archive.index import FTS_TABLES
 from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 from shepherd.memory.writer import Writer
@@ -68,8 +69,8 @@ def lost(files: dict[str, bytes], folder: Path, history: list[Entry], n_acknowle
         ids = archive(connection, history, session="s")
         assert [message.body for message in queries.stored(connection, ids)] == [entry.body for entry in history]
         assert connection.execute("SELECT count(*) FROM message").get == len(history)
-        for lane in ("fts_user", "fts_other"):
-            connection.execute(f"INSERT INTO {lane}({lane}, rank) VALUES('integrity-check', 0)")
+        for table in FTS_TABLES:
+            connection.execute(f"INSERT INTO {table}({table}, rank) VALUES('integrity-check', 0)")
         return max(0, n_acknowledged - len(stored))
     finally:
         connection.close()

@@ -74,7 +74,7 @@ def test_a_forgotten_user_leaves_no_file(stores: UserStores, tmp_path: Path) -> 
     assert get(stores, LOCAL).stats().messages == 1
 
 
-def test_a_store_in_use_outlives_its_place_on_the_shelf(stores: UserStores) -> None:
+def test_a_store_in_use_outlives_its_release(stores: UserStores) -> None:
     first = get(stores, "user 0")
     for n in range(1, scope.MAX_OPEN + 2):
         get(stores, f"user {n}")
@@ -82,7 +82,7 @@ def test_a_store_in_use_outlives_its_place_on_the_shelf(stores: UserStores) -> N
     assert get(stores, "user 0").stats().messages == 1
 
 
-def test_a_closed_shelf_gives_nothing_away(stores: UserStores) -> None:
+def test_closed_stores_give_nothing_away(stores: UserStores) -> None:
     store = get(stores, "ann")
     stores.close()
     stores.close()

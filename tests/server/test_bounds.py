@@ -142,7 +142,7 @@ async def test_what_real_clients_send_is_accepted(listening: Listening, path: st
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
-        (b"x" * 4_000_001, 413, "the body is larger than the 4000000 bytes"),
+        (b"x" * 4_000_001, 413, "the body is larger than 4000000 bytes"),
         (json.dumps({"params": [0] * (MAX_VALUES + 2)}).encode(), 400, TOO_MANY_VALUES),
     ],
     ids=["bytes", "values"],

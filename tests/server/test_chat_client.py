@@ -179,7 +179,7 @@ async def test_everything_a_client_may_send_along_is_taken(listening: Listening)
     ("part", "told"),
     [
         ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "no model here can hear"),
-        ({"type": "file", "file": {"file_id": "file-1"}}, "no files are kept here"),
+        ({"type": "file", "file": {"file_id": "file-1"}}, "this server stores no files"),
     ],
 )
 async def test_parts_that_nothing_can_be_done_with_are_refused_by_name(

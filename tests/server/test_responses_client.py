@@ -258,7 +258,7 @@ async def test_openai_counts_the_input_of_a_chain(listening: Listening) -> None:
         count = await client.responses.input_tokens.count(model="m", input="d", previous_response_id=answer.id)
         assert (count.object, count.input_tokens) == ("response.input_tokens", 7)
         assert (await client.responses.input_tokens.count(model="m", instructions="ab")).input_tokens == 2
-        with pytest.raises(openai.BadRequestError, match="not kept"):
+        with pytest.raises(openai.BadRequestError, match="not stored"):
             await client.responses.input_tokens.count(model="m", previous_response_id="resp_9")
 
 

@@ -122,9 +122,9 @@ def test_a_chain_with_a_hole_says_where_the_hole_is() -> None:
     for number, previous in ((1, None), (2, "resp_1"), (3, "resp_2")):
         answer(kept, f"resp_{number}", "x", previous_response_id=previous)
     kept.forget("resp_1")
-    with pytest.raises(UnknownResponse, match='names "resp_3", which goes back to "resp_2", which goes on'):
+    with pytest.raises(UnknownResponse, match='names "resp_3", which continues "resp_2", which continues'):
         kept.resolve({"input": "a", "previous_response_id": "resp_3"})
-    with pytest.raises(UnknownResponse, match='names "resp_2", which goes on with "resp_1"'):
+    with pytest.raises(UnknownResponse, match='names "resp_2", which continues "resp_1"'):
         kept.resolve({"input": "a", "previous_response_id": "resp_2"})
     assert kept.find("resp_3") is not None
 
@@ -146,7 +146,7 @@ def test_an_answer_that_is_larger_than_everything_is_not_kept(caplog: pytest.Log
     answer(kept, "resp_1", "one")
     answer(kept, "resp_2", "two", input="a" * 5000)
     assert (kept.find("resp_1") is not None, kept.find("resp_2")) == (True, None)
-    assert "resp_2 is not kept" in caplog.text
+    assert "resp_2 is not stored" in caplog.text
 
 
 def test_what_is_not_to_be_stored_is_not_kept() -> None:
@@ -198,7 +198,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE a(b)")
     connection.close()
-    with pytest.raises(ConfigError, match="none of answers"):
+    with pytest.raises(ConfigError, match="belongs to another program"):
         ResponseStore(path)
     with pytest.raises(ConfigError, match="cannot be opened"):
         ResponseStore(tmp_path)
@@ -211,7 +211,7 @@ def test_a_failing_disk_costs_the_copy_and_not_the_answer(caplog: pytest.LogCapt
     for event in (Started("m"), TextDelta("x"), Finished("end")):
         encoder.encode(event)
     kept.store(encoder)
-    assert "resp_1 could not be kept" in caplog.text
+    assert "resp_1 could not be stored" in caplog.text
 
 
 def test_several_threads_may_ask_at_once() -> None:

@@ -114,12 +114,12 @@ async def test_with_nobody_there_rules_and_what_the_operator_enabled_decide(
 @pytest.mark.parametrize(
     ("rules", "tool", "says"),
     [
-        ({}, WRITE, "nobody is there to be asked; it needs --allow-tools write_file"),
-        ({"ask": ["write_file"], "enabled": ["write_file"]}, WRITE, "wants to be asked about this (ask: write_file)"),
-        ({"deny": ["filesystem(*.txt)"]}, READ, "rules do not let read_file do this (deny: filesystem(*.txt))"),
-        ({"read_only": True}, WRITE, "read-only, and write_file changes things here"),
+        ({}, WRITE, "no user is present to allow it; it needs --allow-tools write_file"),
+        ({"ask": ["write_file"], "enabled": ["write_file"]}, WRITE, "must be asked about this call (ask: write_file)"),
+        ({"deny": ["filesystem(*.txt)"]}, READ, "rules forbid this call of read_file (deny: filesystem(*.txt))"),
+        ({"read_only": True}, WRITE, "read-only, and write_file changes what is on this machine"),
         ({"read_only": True}, COMMAND, "read-only, and execute_command runs programs"),
-        ({"read_only": True}, POST, "read-only, and http_post talks to other machines"),
+        ({"read_only": True}, POST, "read-only, and http_post calls other machines"),
     ],
 )
 async def test_a_refusal_says_what_refuses(rules: dict[str, Any], tool: Tool, says: str, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_a_refusal_says_what_refuses(rules: dict[str, Any], tool: Tool, sa
 
 @pytest.mark.parametrize("text", ["", "  ", "(x)", "write_file(", "write_file(a)b", "execute_command(ls"])
 def test_a_rule_that_cannot_be_read_is_told(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be read"):
+    with pytest.raises(InvalidRequest, match="is not valid"):
         Permission(allow=[text])
     assert str(Rule.read(" HTTP_Get(*.Example) ")) == "http_get(*.Example)"
 
@@ -273,7 +273,7 @@ async def test_a_rule_about_hosts_looks_at_the_host_that_would_be_called(
 async def test_an_address_that_can_be_read_in_two_ways_is_never_allowed_and_always_denied(
     url: str, tmp_path: Path
 ) -> None:
-    assert "nobody is there" in await verdict(Permission(allow=["http_get(*e*)"], folder=tmp_path), GET, url=url)
+    assert "no user is present" in await verdict(Permission(allow=["http_get(*e*)"], folder=tmp_path), GET, url=url)
     assert "deny" in await verdict(
         Permission(allow=["http_get"], deny=["http_get(other.test)"], folder=tmp_path), GET, url=url
     )
@@ -319,7 +319,14 @@ async def test_a_question_says_what_would_happen(folder: Path) -> None:
 
     await permission.check(WRITE, {"path": "notes/a.txt"}, preview)
     assert someone.questions == [
-        Question("write_file", {"path": "notes/a.txt"}, "write", "notes/a.txt", "-old\n+new", "changes things here")
+        Question(
+            "write_file",
+            {"path": "notes/a.txt"},
+            "write",
+            "notes/a.txt",
+            "-old\n+new",
+            "changes what is on this machine",
+        )
     ]
 
 
@@ -340,7 +347,7 @@ async def test_a_call_that_cannot_be_shown_cannot_be_carried_out_and_nobody_is_a
         ("session", "yes", "asked"),
         ("always", "yes", "asked"),
         ("no", "asked", "asked"),
-        ("never", "the user does not want this call of write_file; do without it", "asked"),
+        ("never", "the user refused this call of write_file for this conversation; continue without it", "asked"),
     ],
 )
 async def test_an_answer_is_about_the_same_tool_on_the_same_file(
@@ -350,7 +357,7 @@ async def test_an_answer_is_about_the_same_tool_on_the_same_file(
     permission = Permission(person=someone, folder=folder, answers=ConsentStore(tmp_path / "data" / "allowed.json"))
     said = await verdict(permission, WRITE, path="notes/a.txt")
     assert said == ("yes" if answer in {"once", "session", "always"} else said)
-    assert ("the user said no" in said) == (answer in {"no", "never"})
+    assert ("the user refused" in said) == (answer in {"no", "never"})
 
     async def again(tool: Tool, path: str) -> str:
         someone.verdicts, someone.questions = ["once"], []
@@ -373,10 +380,10 @@ async def test_always_outlives_the_conversation_in_its_folder_only(folder: Path,
     later = Permission(folder=folder, answers=ConsentStore(file))
     assert await verdict(later, COMMAND, command="git status") == "yes"
     assert await verdict(later, GET, url="https://a.example/2") == "yes"
-    assert "nobody" in await verdict(later, COMMAND, command="git status --short")
-    assert "nobody" in await verdict(later, COMMAND, command="git statu*")
+    assert "no user is present" in await verdict(later, COMMAND, command="git status --short")
+    assert "no user is present" in await verdict(later, COMMAND, command="git statu*")
     elsewhere = Permission(folder=tmp_path, answers=ConsentStore(file))
-    assert "nobody" in await verdict(elsewhere, COMMAND, command="git status")
+    assert "no user is present" in await verdict(elsewhere, COMMAND, command="git status")
     assert "read-only" in await verdict(
         Permission(folder=folder, answers=ConsentStore(file), read_only=True), COMMAND, command="git status"
     )
@@ -391,8 +398,8 @@ async def test_an_ask_rule_asks_each_time_whatever_was_answered(folder: Path, tm
     permission = Permission(person=someone, folder=folder, answers=store, ask=["write_file"], allow=["write_file"])
     assert [await verdict(permission, WRITE, path="a") for _ in range(2)] == ["yes", "yes"]
     assert someone.questions[0].why == "the rule ask: write_file"
-    assert "said no" in await verdict(permission, WRITE, path="a")
-    assert "does not want" in await verdict(permission, WRITE, path="a")
+    assert "the user refused" in await verdict(permission, WRITE, path="a")
+    assert "the user refused" in await verdict(permission, WRITE, path="a")
     assert len(someone.questions) == 3
 
 
@@ -465,7 +472,7 @@ async def test_a_question_that_is_cancelled_lets_the_next_one_come(folder: Path)
 
 async def test_what_is_no_answer_is_no_yes(folder: Path) -> None:
     permission = Permission(person=Someone("maybe"), folder=folder)  # type: ignore[arg-type]
-    assert "said no" in await verdict(permission, WRITE, path="a")
+    assert "the user refused" in await verdict(permission, WRITE, path="a")
 
 
 async def test_a_dry_run_asks_nobody_and_still_refuses(folder: Path) -> None:
@@ -483,7 +490,7 @@ async def test_an_effect_that_depends_on_the_arguments_is_of_this_call(folder: P
     tool = Tool("http_request", "", {"properties": {}}, nothing, "http", effect)
     permission = Permission(folder=folder)
     assert await verdict(permission, tool, method="GET") == "yes"
-    assert "nobody" in await verdict(permission, tool, method="POST")
+    assert "no user is present" in await verdict(permission, tool, method="POST")
     (decision,) = permission.explain([tool])  # it cannot be told without arguments
     assert decision.verdict == "refused"
 
@@ -493,10 +500,10 @@ def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
     told = {decision.tool: (decision.verdict, decision.why) for decision in permission.explain(ALL)}
     assert told == {
         "read_file": ("asked", "ask: read_file"),
-        "write_file": ("asked", "changes things here"),
+        "write_file": ("asked", "changes what is on this machine"),
         "execute_command": ("asked", "runs programs"),
         "http_get": ("free", "allow: http_get"),
-        "http_post": ("asked", "talks to other machines"),
+        "http_post": ("asked", "calls other machines"),
         "set_fact": ("free", "the memory is the model's own"),
         "weather": ("refused", "deny: weather"),
     }

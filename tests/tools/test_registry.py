@@ -86,7 +86,7 @@ def test_the_second_of_a_name_gets_a_number_and_a_line_in_the_log(caplog: pytest
     assert registry.add(named("read"), group="ours") == ["read"]
     assert registry.add(named("Read"), named("read"), group="theirs") == ["read_2", "read_3"]
     assert [record.message for record in caplog.records] == [
-        "the tool 'Read' of theirs is called 'read_2': ours has one of that name",
+        "the tool 'Read' of theirs gets the name 'read_2': ours has a tool of that name",
         "the tool 'read' of theirs is called 'read_3': ours has one of that name",
     ]
     assert registry.group_of("read_2") == "theirs"
@@ -373,9 +373,9 @@ ToolRegistry.instance().register_tool(Greet())
         ("b.py", "x = 1\n1 / 0", "ZeroDivisionError: division by zero (line 2)"),
         ("c.py", "def f(:", "SyntaxError"),
         ("d.py", "import sys\nsys.exit(3)", "SystemExit: 3"),
-        ("e.py", "x = 1", "TypeError: there are none in it"),
+        ("e.py", "x = 1", "TypeError: it contains none"),
         ("f.py", None, "FileNotFoundError: there is no such file"),
-        ("g.txt", "x = 1", "a file of tools is called something.py"),
+        ("g.txt", "x = 1", "the name of a file of tools must end in .py"),
         ("h.py", "def tools():\n    return 3", "TypeError: 'int' object is not iterable (line 2)"),
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ def test_what_is_kept_is_found_under_its_name_in_any_case() -> None:
 def test_what_is_not_kept_is_told_with_what_is(name: str) -> None:
     kept = ResultStore()
     kept.keep("one")
-    with pytest.raises(ToolError, match=r"no result is kept .* there are: result:1$"):
+    with pytest.raises(ToolError, match=r"no result is stored .* the names are: result:1$"):
         kept.get(name)
 
 
@@ -26,7 +26,7 @@ def test_the_oldest_go_first_and_no_name_comes_twice() -> None:
     kept = ResultStore(most_chars=40)
     for n in range(6):
         kept.keep(str(n) * 10)
-    with pytest.raises(ToolError, match="there are: result:3, result:4, result:5, result:6"):
+    with pytest.raises(ToolError, match="the names are: result:3, result:4, result:5, result:6"):
         kept.get("result:2")
     kept.clear()
     with pytest.raises(ToolError, match="call the tool again"):

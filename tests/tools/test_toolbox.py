@@ -137,9 +137,9 @@ async def test_without_tools_an_unknown_one_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("why", "says"),
     [
-        (DISABLED, "Error: the tool double is disabled; do without it"),
-        (NOT_ENABLED, "Error: the tool double is not enabled; do without it"),
-        ("there is no memory", "Error: the tool double cannot be used: there is no memory; do without it"),
+        (DISABLED, "Error: the tool double is disabled; continue without it"),
+        (NOT_ENABLED, "Error: the tool double is not enabled; continue without it"),
+        ("there is no memory", "Error: the tool double cannot be used: there is no memory; continue without it"),
         (NO_ROOM, "42"),
         ("", "42"),
     ],
@@ -218,7 +218,7 @@ class Servers:
         ({"n": "4"}, {}, {}, "8"),
         ({"n": "4"}, {"calc_double": NO_ROOM}, {}, "8"),
         ({"n": "4"}, {"calc_double": DISABLED}, {}, "the tool calc_double is disabled"),
-        ({"n": "4"}, {}, {"deny": ["calc_*"]}, "do not let calc_double do this"),
+        ({"n": "4"}, {}, {"deny": ["calc_*"]}, "forbid this call of calc_double"),
         ({"n": "x"}, {}, {}, "'n'"),
     ],
 )
@@ -256,7 +256,7 @@ class Mute(Exception):
         (FileNotFoundError(2, "No such file or directory", "a.txt"), "Error: no such file or directory: a.txt"),
         (PermissionError(13, "Permission denied", "/root"), "Error: permission denied: /root"),
         (OSError("odd"), "Error: the tool failed: OSError: odd"),
-        (TimeoutError(), "Error: fail got no answer in time; try again later, or do without it"),
+        (TimeoutError(), "Error: fail got no answer in time; try again later, or continue without it"),
         (MemoryError(), "Error: fail needs more memory than there is; ask for less at once"),
         (ZeroDivisionError("by zero"), "Error: the tool failed: ZeroDivisionError: by zero"),
         (RecursionError(), "Error: the tool failed: RecursionError"),
@@ -267,10 +267,10 @@ class Mute(Exception):
             ExceptionGroup("two", [ValueError(1), TypeError(2)]),
             "Error: the tool failed: ExceptionGroup: two (2 sub-exc",
         ),
-        (SystemExit(3), "Error: the tool wanted to end the program"),
+        (SystemExit(3), "Error: the tool tried to end the program"),
         (KeyboardInterrupt(), "Error: the tool failed: RuntimeError: KeyboardInterrupt"),
         (BaseExceptionGroup("x", [SystemExit()]), "Error: the tool failed: RuntimeError: BaseExceptionGroup"),
-        (asyncio.CancelledError(), "Error: fail was stopped from within; try again, or do without it"),
+        (asyncio.CancelledError(), "Error: fail stopped itself; try again, or continue without it"),
         (ValueError("x" * 10**7), "Error: the tool failed: ValueError: xxx"),
     ],
 )
@@ -305,7 +305,9 @@ async def test_the_log_says_why_and_what_only_for_debugging(
 async def test_a_refusal_is_logged_with_the_rule_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "shepherd"):
         await boxed(double, permission=Permission(deny=["dou*"])).run(call("double", n=1))
-    assert caplog.messages == ["tool double: the user's rules do not let double do this (deny: dou*); do without it"]
+    assert caplog.messages == [
+        "tool double: the user's rules forbid this call of double (deny: dou*); continue without it"
+    ]
 
 
 ODD: list[Any] = [[]]
@@ -316,7 +318,7 @@ ODD[0].append(ODD)
     ("value", "says", "is_error"),
     [
         (Result("fine"), "fine", False),
-        (Result("", success=False), "Error: it failed and did not say why", True),
+        (Result("", success=False), "Error: it failed and gave no reason", True),
         (Result("the end", success=False), "Error: the end", True),
         (Result("output\nexit code 1", success=False, error="it ended with 1"), "Error: it ended with 1\noutput", True),
         (Result('{"error": "no"}', success=False, error="no"), 'Error: {"error": "no"}', True),
@@ -490,7 +492,7 @@ async def test_a_call_that_will_not_be_stopped_is_left_behind(caplog: pytest.Log
     stubborn = Tool("stubborn", "", {"type": "object", "properties": {}}, run, effect="read")
     box = boxed(stubborn, timeout_s=0.01, grace_s=0.01)
     assert "was stopped" in text_of(await box.run(call("stubborn")))
-    assert "stubborn goes on although it was stopped" in caplog.text
+    assert "stubborn still runs although it was stopped" in caplog.text
     release.set()
     await ended.wait()
 
@@ -627,7 +629,7 @@ async def test_a_dry_run_shows_what_would_change_and_changes_nothing(tmp_path: P
     assert text_of(await box.run(call("double", n=1))) == "2"
     sent = await box.run(call("send", n=1))
     assert sent.result.is_error
-    assert "this is a dry run, in which send is not carried out" in text_of(sent)
+    assert "this is a dry run, and send is not carried out" in text_of(sent)
 
 
 @pytest.mark.parametrize("error", [ToolError("there is no such line"), ValueError("odd")])

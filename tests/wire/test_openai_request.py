@@ -530,7 +530,7 @@ def call(**fields: object) -> Json:
         (
             user({"type": "file", "file": {"file_id": "f"}}),
             "messages[0].content[0].file.file_data",
-            "no files are kept",
+            "this server stores no files",
         ),
         (user({"type": "file", "file": {}}), "messages[0].content[0].file.file_data", "missing; send"),
         (user({"type": "file", "file": {"file_data": "@"}}), "messages[0].content[0].file.file_data", "base64"),

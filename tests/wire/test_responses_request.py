@@ -366,7 +366,7 @@ def test_a_stream_is_made_only_when_it_is_asked_for() -> None:
         (
             {"input": [said("user", {"type": "input_image", "file_id": "file-1"})]},
             "input[0].content[0].image_url",
-            "no files are kept here",
+            "this server stores no files",
         ),
         ({"tools": [{"type": "function"}]}, "tools[0].name", "is missing"),
         ({"tools": {}}, "tools", "must be an array"),
@@ -385,7 +385,7 @@ def test_a_stream_is_made_only_when_it_is_asked_for() -> None:
         ({"background": True}, "background", "while the client waits"),
         ({"conversation": "conv_1"}, "conversation", "previous_response_id"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "instructions and input"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "no answers are kept here"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "this server stores no answers"),
         ({"top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
     ],
 )

@@ -17,10 +17,11 @@ Not here: what happens within a turn (`turn.py`), and how a conversation is save
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from shepherd.agent.storage import Quote, SavedConversation, title_of
@@ -181,7 +182,7 @@ class Session:
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+    def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Add a user message and stream the answer; close the iterator to stop it.
 
         An answer that calls tools of the toolbox is followed by `CallProgress` and one `CallReturned`
@@ -189,48 +190,28 @@ class Session:
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
         """
-        before = self._here()
-        self._add(text)
-        async with aclosing(self._turn(before)) as events:
-            async for event in events:
-                yield event
+        return self._turn(partial(self._add, text))
 
-    async def retry(self) -> AsyncGenerator[TurnEvent, None]:
+    def retry(self) -> AsyncGenerator[TurnEvent, None]:
         """Answer the last question again; if nothing is answered, the old answer stays.
 
         Raises: `InvalidRequest` without a question; as `chat`.
         """
-        before = self._here()
-        del self._messages[self._asked_at("try again") + 1 :]
-        async with aclosing(self._turn(before)) as events:
-            async for event in events:
-                yield event
+        return self._turn(self._remove_answer)
 
-    async def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+    def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Replace the last question, and answer it; if nothing is answered, all stays as it was.
 
         Raises: `InvalidRequest` without a question; as `chat`.
         """
-        before = self._here()
-        at = self._asked_at("change")
-        while len(self._messages) > at:
-            self._remove_last()
-        self._add(text)
-        async with aclosing(self._turn(before)) as events:
-            async for event in events:
-                yield event
+        return self._turn(partial(self._replace_question, text))
 
-    async def resume(self) -> AsyncGenerator[TurnEvent, None]:
+    def resume(self) -> AsyncGenerator[TurnEvent, None]:
         """Continue an interrupted turn: its last answer, to which the rest is added, or behind its last results.
 
         Raises: `InvalidRequest` when the last answer is complete; as `chat`.
         """
-        if not self.can_resume:
-            why = "the last answer is complete" if self._messages else "there is no message yet"
-            raise InvalidRequest(f"there is nothing to continue: {why}")
-        async with aclosing(self._turn(self._here())) as events:
-            async for event in events:
-                yield event
+        return self._turn(self._check_can_resume)
 
     def undo(self) -> str | None:
         """Remove the last exchange; the user's text in it, or None when there is none."""
@@ -332,8 +313,10 @@ class Session:
     # -- private
     # --------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, before: SavedConversation) -> AsyncGenerator[TurnEvent, None]:
-        """Answer the last message. If nothing is answered, the conversation is as it was `before`."""
+    async def _turn(self, prepare: Callable[[], None]) -> AsyncGenerator[TurnEvent, None]:
+        """`prepare` the messages, and answer the last one. If nothing is answered, all is as it was before."""
+        before = self._here()
+        prepare()
         begun, untold = list(self._messages), self._untold
         events = run_turn(
             self._backend,
@@ -398,6 +381,20 @@ class Session:
         self._began = self._began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
 
+    def _remove_answer(self) -> None:
+        del self._messages[self._asked_at("try again") + 1 :]
+
+    def _replace_question(self, text: str | Sequence[Text | Image]) -> None:
+        at = self._asked_at("change")
+        while len(self._messages) > at:
+            self._remove_last()
+        self._add(text)
+
+    def _check_can_resume(self) -> None:
+        if not self.can_resume:
+            why = "the last answer is complete" if self._messages else "there is no message yet"
+            raise InvalidRequest(f"there is nothing to continue: {why}")
+
     def _remove_last(self) -> Message:
         """Remove the last message; its notice counts as not given."""
         message = self._messages.pop()
@@ -406,7 +403,6 @@ class Session:
         return message
 
     def _asked_at(self, purpose: str) -> int:
-        """The index of the last question. Raises: `InvalidRequest`."""
         at = next((n for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].is_input), None)
         if at is None:
             raise InvalidRequest(f"there is nothing to {purpose}: there is no message yet")

@@ -397,7 +397,6 @@ def _name_of(saved: SavedConversation) -> str:
 
 
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:
-    """`text` as a file name that is valid on any system."""
     words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", text).lower()).strip("-")
     return words[:limit].rstrip("-") or "conversation"
 
@@ -415,7 +414,6 @@ def _listed(path: Path) -> SavedListing:
 
 
 def _read(path: Path) -> Json:
-    """What is in a file. Raises: `SaveError`."""
     try:
         read = json.loads(path.read_bytes())
     except OSError as error:

@@ -166,7 +166,6 @@ class RepeatDetector:
 def _next_request(
     request: Request, toolbox: Toolbox | None, transcript: Sequence[Message], *, is_first: bool, is_last: bool
 ) -> Request:
-    """The request for the next answer of a turn."""
     theirs = {spec.name for spec in request.tools}
     ours = [spec for spec in toolbox.specs if spec.name not in theirs] if toolbox is not None else []
     choice = request.tool_choice
@@ -221,7 +220,6 @@ def joined(begun: Message, rest: Message) -> Message:
 
 
 def _refusal(call: ToolCall | BadCall, is_repeated: bool, reason: StopReason, *, is_last: bool) -> str:
-    """Why a call is refused; empty when it is carried out."""
     if is_last:
         return "there are no more calls in this turn. Answer with what you have."
     if isinstance(call, BadCall) and reason == "length":

@@ -210,7 +210,7 @@ class MemoryBackend:
         """The request with the quotes of earlier turns; nothing is stored or recalled now."""
         store = await self._store_for(request) if request.recall else None
         if store is None:
-            return EnrichedRequest(request, self._histories.of(request)[0], (), 0)
+            return EnrichedRequest(request, self._histories.of(request)[0])
         history, chains = self._histories.of(request)
         asked = [at for at, message in enumerate(request.messages) if message.is_input]
         messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
@@ -218,9 +218,7 @@ class MemoryBackend:
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError:
             system = ""
-        n_inserted = int(bool(system) and (not messages or messages[0].role != "system"))
-        messages = _with_profile(messages, system) if system else messages
-        return EnrichedRequest(replace(request, messages=messages), history, (), n_inserted)
+        return _with_profile(request, messages, system, history)
 
     async def _store_for(self, request: Request) -> MemoryStore | None:
         if not _wants_memory(request):
@@ -235,18 +233,14 @@ class MemoryBackend:
         history, chains = self._histories.of(request)
         ids = await self._archive(store, request, history)
         if not request.recall:
-            return EnrichedRequest(request, history, ids, 0)
+            return EnrichedRequest(request, history, ids)
         try:
             messages = await self._with_quotes(store, request, history, chains, ids)
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError as error:
             logger.warning("nothing is recalled for this turn: %s", error)
-            return EnrichedRequest(request, history, ids, 0)
-        n_inserted = 0
-        if system:
-            n_inserted = int(not messages or messages[0].role != "system")
-            messages = _with_profile(messages, system)
-        return EnrichedRequest(replace(request, messages=messages), history, ids, n_inserted)
+            return EnrichedRequest(request, history, ids)
+        return _with_profile(request, messages, system, history, ids)
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
         """Store what is new of a history, durably; the ids. A memory that fails does not fail the request."""
@@ -317,7 +311,6 @@ def _mark(store: MemoryStore, enriched: EnrichedRequest, gone: Sequence[int]) ->
 
 
 def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Recalled | None]) -> tuple[Message, ...]:
-    """The messages with their quotes, which come by index."""
     return tuple(
         _with_block(message, block.text) if (block := blocks.get(at)) and block.text else message
         for at, message in enumerate(messages)
@@ -325,17 +318,21 @@ def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Recalled | No
 
 
 def _with_block(message: Message, text: str) -> Message:
-    """The message with a quote in front of its own text, behind other asides."""
     at = next((n for n, part in enumerate(message.parts) if not (isinstance(part, Text) and part.aside)), 0)
     return replace(message, parts=(*message.parts[:at], Text(text, aside=True), *message.parts[at:]))
 
 
-def _with_profile(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """The messages with the profile at the end of the system prompt, which is made if there is none."""
-    if messages and messages[0].role == "system":
+def _with_profile(
+    request: Request, messages: tuple[Message, ...], text: str, history: tuple[Entry, ...], ids: tuple[int, ...] = ()
+) -> EnrichedRequest:
+    """The request with these messages, and the profile at the end of the system prompt, which is made if needed."""
+    n_inserted = 0
+    if text and messages and messages[0].role == "system":
         first = replace(messages[0], parts=(*messages[0].parts, Text(f"\n\n{text}", aside=True)))
-        return (first, *messages[1:])
-    return (Message("system", (Text(text, aside=True),)), *messages)
+        messages = (first, *messages[1:])
+    elif text:
+        messages, n_inserted = (Message("system", (Text(text, aside=True),)), *messages), 1
+    return EnrichedRequest(replace(request, messages=messages), history, ids, n_inserted)
 
 
 def entry_of(message: Message) -> Entry:

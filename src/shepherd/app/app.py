@@ -27,7 +27,7 @@ from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.app.conversations import ActiveModel, Conversations, ModelChoice
 from shepherd.app.dispatch import Dispatcher
-from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, in_log
+from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.model_registry import ModelEntry, ModelKey, ModelRegistry, budget_of
 from shepherd.app.toolset import Advisors, Toolset
@@ -53,7 +53,7 @@ __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
 
 logger = logging.getLogger(__name__)
 
-ROUGH_CTX = 32_768
+DEFAULT_CTX = 32_768
 """Tokens of context for tools before a model is known."""
 
 
@@ -72,7 +72,7 @@ class App:
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._env = os.environ if env is None else env
         self._stores = configured_stores(config.memory, self._env)
-        self._meanings: VectorBackfill | None = None
+        self._backfill: VectorBackfill | None = None
         self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
@@ -113,7 +113,7 @@ class App:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:
                 if dispatcher.registry.memory is not None:  # before anything opens the memory
-                    await self._load_meanings(dispatcher, dispatcher.registry.memory)
+                    await self._load_embedder(dispatcher, dispatcher.registry.memory)
                 default = self.config.models[0].name
                 for name, entry in list(dispatcher.registry.entries.items()):
                     if entry.model.load == "start" or (name == default and not lazy):
@@ -238,9 +238,9 @@ class App:
         Raises: `EngineDown`.
         """
         async with self.dispatcher.pool.borrow() as loaded:
-            for opened in loaded:
-                if name in opened.backends:
-                    await opened.backends[name].engine.clear()
+            for model in loaded:
+                if name in model.backends:
+                    await model.backends[name].engine.clear()
                     return
         # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
@@ -266,8 +266,8 @@ class App:
         )
         if self._dispatcher is not None:
             async with self._dispatcher.pool.borrow() as loaded:
-                for opened in loaded:
-                    await opened.forget()
+                for model in loaded:
+                    await model.forget()
         # Also those of models that are not loaded now.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
@@ -307,7 +307,7 @@ class App:
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
-        n_ctx = self.config.caches[0].n_ctx or ROUGH_CTX
+        n_ctx = self.config.caches[0].n_ctx or DEFAULT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(
@@ -366,32 +366,31 @@ class App:
             return dispatcher.pool.is_wanted(key)
 
         if self._starting is not None:
-            opened = loader.open(entry, self._starting, is_wanted)
+            model = loader.open(entry, self._starting, is_wanted)
         else:
-            opened = self._open_later(loader, entry, is_wanted)
-        self._fingerprints |= opened.fingerprints
-        return opened
+            model = self._open_later(loader, entry, is_wanted)
+        self._fingerprints |= model.fingerprints
+        return model
 
     def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
-        """Load a model on demand, with lines in the log."""
         began_s = time.monotonic()
         logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
         try:
-            opened = loader.open(entry, in_log(str(entry.key)), is_wanted)
+            model = loader.open(entry, log_progress(str(entry.key)), is_wanted)
         except ConfigError as error:  # `ConfigError` is for the start only
             raise EngineError(f"model {str(entry.key)!r} cannot be loaded: {error}") from error
         logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
-        return opened
+        return model
 
-    async def _load_meanings(self, dispatcher: Dispatcher, name: str) -> None:
+    async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
         """Open the model that makes vectors for the memory; it stays loaded to the end."""
         key = dispatcher.registry.entries[name].key
         async with dispatcher.pool.use(key):
-            opened = dispatcher.pool.hold(key)
+            model = dispatcher.pool.hold(key)
         assert self._loader is not None
         await asyncio.to_thread(self._stores.close)
-        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, opened.embedder)
-        self._meanings = VectorBackfill(self._stores)
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, model.embedder)
+        self._backfill = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:
         from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
@@ -421,8 +420,8 @@ class App:
         self._closed = True
         with self._preparing:
             dispatcher, self._is_ready = self._dispatcher, False
-            if self._meanings is not None:  # it uses one of the models
-                self._meanings.close()
+            if self._backfill is not None:  # it uses one of the models
+                self._backfill.close()
             if dispatcher is not None:
                 dispatcher.pool.close()
                 self._dispatcher = None

@@ -93,7 +93,7 @@ class Conversations:
 
         `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked; the
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
-        answers when a tool needs consent; None = nobody can.
+        answers when a tool needs consent; None = consent is refused.
 
         Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. A memory
         that is only a default is done without, with a warning: a machine may have no folder to write to.
@@ -115,7 +115,7 @@ class Conversations:
             self._toolset.servers.person = person
         wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
         session = Session(
-            loaded.answering[active.cache],
+            loaded.memory_backends[active.cache],
             model=active.model,
             n_ctx=active.n_ctx,
             system=config.system if system is None else system,
@@ -187,7 +187,7 @@ class Conversations:
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
-            loaded.answering[cache],
+            loaded.memory_backends[cache],
             model=self.active.model,
             n_ctx=self.active.n_ctx,
             toolbox=None if box is None else self._box(loaded.backends[cache], session.user, store, person),
@@ -196,7 +196,6 @@ class Conversations:
     def _box(
         self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
     ) -> ConversationToolbox | None:
-        """The tools of our conversation; None when there can be none."""
         if not self._toolset.wants_tools:
             return None
         box = self._toolset.box(n_ctx=backend.n_ctx, count=backend.count_tokens, user=user, store=store, person=person)

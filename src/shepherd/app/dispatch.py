@@ -53,7 +53,6 @@ class Dispatcher:
         self.registry = registry
         self.pool = pool
         self.router = router
-        self._config = config
         self._models = {cache.name: cache.model for cache in config.caches}
 
     # requests
@@ -142,24 +141,20 @@ class Dispatcher:
         """The model that a cache is of."""
         return self.registry.entries[self._models[cache]]
 
-    def loaded(self) -> list[LoadedModel]:
-        """The models that are open now."""
-        return list(self.pool.loaded().values())
-
     def backends(self) -> dict[str, LocalBackend]:
         """By cache, those that are open now, in the order of the configuration."""
-        found = {name: backend for opened in self.loaded() for name, backend in list(opened.backends.items())}
+        found = {
+            name: backend for model in self.pool.loaded().values() for name, backend in list(model.backends.items())
+        }
         return {cache: found[cache] for cache in self._models if cache in found}
 
     # which model
 
     def _find(self, model: str) -> ModelEntry | None:
-        """The entry of a model's own name; case does not count."""
         by_name = {name.casefold(): entry for name, entry in self.registry.entries.items()}
         return next((by_name[name.casefold()] for name in model_names(model) if name.casefold() in by_name), None)
 
     def _embedder_for(self, model: str) -> ModelEntry:
-        """The entry that embeds for requests that name `model`. Raises: `InvalidRequest`."""
         entries, memory = self.registry.entries, self.registry.memory
         if (named := self._find(model)) is not None:
             return self.registry.embedders.get(named.name, named)
@@ -189,7 +184,6 @@ class Dispatcher:
             yield model
 
     def _read_again(self, name: str) -> None:
-        """Read a model file again that could not be used before. Raises: `EngineError`."""
         try:
             self.registry.reread(name)
         except ConfigError as error:
@@ -198,7 +192,6 @@ class Dispatcher:
             self.pool.add(entry.key, entry.residency)
 
     def _route_by_name(self, model: str) -> Route:
-        """A route to a cache of the model of this name. Raises: `UnknownModel`, `InvalidRequest`."""
         entry = self._find(model)
         if entry is None:
             raise UnknownModel(model, known=self.names)
@@ -208,13 +201,11 @@ class Dispatcher:
         return Route(cache)
 
     def _backend(self, model: LoadedModel, route: Route) -> MemoryBackend:
-        """The back end at the end of a route."""
-        if route.target not in model.answering:  # the file was missing at the start, and is not a chat model
+        if route.target not in model.memory_backends:  # the file was missing at the start, and is not a chat model
             self._refuse_to_chat(model.name)
-        return model.answering[route.target]
+        return model.memory_backends[route.target]
 
     def _behind(self, route: Route) -> ModelEntry:
-        """The model at the end of a route. Raises: `InvalidRequest` for one that only embeds."""
         entry = self.entry_of(route.target)
         if entry.makes_vectors:
             self._refuse_to_chat(entry.name)
@@ -246,7 +237,6 @@ def _keep_alive(request: Request) -> float | None:
 
 
 def _current(card: ModelCard, states: ModelState, now_s: float) -> ModelCard:
-    """The card with the state that the model has now."""
     left_s = states.expires_in_s
     return replace(card, loaded=states.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
 

@@ -68,7 +68,7 @@ class LoadedModel:
     weights: Weights
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
-    answering: dict[str, MemoryBackend] = field(default_factory=dict)
+    memory_backends: dict[str, MemoryBackend] = field(default_factory=dict)
     """By cache, its back end with the memory beside it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: identifies its conversations on disk."""
@@ -76,7 +76,7 @@ class LoadedModel:
 
     async def forget(self) -> None:
         """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
-        for remembering in self.answering.values():
+        for remembering in self.memory_backends.values():
             remembering.forget()
         for backend in self.backends.values():
             backend.forget()
@@ -92,7 +92,7 @@ class LoadedModel:
             for backend in self.backends.values():
                 stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
         self.backends.clear()
-        self.answering.clear()
+        self.memory_backends.clear()
 
 
 class ModelLoader:
@@ -226,7 +226,7 @@ class ModelLoader:
             ),
         )
         opened.backends[cache.name] = backend
-        opened.answering[cache.name] = MemoryBackend(backend, self.stores)
+        opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation
@@ -248,7 +248,7 @@ class ModelLoader:
         )
 
 
-def in_log(name: str) -> Progress:
+def log_progress(name: str) -> Progress:
     """Writes the progress of a load to the log, a line per quarter."""
     logged = -inf
 
@@ -262,7 +262,6 @@ def in_log(name: str) -> Progress:
 
 
 def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
-    """The chat format of this model. Raises: `ConfigError` without a usable template."""
     control = [special.text for special in weights.specials if special.control]
     sources = TemplateSources(
         weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control

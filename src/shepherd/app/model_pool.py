@@ -282,7 +282,6 @@ class ModelPool(Generic[T]):
         return min((min(max(left_s, 0.001), 86_400.0) for left_s in idle if left_s is not None), default=None)
 
     def _bring(self, member: _Member[T]) -> None:
-        """Open a model for all requests that wait for it."""
         try:
             while too_many := self._room_for(member):  # again: a request may have leased one of them meanwhile
                 for leaving in too_many:
@@ -311,7 +310,6 @@ class ModelPool(Generic[T]):
             _answer(waiting, lambda future: future.set_result(thing))
 
     def _refuse(self, member: _Member[T], error: Exception) -> None:
-        """Fail all waiting requests; the next request tries again."""
         with self._turn:
             waiting, member.waiting = member.waiting, []
             member.keep_alive_s = member.residency.keep_alive_s

@@ -219,15 +219,14 @@ class ModelRegistry:
 
 
 def _header(path: Path) -> gguf.Header:
-    """Raises: `ConfigError` for a file that would crash the library."""
     header = gguf.read_header(path)
     soundness.check(header)
     return header
 
 
 def budget_of(config: Config) -> int:
-    """The bytes that all models may take together, of the memory where they will be: of the cards, of the machine, or
-    of both where a part of the layers stays with the CPU."""
+    """The bytes that all models may take together, in the memory that they use: of the cards, of the machine, or of
+    both where some layers stay with the CPU."""
     from shepherd.engine.llamacpp.memory import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
@@ -297,7 +296,6 @@ def _capabilities(model: ModelConfig, header: gguf.Header, template: str) -> Ite
 
 
 def _fills_in(header: gguf.Header) -> bool:
-    """Whether the vocabulary has the three tokens for a gap."""
     if all(any(key in header.metadata for key in keys) for keys in _FIM):
         return True
     tokens = header.metadata.get("tokenizer.ggml.tokens")
@@ -310,7 +308,6 @@ def _fills_in(header: gguf.Header) -> bool:
 
 
 def _count(number: int) -> str:
-    """How many, for a person: `8.2B`."""
     for unit, factor in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if number >= factor:
             return f"{number / factor:.1f}{unit}" if number < 100 * factor else f"{number // factor}{unit}"

@@ -1,6 +1,6 @@
 """The tools of conversations: what they may touch, the MCP servers, and the folder where conversations are saved.
 
-    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ Box, for one conversation
+    [tools] [[mcp_servers]] [chat] ─▶ Toolset ─ box(...) ─▶ ConversationToolbox, for one conversation
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
@@ -39,9 +39,9 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
-OTHERS_CTX = 32_768
+AGENT_CTX = 32_768
 """Tokens of context that another agent is assumed to have: results are shortened to fit."""
-OPEN_ANYHOW = ("memory", "chat")
+OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
 """Where no model can count."""
@@ -135,15 +135,15 @@ class Toolset:
     def offer(
         self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
     ) -> ConversationToolbox:
-        """What other agents are offered: the memory and `chat` with any of our models; or `everything` enabled."""
+        """The tools that other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
 
         return self.box(
-            n_ctx=OTHERS_CTX,
+            n_ctx=AGENT_CTX,
             user=user,
             store=store,
-            allow=(*OPEN_ANYHOW, *allow),
-            only=None if everything else OPEN_ANYHOW,
+            allow=(*OPEN_TOOLS, *allow),
+            only=None if everything else OPEN_TOOLS,
             extra=[chat_tool(self._models)],
         )
 
@@ -167,8 +167,8 @@ class Toolset:
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
-        tools, measure = self._config.tools, count or _rough
-        # The extra tools are enabled, whatever the configuration enables.
+        tools, measure = self._config.tools, count or _estimate_tokens
+        # The extra tools are always enabled.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
         # Allowed tools come first where there is little room: the user has chosen them.
         allowed = [word.partition("(")[0] for word in tools.allow]
@@ -233,7 +233,6 @@ class Toolset:
             raise ConfigError(error.message, key="tools") from error
 
     def _secrets(self) -> Iterable[str]:
-        """Names of environment variables that hold a key."""
         yield from (name for name, key in ENVIRONMENT.items() if "api_key" in key)
         yield from (each.api_key_env for each in self._config.providers if each.api_key_env)
         yield from (each.key_env for each in self._config.server.keys or () if each.key_env)
@@ -244,7 +243,6 @@ class Toolset:
         return lacking if store is not None else {**lacking, "memory": "there is no memory"}
 
     def _take_over(self) -> None:
-        """Take the tools that the MCP servers offer now."""
         if self._servers is not None:
             self.registry.replace(MCP, self._servers.tools())
 
@@ -307,7 +305,7 @@ def _data_folder() -> Path:
     return Path(platformdirs.user_data_dir("shepherd"))
 
 
-def _rough(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     return len(text) // CHARS_PER_TOKEN
 
 

@@ -7,7 +7,7 @@ Not here: tokens (`engine`), the choice of a model (`app`). Open first: `base.py
 *Dialect*: a model family's markup. *Block*: the markup around calls. *Body*: what reads the inside of a block.
 """
 
-from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Stretch
+from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Segment
 from shepherd.dialects.parse.detect import detect, get, names, parse
 from shepherd.dialects.render.prompt import render
 from shepherd.dialects.render.template import Template
@@ -18,7 +18,7 @@ __all__ = [
     "Parser",
     "Piece",
     "Prompt",
-    "Stretch",
+    "Segment",
     "Template",
     "detect",
     "get",

@@ -20,7 +20,7 @@ Keep = Literal["split", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a prompt that has one origin."""
+    """A segment of a prompt that has one origin."""
 
     text: str
     origin: int | None
@@ -29,7 +29,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """The part of a prompt that is one message: its header, text and trailer."""
 
     start: int
@@ -53,7 +53,7 @@ class Prompt:
     """The beginning of the assistant's turn that the prompt holds, without its header: an open thought, a prefill."""
     stops: tuple[str, ...] = ()
     """Turn headers that the answer must never contain."""
-    stretches: tuple[Stretch, ...] = ()
+    segments: tuple[Segment, ...] = ()
     """Where the messages stand; in order, without overlap. Text of no message, such as the head of the answer, is in
     none; a message that does not show has none."""
 

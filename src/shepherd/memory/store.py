@@ -57,8 +57,7 @@ MIN_SIZE_BYTES = 2**18
 
 
 class MemoryStore:
-    """The memory of one user in one file. Any thread may call any method; when a method returns, its changes are on
-    disk.
+    """The memory of one user in one file. Any thread; when a method returns, its changes are on disk.
 
     `path`: None = `default_path`. `user` is written into a new file, and must be the same for an old one. `embedder`
     adds search by meaning; one thread at a time calls it, and `embed` computes the vectors of old messages.

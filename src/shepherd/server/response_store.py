@@ -1,10 +1,10 @@
-"""Answers that bodies can refer to later: the memory behind `previous_response_id`.
+"""The store of answers behind `previous_response_id`.
 
-Every answer is kept with its own input and the id of the answer that it went on with; what a body goes on with is the
-chain of those, from the first to the one that it names. Two bodies may go on with the same answer.
+Each answer is stored with its own input and the id of the answer before it. A body that names an answer continues the
+chain of answers up to it. Two bodies may continue the same answer.
 
-Bounded by bytes: the chain that was gone on with longest ago leaves first. In memory, or in a file of SQLite that
-outlives the server. What is deleted is overwritten.
+Bounded by bytes: the chain that was least recently used leaves first. In memory, or in a file of SQLite that outlives
+the server. What is deleted is overwritten.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from shepherd.wire.openai.responses.stream import StoredResponse
 logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 128 * 2**20
-"""Ten thousand conversations of a few pages, or some of agents that send everything anew with every turn."""
+"""Ten thousand conversations of a few pages, or some of agents that repeat it all in every turn."""
 
 APPLICATION_ID = 0x53485052
 """`SHPR`."""
 VERSION = 1
 BUSY_MS = 2_000
-"""Nobody else writes to the file; a person may look into it."""
+"""No other process writes to the file; a person may read it."""
 
 _TABLES = """
 CREATE TABLE response(
@@ -71,7 +71,7 @@ SELECT number, previous, id FROM chain ORDER BY number
 
 
 class ResponseStore:
-    """What is kept. Every call takes milliseconds at most and may come from any thread."""
+    """The stored answers. Every call takes milliseconds at most and may come from any thread."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """`path`: the file, made if it is not there, readable by its owner alone; None = in memory.
@@ -87,7 +87,7 @@ class ResponseStore:
 
     @property
     def n_bytes(self) -> int:
-        """How much is kept."""
+        """The size of all stored answers."""
         return self._n_bytes
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class ResponseStore:
     # ---- for bodies
 
     def resolve(self, body: Json) -> Json:
-        """The body with the items of the answer that it goes on with, and of the items that it only names.
+        """The body with the items of the answers before it, and of the items to which it only refers.
 
         Raises: `UnknownResponse`.
         """
@@ -108,12 +108,12 @@ class ResponseStore:
             items = [message_of(items)] if isinstance(items, str) else [] if items is None else items
         else:
             before = []
-        if not isinstance(items, list):  # a text for its own sake, or what the codec will refuse
+        if not isinstance(items, list):  # a plain text, or a value that the codec refuses
             return {**body, N_STORED: 0}
         return {**body, "input": [*before, *map(self._item_meant, items)], N_STORED: len(before)}
 
     def items_before(self, id: str) -> list[Json]:
-        """Everything that was said up to the end of an answer; whoever asks goes on with it.
+        """All items up to the end of an answer, which counts as used now.
 
         Raises: `UnknownResponse`.
         """
@@ -124,7 +124,7 @@ class ResponseStore:
             return self._items(chain, with_output_of=chain)
 
     def _item_meant(self, item: Any) -> Any:
-        """The item that a reference means, if it is kept; anything else as it is."""
+        """The item of a reference, if it is stored; any other item unchanged."""
         match item:
             case {"type": "item_reference" | None, "id": str() as id}:
                 pass
@@ -140,7 +140,7 @@ class ResponseStore:
     # ---- for answers
 
     def store(self, encoder: Any) -> None:
-        """Remember the answer that an encoder of the protocol has finished, unless the client does not want it."""
+        """Store the answer that an encoder of the protocol has finished, unless the request said `store: false`."""
         stored: StoredResponse | None = encoder.stored
         if stored is None:
             return
@@ -149,13 +149,13 @@ class ResponseStore:
         body = json.dumps({key: value for key, value in stored.response.items() if key != "output"})
         n_bytes = len(body) + sum(len(item) for *_, item in rows)
         if n_bytes > self._limit_bytes:
-            logger.warning("%s is not kept: %d bytes, of %d for all", stored.id, n_bytes, self._limit_bytes)
+            logger.warning("%s is not stored: %d bytes, of %d for all", stored.id, n_bytes, self._limit_bytes)
             return
         with self._lock:
             try:
                 self._add(stored, body, n_bytes, rows)
-            except apsw.Error as error:  # the answer itself is as good as ever
-                logger.warning("%s could not be kept: %s", stored.id, error)
+            except apsw.Error as error:  # the answer itself is not affected
+                logger.warning("%s could not be stored: %s", stored.id, error)
 
     def _add(self, stored: StoredResponse, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]) -> None:
         self._used += 1
@@ -187,7 +187,7 @@ class ResponseStore:
         return {**json.loads(body), "output": output}
 
     def find_input(self, id: str) -> list[Json] | None:
-        """Everything that the model was given for the answer of this id, the first first.
+        """The whole input of the answer of this id, in order.
 
         Raises: `UnknownResponse` when something of it is no longer kept.
         """
@@ -198,8 +198,7 @@ class ResponseStore:
             return self._items([*before, number], with_output_of=before)
 
     def forget(self, id: str) -> bool:
-        """Delete an answer and its input; False when there is none. What went on with it can no longer be gone on
-        with."""
+        """Delete an answer and its input; False when there is none. Answers after it can no longer be continued."""
         with self._lock:
             found = self._file.execute("DELETE FROM response WHERE id = ? RETURNING n_bytes", (id,)).get
             self._n_bytes -= found or 0
@@ -208,18 +207,18 @@ class ResponseStore:
     # ---- the chain
 
     def _chain(self, id: str) -> list[int]:
-        """The numbers of the answers up to that of this id, the first first. Raises: `UnknownResponse`."""
+        """The numbers of the answers up to that of this id, in order. Raises: `UnknownResponse`."""
         rows: list[Any] = self._file.execute(_CHAIN, (id,)).fetchall()
         if not rows:
             raise UnknownResponse(
-                f"previous_response_id names {shown(id)}, which is not kept (any more): it may be too old, deleted, or "
-                "made with store: false; send the whole conversation as input"
+                f"previous_response_id names {shown(id)}, which is not stored: it is too old, deleted, or was made "
+                "with store: false; send the whole conversation as input"
             )
         _, missing, first = rows[0]
         if missing is not None:
-            via = "" if first == id else f"goes back to {shown(first)}, which "
+            via = "" if first == id else f"continues {shown(first)}, which "
             raise UnknownResponse(
-                f"previous_response_id names {shown(id)}, which {via}goes on with {shown(missing)}, which is not kept "
+                f"previous_response_id names {shown(id)}, which {via}continues {shown(missing)}, which is not stored "
                 "any more; send the whole conversation as input"
             )
         return [number for number, _, _ in rows]
@@ -237,7 +236,7 @@ _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "f
 
 
 def _named(item: Json, place: int, id: str) -> tuple[str, str]:
-    """The id of an item of the input, and the item in full: clients may leave out what is plain."""
+    """The id of an item of the input, and the item in full: clients may omit fields with their default."""
     kind = item.get("type") or "message"
     known = item.get("id")
     own = (
@@ -268,7 +267,7 @@ def _opened(path: Path | None) -> apsw.Connection:
     try:
         file.set_busy_timeout(BUSY_MS)
         _claim(file, path, key)
-        # Written to the disk from time to time only: a crash of the machine may lose the last answers, ours may not.
+        # Written to the disk from time to time only: only a crash of the machine can lose the last.
         file.execute("PRAGMA journal_mode = WAL").fetchall()
         file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
     except apsw.Error as error:
@@ -281,13 +280,13 @@ def _opened(path: Path | None) -> apsw.Connection:
 
 
 def _claim(file: apsw.Connection, path: Path, key: str) -> None:
-    """Make the tables in a new file. Raises: `ConfigError` for one that is somebody else's."""
+    """Make the tables in a new file. Raises: `ConfigError` for a file of another program."""
     known, version = file.pragma("application_id"), file.pragma("user_version")
     if known == APPLICATION_ID and version == VERSION:
         return
     if known == APPLICATION_ID:
         raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
     if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-        raise ConfigError(f"{path} is a database, but none of answers", key=key)
+        raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
     with file:
         file.execute(f"{_TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}").fetchall()

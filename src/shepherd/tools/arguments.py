@@ -324,7 +324,7 @@ def lone_surrogates(arguments: Any) -> Iterator[str]:
         try:
             json.dumps([name, value], ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            yield f"the argument {_whole(name)!r} has half of a character in it (\\ud83d alone); send whole characters"
+            yield f"the argument {_whole(name)!r} contains half of a character (\\ud83d alone); send whole characters"
 
 
 def _where(wrong: ValidationError) -> str:

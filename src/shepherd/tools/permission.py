@@ -46,10 +46,10 @@ MOST_REMEMBERED = 1_000
 """Answers that a file keeps; the oldest go first."""
 
 EFFECTS: Mapping[Effect, str] = {
-    "read": "only looks at things here",
-    "write": "changes things here",
+    "read": "only reads what is on this machine",
+    "write": "changes what is on this machine",
     "run": "runs programs",
-    "net": "talks to other machines",
+    "net": "calls other machines",
 }
 
 
@@ -72,8 +72,8 @@ class Rule:
         name, bracket, rest = text.strip().partition("(")
         if not name or (bracket and not rest.endswith(")")):
             raise InvalidRequest(
-                f"the rule {text[:80]!r} cannot be read; write a tool, a category or a glob, and what it is about in "
-                "brackets if need be: execute_command(git status)"
+                f"the rule {text[:80]!r} is not valid; write a tool, a category or a glob, and a subject in brackets "
+                "if needed: execute_command(git status)"
             )
         return cls(name.strip().casefold(), rest[:-1] if bracket else None)
 
@@ -230,7 +230,7 @@ class ConsentStore:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            logger.warning("what you have allowed for always cannot be read, and is asked again: %s: %s",
+            logger.warning("the calls that are always allowed cannot be read, and are asked again: %s: %s",
                            self.path, error)  # fmt: skip
             return {}
         allowed = read.get("allowed") if isinstance(read, dict) else None
@@ -279,7 +279,7 @@ class Permission:
         self._enabled = tuple(map(Rule.read, enabled))
         self._answers = answers
         self.folder = Path(os.path.realpath(folder or Path.cwd()))
-        """A `Box` sets it to where its file tools begin."""
+        """A `ConversationToolbox` sets it to the base of its file tools."""
         self._session: dict[tuple[str, str], Literal["session", "never"]] = {}
         self._asking = asyncio.Lock()
 
@@ -311,7 +311,7 @@ class Permission:
             await asyncio.to_thread(self._remember, call, verdict)
         if verdict not in {"once", "session", "always"}:
             raise NotPermitted(
-                f"the user said no to this call of {tool.name}; do not repeat it: ask what to do instead"
+                f"the user refused this call of {tool.name}; do not repeat it, ask the user what to do instead"
             )
 
     def explain(self, tools: Sequence[Tool]) -> list[Decision]:
@@ -353,11 +353,13 @@ class Permission:
         """Whether a call must be asked for; False = it is free. Raises: `NotPermitted` when it is refused."""
         tool, key = call.tool, (call.tool.name, call.subject)
         if self.read_only and call.effect != "read" and tool.name != "http_get":
-            raise NotPermitted(f"this conversation is read-only, and {tool.name} {EFFECTS[call.effect]}; do without it")
+            raise NotPermitted(
+                f"this conversation is read-only, and {tool.name} {EFFECTS[call.effect]}; continue without it"
+            )
         if rule := next((rule for rule in self.deny if rule.forbids(call)), None):
-            raise NotPermitted(f"the user's rules do not let {tool.name} do this (deny: {rule}); do without it")
+            raise NotPermitted(f"the user's rules forbid this call of {tool.name} (deny: {rule}); continue without it")
         if self._session.get(key) == "never":
-            raise NotPermitted(f"the user does not want this call of {tool.name}; do without it")
+            raise NotPermitted(f"the user refused this call of {tool.name} for this conversation; continue without it")
         if any(rule.forbids(call) for rule in self.ask):
             return True
         if any(rule.permits(call) for rule in self.allow) or key in self._session:
@@ -371,12 +373,12 @@ class Permission:
         name = call.tool.name
         if rule := next((rule for rule in self.ask if rule.forbids(call)), None):
             raise NotPermitted(
-                f"the user wants to be asked about this (ask: {rule}), and nobody is there; do without it"
+                f"the user must be asked about this call (ask: {rule}), and no user is present; continue without it"
             )
         if not any(rule.is_about(call.tool) for rule in self._enabled):
             raise NotPermitted(
-                f"{name} {EFFECTS[call.effect]}, and nobody is there to be asked; it needs --allow-tools {name} "
-                "(tools.allow). Do without it, or tell the user so"
+                f"{name} {EFFECTS[call.effect]}, and no user is present to allow it; it needs --allow-tools {name} "
+                "(tools.allow). Continue without it, or tell the user"
             )
 
     def _remember(self, call: Call, verdict: Verdict) -> None:
@@ -390,7 +392,7 @@ class Permission:
                 self._answers.add(self.folder, *key)
                 return
         except OSError as error:
-            logger.warning("the answer cannot be kept for always: %s", error)
+            logger.warning('the answer "always" cannot be saved, and counts for this conversation only: %s', error)
         self._session[key] = "session"
 
     def _explain(self, tool: Tool) -> Decision:
@@ -420,7 +422,7 @@ class Permission:
             return Decision(tool.name, "asked", what)
         if rule := met(self._enabled):
             return Decision(tool.name, "free", f"enabled: {rule}")
-        return Decision(tool.name, "refused", f"it {what}, and nobody is there to be asked")
+        return Decision(tool.name, "refused", f"it {what}, and no user is present to allow it")
 
 
 def _shown(tool: str, subject: str) -> str:

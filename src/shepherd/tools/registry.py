@@ -169,7 +169,7 @@ class Registry:
             if name != wanted:
                 assert held is not None
                 logger.warning(
-                    "the tool %r of %s is called %r: %s has one of that name", made.name, group, name, held.group
+                    "the tool %r of %s gets the name %r: %s has a tool of that name", made.name, group, name, held.group
                 )
         self._entries[name] = Entry(replace(made, name=name), group, origin)
         self.version += 1
@@ -195,7 +195,7 @@ class Registry:
         with self._told(f"the tools of {what}", group):
             things = find_tools(load())
             if not things:
-                raise TypeError("there are none in it")
+                raise TypeError("it contains none")
         for thing in things:
             with self._told(f"a tool of {what}", group):
                 self.add(thing, group=group)
@@ -275,7 +275,7 @@ def module_of(path: Path) -> ModuleType:
         raise FileNotFoundError(f"there is no such file: {path}")
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TypeError("a file of tools is called something.py")
+        raise TypeError("the name of a file of tools must end in .py")
     module = sys.modules[name] = module_from_spec(spec)  # there, since dataclasses look for their module
     try:
         spec.loader.exec_module(module)

@@ -50,8 +50,8 @@ class ResultStore:
             text = self._texts.get(int(found[1])) if found else None
             names = ", ".join(f"result:{number}" for number in self._texts)
         if text is None:
-            there = f"there are: {names}" if names else "call the tool again that it came from"
-            raise ToolError(f"no result is kept under the name {name[:40]!r}; {there}")
+            there = f"the names are: {names}" if names else "call the tool again that gave it"
+            raise ToolError(f"no result is stored under the name {name[:40]!r}; {there}")
         return text
 
     def clear(self) -> None:

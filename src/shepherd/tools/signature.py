@@ -116,7 +116,7 @@ async def carry_out(function: Callable[..., Any], *positional: Any, **arguments:
         value = await in_thread(lambda: function(*positional, **arguments))
         return await value if inspect.isawaitable(value) else value
     except SystemExit as error:  # it would end the chat, not the tool
-        raise ToolError("the tool wanted to end the program, and did not do what was asked") from error
+        raise ToolError("the tool tried to end the program; the call was not carried out") from error
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:

@@ -5,7 +5,7 @@
                  no such tool       `arguments`      `permission`    time is up, it fails     `shorten`, `kept`
                     └──────────────────┴──────────────────┴──────────────┴─▶ a sentence for the model
 
-    box = Box(registry.tools, context=ToolContext(roots=..., memory=...), permission=Permission(...), n_ctx=8192)
+    box = ConversationToolbox(registry.tools, context=ToolContext(...), permission=Permission(...), n_ctx=8192)
     ran = await box.run(call, share=len(calls), tell=show)         never raises, but for being cancelled
     box.specs                                                      what the model is offered now
 
@@ -98,8 +98,8 @@ class ToolSnapshot:
         if not why or why == NO_ROOM:  # of one without room the model knows from elsewhere: nothing is closed
             return
         if why in {DISABLED, NOT_ENABLED, TURNED_OFF}:
-            raise ToolError(f"the tool {tool.name} is {why}; do without it, or tell the user that you need it")
-        raise ToolError(f"the tool {tool.name} cannot be used: {why}; do without it")
+            raise ToolError(f"the tool {tool.name} is {why}; continue without it, or tell the user that you need it")
+        raise ToolError(f"the tool {tool.name} cannot be used: {why}; continue without it")
 
 
 def may_be_opened(why_off: str) -> bool:
@@ -250,7 +250,7 @@ class ConversationToolbox:
         await self.permission.check(tool, arguments, preview if tool.preview else None)
         if self.permission.dry_run and tool.effect_of(arguments) != "read":
             if tool.preview is None:
-                raise ToolError(f"this is a dry run, in which {tool.name} is not carried out; say what it would do")
+                raise ToolError(f"this is a dry run, and {tool.name} is not carried out; say what it would do")
             diff = await preview()
             return Result(f"Dry run: nothing was changed. This would change:\n{diff or 'nothing'}", diff=diff,
                           summary="dry run: nothing was changed")  # fmt: skip
@@ -272,7 +272,7 @@ class ConversationToolbox:
             await self._stop(task, tool)
             raise ToolError(f"{tool.name} took longer than {limit_s:g} s and was stopped; ask for less at once")
         if task.cancelled():
-            raise ToolError(f"{tool.name} was stopped from within; try again, or do without it")
+            raise ToolError(f"{tool.name} stopped itself; try again, or continue without it")
         value, error = task.result()
         if error is not None:
             raise error
@@ -282,7 +282,7 @@ class ConversationToolbox:
         task.cancel()
         await asyncio.wait({task}, timeout=self._grace_s)
         if not task.done():
-            logger.warning("%s goes on although it was stopped; what it returns is dropped", tool.name)
+            logger.warning("%s still runs although it was stopped; what it returns is dropped", tool.name)
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
@@ -292,7 +292,7 @@ class ConversationToolbox:
         if not result.success:
             # The sentence comes first: it survives any cut.
             content = content if error in content[:2_000] else f"{error}\n{content}" if content else error
-            content = f"Error: {content or 'it failed and did not say why'}"
+            content = f"Error: {content or 'it failed and gave no reason'}"
         elif not content and not result.images:
             content = "(no output)"
         known = self._known.offered if self._known else ()
@@ -391,7 +391,7 @@ def error_sentence(error: Exception, name: str) -> str:
         case ShepherdError():
             return error.message
         case TimeoutError():
-            return f"{name[:80]} got no answer in time; try again later, or do without it"
+            return f"{name[:80]} got no answer in time; try again later, or continue without it"
         case OSError() if error.strerror:
             where = f": {error.filename}" if error.filename else ""
             return f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}"

@@ -1,9 +1,8 @@
-"""The seam of every protocol of the outside world, and the readers that turn JSON into checked values.
+"""The interface of every HTTP protocol, and the readers that turn JSON into checked values.
 
 `Codec` is what the server needs of a protocol; a module that holds these functions is one. `Fields` reads one JSON
-object: `null` is absent, unknown fields are nobody's business, and a value of the wrong type is an error that names the
-field, the value and what is expected. It is never replaced by a default in silence: the client would look for the fault
-elsewhere.
+object: `null` is absent, unknown fields are ignored, and a value of the wrong type is an error that names the field,
+the value and what is expected. A wrong value is never silently replaced by a default.
 
 This file knows no protocol; nothing here does I/O.
 """
@@ -25,8 +24,8 @@ Json = dict[str, Any]
 MAX_DEPTH = 128
 """Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
 MAX_VALUES = 500_000
-"""Of one body, about: arrays, objects, and what commas part. The JSON parser of Python keeps all other threads waiting
-while it works, up to 0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
+"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads while it
+works, up to 0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
 MAX_ELEMENTS = 20_000
 """Of one array of objects: messages, items, parts, calls. Templates take 0.1 ms for each; conversations of a million
 tokens have fewer."""
@@ -39,41 +38,41 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[OptionsT]):
-    """What a body asks for, and how the answer is to be written."""
+    """The request in a body, and how to write the answer."""
 
     requests: tuple[Request, ...]
     """One for each choice of the answer, at least one; most protocols know one only."""
     stream: bool
     options: OptionsT
-    """What only the encoder of the same protocol understands."""
+    """Read by the encoder of the same protocol only."""
 
     @property
     def request(self) -> Request:
-        """The first, which stands for all: they differ in the prompt at most."""
+        """The first of them: the others differ at most in the prompt and the seed."""
         return self.requests[0]
 
 
 class Encoder(Protocol):
     """Writes the answer to one body: either `encode` for every event, or `encode_replies` once.
 
-    One that has a method `hear(event)` is told of every event of a whole answer as it comes, to time it.
+    If it has a method `note_time(event)`, the server calls it for every event of a whole answer as it comes.
     """
 
     media_type: str
     """Of a stream."""
     ping: bytes
-    """Says nothing, at any time after the first event; empty where a protocol has no such thing."""
+    """Bytes without meaning, to send at any time after the first event; empty if the protocol has none."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The bytes that tell of `event`; often none. `choice`: the index of the request that it answers."""
+        """The bytes for `event`; often none. `choice`: the index of the request that it answers."""
         ...
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The whole answer as one body, a reply for each request. Says the same as the stream of the same events."""
+        """The whole answer as one body, a reply for each request; equal to the stream of the same events."""
         ...
 
     def encode_failure(self, error: Exception) -> bytes:
-        """The bytes that end a stream which has already begun."""
+        """The bytes that end a stream that has begun with an error."""
         ...
 
 
@@ -81,7 +80,7 @@ class Codec(Protocol[OptionsT]):
     """The server half of one protocol."""
 
     def decode_request(self, body: Json) -> Decoded[OptionsT]:
-        """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+        """The decoded request. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
         ...
 
     def encoder(self, options: OptionsT, *, id: str, created: int, model: str) -> Encoder:
@@ -89,7 +88,7 @@ class Codec(Protocol[OptionsT]):
         ...
 
     def encode_error(self, error: Exception) -> tuple[int, Json]:
-        """HTTP status and body for an answer that has not begun. Tells nothing of an unexpected exception."""
+        """HTTP status and body for an answer that has not begun. Reveals nothing of an unexpected exception."""
         ...
 
 
@@ -140,7 +139,7 @@ def compact(body: Any) -> bytes:
 
 
 def shown(value: object, limit: int = 40) -> str:
-    """A short picture of a JSON value for an error message."""
+    """A JSON value, shortened for an error message."""
     match value:
         case str():
             text = json.dumps(value[: limit + 1], ensure_ascii=False)
@@ -157,13 +156,13 @@ def shown(value: object, limit: int = 40) -> str:
 
 
 def wrong(path: str, expected: str, value: object) -> InvalidRequest:
-    """The error that says what `path` must be, and what it is."""
+    """The error of a field at `path` with a wrong value."""
     return InvalidRequest(f"{path} must be {expected}, not {shown(value)}", field=path)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Which numbers are allowed; `above` is exclusive, the others are not."""
+    """Which numbers are allowed; `above` is exclusive."""
 
     low: float | None = None
     high: float | None = None
@@ -210,7 +209,7 @@ class Fields:
         return self.body.get(key)
 
     def find_json(self, key: str) -> Any:
-        """As `find_any`, of a field whose text is JSON that is read later, such as the arguments of a call.
+        """As `find_any`, for a field whose text is JSON that is parsed later, such as the arguments of a call.
 
         Raises: `InvalidRequest` for a text of more than `MAX_VALUES` values.
         """
@@ -226,7 +225,7 @@ class Fields:
         return value
 
     def get_string(self, key: str, why: str = "") -> str:
-        """A string that must be there and not be empty."""
+        """A string, present and not empty."""
         value = self.find_string(key)
         if value is None:
             raise InvalidRequest(f"{self.at(key)} is missing{why and ': '}{why}", field=self.at(key))
@@ -244,7 +243,7 @@ class Fields:
         return None if (value := self.body.get(key)) is None else check_number(value, self.at(key), allowed)
 
     def find_integer(self, key: str, allowed: Range = ANY) -> int | None:
-        """An integer; `3.0` is one, `true` is none."""
+        """An integer; `3.0` counts as one, `true` does not."""
         value = self.body.get(key)
         if value is None:
             return None
@@ -301,7 +300,7 @@ def check_count(n: int, path: str, most: int) -> None:
 
 
 def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
-    """`values` as token ids; which of them a model has is for that to say. Raises: `InvalidRequest`."""
+    """`values` as token ids; the model checks the upper limit. Raises: `InvalidRequest`."""
     for at, value in enumerate(values):
         if not is_integer(value) or not 0 <= value <= INT32_MAX:
             raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
@@ -309,7 +308,7 @@ def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
 
 
 def is_integer(value: object) -> bool:
-    """Whether it is a whole number as JSON writes one; `true` is none."""
+    """Whether it is an integer of JSON; `true` is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -331,7 +330,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _without_surrogates(value: Any) -> Any:
-    """`value` with U+FFFD in the place of every half of a character."""
+    """`value` with U+FFFD in place of every lone surrogate."""
     match value:
         case str():
             return _SURROGATE.sub("\ufffd", value)

@@ -1,17 +1,17 @@
-"""The names by which clients ask for models, and the paths by which they ask."""
+"""The names that clients use for models, and the paths that they use for endpoints."""
 
 from __future__ import annotations
 
 import re
 
 ALIAS = "claude-local-"
-"""In front of a model's name: Claude Code shows no names but those that begin like its own."""
+"""A prefix for names of models: Claude Code lists only names that begin like its own."""
 _COUNTING = ("/count_tokens", "/input_tokens")
 """Ends of paths that only count what the path before them would answer."""
 
 
 def model_names(name: str) -> tuple[str, ...]:
-    """What a requested name may mean, as it is said first: clients have their own ways to write a model's name."""
+    """The names that a requested name may stand for, itself first: clients write names of models in their own ways."""
     plain = name[len(ALIAS) :] if name.lower().startswith(ALIAS) else name
     return tuple(dict.fromkeys((name, plain, plain.removesuffix(":latest"))))
 

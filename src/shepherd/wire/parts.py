@@ -1,7 +1,7 @@
 """Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
 
-A document of text becomes its text. Any other becomes a note that says what it was: the model is told, nothing is lost
-in silence, and one odd attachment does not end a conversation for good.
+A document of text becomes its text. Any other becomes a note with its name and size: the model knows of it, and one
+unreadable attachment does not end a conversation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def decode_document(part: Fields) -> Text | Image:
     if data is None:
         where = document.find_string("file_url")
         if where is None:
-            hint = ": no files are kept here, so file_id cannot be resolved" if document.has("file_id") else ""
+            hint = ": this server stores no files, so file_id cannot be resolved" if document.has("file_id") else ""
             raise InvalidRequest(f"{path} is missing{hint}; send the file's content in base64", field=path)
         return Text(f"[document: {name}, {where}; only its address was sent, so it cannot be read here]")
     head, comma, payload = data.partition(",")

@@ -1,4 +1,4 @@
-"""How the next token is drawn, as OpenAI-like bodies say it: one table from field names to `core.Sampling`.
+"""Sampling parameters of OpenAI-like bodies: one table from field names to `core.Sampling`.
 
 The names are OpenAI's where it has one, and those of llama.cpp, vLLM and the seeds otherwise. Of two names for one
 value the first in the table wins. Used by every protocol of the OpenAI family.
@@ -53,7 +53,7 @@ _OPTIONS = (
 
 
 def decode_sampling(body: Fields) -> Sampling:
-    """What `body` says of sampling. Raises: `InvalidRequest`."""
+    """The sampling parameters in `body`. Raises: `InvalidRequest`."""
     said: dict[str, Any] = {}
     for option in _OPTIONS:
         for name in option.names or (option.field,):
@@ -61,7 +61,7 @@ def decode_sampling(body: Fields) -> Sampling:
             if value is not None:
                 said.setdefault(option.field, value)
     if said.get("top_k") == -1:
-        said["top_k"] = 0  # vLLM's word for "off"
+        said["top_k"] = 0  # vLLM's value for "off"
     return Sampling(**said, logit_bias=_decode_logit_bias(body))
 
 
@@ -129,7 +129,7 @@ def decode_stop(body: Fields, key: str = "stop") -> tuple[str, ...]:
 
 
 def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
-    """The limit of generated tokens: the first of `keys` that is said; -1 is llama.cpp's word for none."""
+    """The limit of generated tokens: the first of `keys` that is set; -1 is llama.cpp's value for no limit."""
     found = []
     for key in keys:
         value = body.find_integer(key)
@@ -141,7 +141,8 @@ def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
 
 
 def repeat_request(request: Request, n: int) -> tuple[Request, ...]:
-    """`n` requests for as many choices. Of one seed they get one each, or all of them would say the same."""
+    """`n` requests for as many choices. Each gets a seed of its own, counted up from the first: equal seeds give equal
+    answers."""
     seed = request.sampling.seed
     if seed is None:
         return (request,) * n

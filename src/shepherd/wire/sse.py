@@ -11,13 +11,13 @@ from typing import Any
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 
 PING = b": ping\n\n"
-"""A comment. Keeps proxies and clients from giving up in a silence; readers skip it."""
+"""A comment, which readers skip. Keeps proxies and clients from giving up during a silence."""
 
 DONE = b"data: [DONE]\n\n"
 
 
 def encode_comment(text: str) -> bytes:
-    """A line that readers skip and people see. One line of ASCII."""
+    """A line that readers skip, for people. `text`: one line of ASCII."""
     return f": {text}\n\n".encode("ascii")
 
 

@@ -109,7 +109,7 @@ def test_each_prompt_goes_on_with_the_one_before(name: str, messages: tuple[Mess
     except (InvalidRequest, EngineError):
         assume(False)
     for request, prompt, following in zip(asked, made, made[1:], strict=False):
-        said = max((stretch.stop for stretch in prompt.stretches), default=0)
+        said = max((segment.stop for segment in prompt.segments), default=0)
         assert said - n_same(prompt.text, following.text) <= TAIL_CHARS, len(request.messages)
 
 

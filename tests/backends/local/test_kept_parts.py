@@ -19,8 +19,8 @@ from shepherd.backends.local.compile import Prepared
 from shepherd.backends.local.kept_prefix import KeptAnswers, KeptDays, KeptPrompts, KeptTools, weight
 from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.core import BadCall, Image, Message, Reasoning, Request, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import TOOLS, Piece, Prompt, Stretch, Template, detect, render
-from shepherd.dialects.render.replay import OWN, Said
+from shepherd.dialects import TOOLS, Piece, Prompt, Segment, Template, detect, render
+from shepherd.dialects.render.replay import OWN, WrittenAnswer
 
 SYSTEM, ASK = Message.system("Be kind."), Message.user("1 + 2?")
 CALL = ToolCall("call_unguessable", "add", '{"a": 1, "b": 2}')
@@ -32,8 +32,8 @@ def request(*messages: Message, session: str | None = None) -> Request:
     return Request("m", messages, session=session)
 
 
-def spoken(message: Message, text: str = "<call>") -> Said:
-    return Said(message, "", (Piece(text, OWN),), len(text))
+def spoken(message: Message, text: str = "<call>") -> WrittenAnswer:
+    return WrittenAnswer(message, "", (Piece(text, OWN),), len(text))
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def short_prompts() -> KeptPrompts:
     for n in range(5_000):
         pieces = (Piece("<|user|>", None), Piece(f"What is {n}?", 0), Piece("<|end|>", None))
         size = sum(len(piece.text) for piece in pieces)
-        continued(prompts, request(Message.user(str(n))), Prompt(pieces, "", (), (Stretch(0, size, 0),)))
+        continued(prompts, request(Message.user(str(n))), Prompt(pieces, "", (), (Segment(0, size, 0),)))
     return prompts
 
 
@@ -146,8 +146,8 @@ def long_prompts() -> KeptPrompts:
         text = f"{n} " + "\U0001f411" * 1000
         messages = [Message.user(text)] * 10
         pieces = tuple(Piece(f"{text} {at}", at) for at in range(10))
-        stretches = tuple(Stretch(at * 1000, at * 1000 + 1000, at) for at in range(10))
-        continued(prompts, request(*messages), Prompt(pieces, "", (), stretches))
+        segments = tuple(Segment(at * 1000, at * 1000 + 1000, at) for at in range(10))
+        continued(prompts, request(*messages), Prompt(pieces, "", (), segments))
     return prompts
 
 
@@ -157,7 +157,7 @@ LIMIT_BYTES = 500_000
 def continued(prompts: KeptPrompts, asked: Request, prompt: Prompt, day: datetime | None = None) -> Prompt:
     """The prompt of the request, as it continues an earlier one; it is kept."""
     prepared = prompts.find(Prepared(asked, day=day))
-    if prepared.earlier is not None and prompt.stretches:
+    if prepared.earlier is not None and prompt.segments:
         prompt = spliced(prepared.earlier, prompt, prepared.n_earlier) or prompt
     prompts.keep(prepared, prompt)
     return prompt
@@ -265,13 +265,13 @@ def test_what_a_model_has_read_it_reads_again_when_the_template_would_write_it_a
     for (_, first), (_, second) in pairwise(made):
         assert second.text.startswith(first.text.removesuffix("<|im_start|>assistant\n"))
         assert second.text.endswith("<|im_start|>assistant\n")
-        assert [second.text[s.start : s.stop] for s in second.stretches][: len(first.stretches)] == [
-            first.text[s.start : s.stop] for s in first.stretches
+        assert [second.text[s.start : s.stop] for s in second.segments][: len(first.segments)] == [
+            first.text[s.start : s.stop] for s in first.segments
         ]
-        assert "".join(second.text[s.start : s.stop] for s in second.stretches) == second.text.removesuffix(
+        assert "".join(second.text[s.start : s.stop] for s in second.segments) == second.text.removesuffix(
             "<|im_start|>assistant\n"
         )
-    assert len(made[-1][1].stretches) == len(TALK)
+    assert len(made[-1][1].segments) == len(TALK)
 
 
 def test_the_same_request_again_is_the_same_prompt() -> None:
@@ -328,7 +328,7 @@ def test_a_prompt_that_cannot_be_parted_stays_as_the_template_has_it() -> None:
         assert (continued(prompts, asked, own) != own) == is_parted, "two results in one turn, or one alone"
 
 
-OLD = Earlier((Piece("<old>", None), Piece("A", 0), Piece("</q>", None)), (Stretch(0, 10, 0),))
+OLD = Earlier((Piece("<old>", None), Piece("A", 0), Piece("</q>", None)), (Segment(0, 10, 0),))
 FIRST, SECOND = (Piece("<new>", None), Piece("A", 0)), Piece("B", 1)
 ENDS = Piece("</q><a>", None)
 
@@ -351,7 +351,7 @@ ENDS = Piece("</q><a>", None)
 def test_a_beginning_is_put_before_what_parts_from_it_only(
     pieces: tuple[Piece, ...], others: tuple[int, ...], text: str | None
 ) -> None:
-    prompt = Prompt(pieces, "", (), (Stretch(0, 10, 0), Stretch(10, 14, 1, others)))
+    prompt = Prompt(pieces, "", (), (Segment(0, 10, 0), Segment(10, 14, 1, others)))
     made = spliced(OLD, prompt, 1)
     assert (made and made.text) == text
 

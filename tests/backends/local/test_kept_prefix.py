@@ -21,7 +21,7 @@ from shepherd.backends.local.kept_prefix import KeptAnswers
 from shepherd.backends.local.prompt import Encoder
 from shepherd.core import Message, Reasoning, ReasoningLevel, Request, Text, ToolResult
 from shepherd.dialects import render
-from shepherd.dialects.render.replay import said
+from shepherd.dialects.render.replay import written_answer
 from shepherd.engine.base import Admitted, Done, Step
 
 DROPPED: dict[str, str] = {
@@ -79,7 +79,7 @@ def both_prompts(case: Json, *, with_thought: bool = False) -> tuple[list[int], 
     spelled = encoder.spell(answer.tokens)
     assert spelled is not None
     answers = KeptAnswers()
-    if (told := said(prompt, spelled, message, dialect, request.tools)) is not None:
+    if (told := written_answer(prompt, spelled, message, dialect, request.tools)) is not None:
         answers.keep(request, told)
 
     kept = tuple(part for part in message.parts if with_thought or not isinstance(part, Reasoning))

@@ -17,7 +17,7 @@ from tests.sampling import examples
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.local.turns import Placement, cuts, placements, spans
 from shepherd.core import Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import Prompt, Stretch, Template, detect, render
+from shepherd.dialects import Prompt, Segment, Template, detect, render
 from shepherd.engine.base import Span
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -120,20 +120,20 @@ def test_every_message_has_a_place_and_no_pair_is_parted(messages: list[Message]
 
 def in_text(messages: Sequence[Message], prompt: Prompt, n_ctx: int = 80) -> tuple[Span, ...]:
     """The spans of a prompt in which every character is a token."""
-    return spans(messages, prompt.stretches, cuts(prompt.stretches), n_ctx=n_ctx)
+    return spans(messages, prompt.segments, cuts(prompt.segments), n_ctx=n_ctx)
 
 
 def without(
-    messages: Sequence[Message], stretches: Sequence[Stretch], found: Sequence[Span], turns: Collection[int]
+    messages: Sequence[Message], segments: Sequence[Segment], found: Sequence[Span], turns: Collection[int]
 ) -> list[Message]:
     """The conversation without what can leave of these turns."""
     out = {
         at
-        for stretch, span in zip(stretches, found, strict=True)
+        for segment, span in zip(segments, found, strict=True)
         if span.turn in turns and not span.keep
-        for at in (stretch.message, *stretch.others)
+        for at in (segment.message, *segment.others)
     }
-    shows = {at for stretch in stretches for at in (stretch.message, *stretch.others)}
+    shows = {at for segment in segments for at in (segment.message, *segment.others)}
     out |= {at for at, place in enumerate(placements(messages)) if at not in shows and place.turn in turns}
     return [message for at, message in enumerate(messages) if at not in out]
 
@@ -166,10 +166,10 @@ def test_the_text_of_a_prompt_is_cut_between_its_messages() -> None:
 
 def test_later_system_messages_stay_while_they_are_few_and_then_the_newest_do() -> None:
     messages = [user(0), *(message for n in range(1, 6) for message in (said(n), Message.system("12345678"), user(n)))]
-    stretches = [Stretch(at * 10, at * 10 + 10, at) for at in range(len(messages))]
+    segments = [Segment(at * 10, at * 10 + 10, at) for at in range(len(messages))]
 
     def kept(n_ctx: int) -> list[int]:
-        found = spans(messages, stretches, cuts(stretches), n_ctx=n_ctx)
+        found = spans(messages, segments, cuts(segments), n_ctx=n_ctx)
         return [span.message for span in found if span.keep and span.label == "system"]
 
     assert kept(10_000) == [2, 5, 8, 11, 14]
@@ -179,24 +179,24 @@ def test_later_system_messages_stay_while_they_are_few_and_then_the_newest_do() 
 
 def test_a_stretch_that_several_messages_share_stays_if_one_of_them_must() -> None:
     messages = [system(0), user(1), said(2), user(3), said(4), user(5)]
-    stretches = [Stretch(0, 10, 1, others=(0,)), *(Stretch(at * 10, at * 10 + 10, at) for at in range(2, 6))]
-    found = spans(messages, stretches, cuts(stretches), n_ctx=1000)
+    segments = [Segment(0, 10, 1, others=(0,)), *(Segment(at * 10, at * 10 + 10, at) for at in range(2, 6))]
+    found = spans(messages, segments, cuts(segments), n_ctx=1000)
     assert [(span.message, span.keep) for span in found] == [(1, True), (2, True), (3, False), (4, False), (5, True)]
 
 
 def test_a_question_stays_with_the_old_call_that_cannot_be_told_from_it() -> None:
     messages = [user(0), said(1), user(2), call(1), result(1), call(2), result(2)]
-    stretches = [Stretch(0, 10, 0), Stretch(10, 20, 1), Stretch(20, 40, 3, others=(2,))]
-    stretches += [Stretch(at * 10, at * 10 + 10, at) for at in range(4, 7)]
-    found = spans(messages, stretches, cuts(stretches), n_ctx=1000)
+    segments = [Segment(0, 10, 0), Segment(10, 20, 1), Segment(20, 40, 3, others=(2,))]
+    segments += [Segment(at * 10, at * 10 + 10, at) for at in range(4, 7)]
+    found = spans(messages, segments, cuts(segments), n_ctx=1000)
     assert [(span.message, span.keep) for span in found][2] == (3, True)
 
 
 def test_later_system_messages_that_are_written_first_stay_and_disturb_no_turn() -> None:
     messages = [system(0), user(1), said(2), user(3), system(4), said(5), user(6)]
     order = [0, 4, 1, 2, 3, 5, 6]
-    stretches = [Stretch(n * 10, n * 10 + 10, at) for n, at in enumerate(order)]
-    found = spans(messages, stretches, cuts(stretches), n_ctx=8)
+    segments = [Segment(n * 10, n * 10 + 10, at) for n, at in enumerate(order)]
+    found = spans(messages, segments, cuts(segments), n_ctx=8)
     assert [(span.turn, span.keep) for span in found] == [
         *[(0, True), (0, True), (1, False), (1, False), (3, False), (3, False), (6, True)]
     ]
@@ -256,7 +256,7 @@ def test_without_whole_turns_real_templates_would_have_written_what_is_left(name
         prompt.pieces, itertools.accumulate((len(p.text) for p in prompt.pieces), initial=0), strict=False
     ):
         if piece.origin is not None and piece.origin >= 0:
-            (owner,) = [s for s in prompt.stretches if s.start <= start < s.stop]
+            (owner,) = [s for s in prompt.segments if s.start <= start < s.stop]
             assert piece.origin in (owner.message, *owner.others)
     turns = sorted({span.turn for span in found if not span.keep})
     assert turns, "something can leave"
@@ -266,7 +266,7 @@ def test_without_whole_turns_real_templates_would_have_written_what_is_left(name
             left = prompt.text
             for span in reversed(gone):
                 left = left[: span.start] + left[span.stop :]
-            rest = without(messages, prompt.stretches, found, chosen)
+            rest = without(messages, prompt.segments, found, chosen)
             if not template.caps.later_systems and n_leading(rest) > n_leading(messages):
                 continue  # a later system message would be rendered as a leading one; what is left has it where it was
             assert left == render(template, dialect, rest, tools=tools).text
@@ -323,8 +323,8 @@ def test_the_tokens_without_whole_turns_are_those_of_the_conversation_without_th
     template, dialect, encoder = Template(source), detect(source), Encoder(weights, source)
     tools = (TOOL,) if has_tools else ()
     prompt = render(template, dialect, messages, tools=tools)
-    encoded = encoder.encode(prompt.pieces, cuts(prompt.stretches))
-    found = spans(messages, prompt.stretches, encoded.edges, n_ctx=n_ctx)
+    encoded = encoder.encode(prompt.pieces, cuts(prompt.segments))
+    found = spans(messages, prompt.segments, encoded.edges, n_ctx=n_ctx)
     at = 0
     for span in found:
         assert at <= span.start <= span.stop <= len(encoded.tokens)
@@ -338,5 +338,5 @@ def test_the_tokens_without_whole_turns_are_those_of_the_conversation_without_th
     left = encoded.tokens[:]
     for span in reversed(gone):
         del left[span.start : span.stop]
-    again = render(template, dialect, without(messages, prompt.stretches, found, chosen), tools=tools)
+    again = render(template, dialect, without(messages, prompt.segments, found, chosen), tools=tools)
     assert left == encoder.encode(again.pieces).tokens

@@ -79,7 +79,7 @@ def test_what_a_small_context_has_no_room_for_is_there_all_the_same(shepherd: Sh
 def test_one_tool_is_shown_by_any_of_its_names(shepherd: Shepherd) -> None:
     result = shepherd("tools", "show", "Set_Fact")
     assert result.stdout.startswith("Name:     set_fact\nDoes:     Store a value under a key.\n")
-    assert "Effect:   changes things here\n" in result.stdout
+    assert "Effect:   changes what is on this machine\n" in result.stdout
     assert '"key"' in result.stdout
     assert json.loads(shepherd("tools", "show", "set_fact", "--json").stdout)["name"] == "set_fact"
     assert "Off:         not enabled" in shepherd("tools", "show", "execute_command").stdout

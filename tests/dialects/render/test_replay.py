@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shepherd.core import BadCall, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.core.messages import Part
 from shepherd.dialects import Piece, Prompt, Template, detect, parse, render
-from shepherd.dialects.render.replay import OWN, Said, joined, n_closed, said
+from shepherd.dialects.render.replay import OWN, WrittenAnswer, joined, n_closed, written_answer
 
 THINKS = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
 TEMPLATE = (
@@ -43,16 +43,16 @@ def written_as(raw: str) -> tuple[Piece, ...]:
     return joined((), *(Piece(text, None if text in MARKUP else OWN) for text in raw.split("\0")))
 
 
-def answer_to(prompt: Prompt, raw: str, source: str = TEMPLATE) -> tuple[Message, Said | None]:
+def answer_to(prompt: Prompt, raw: str, source: str = TEMPLATE) -> tuple[Message, WrittenAnswer | None]:
     """The message that an output spells, its calls with ids of our own, and what is remembered of it."""
     message = parse(raw, dialect=detect(source), prefill=prompt.opened)
     ids = iter(range(1, 100))
     parts = (replace(part, id=f"id{next(ids)}") if isinstance(part, ToolCall) else part for part in message.parts)
     message = Message("assistant", tuple(parts))
-    return message, said(prompt, written_as(raw), message, detect(source))
+    return message, written_answer(prompt, written_as(raw), message, detect(source))
 
 
-def again(message: Message, answer: Said, source: str = TEMPLATE, *more: Message) -> Prompt:
+def again(message: Message, answer: WrittenAnswer, source: str = TEMPLATE, *more: Message) -> Prompt:
     """The next prompt."""
     history = (*ASKED, message, RESULT, *more)
     return render(compiled(source), detect(source), history, answers={1: answer}, tools=[TOOL])
@@ -195,11 +195,13 @@ def test_a_tools_name_beside_its_result_is_not_the_answer() -> None:
 def test_what_cannot_be_replayed_is_not_remembered() -> None:
     prompt, dialect = first_prompt(), detect(TEMPLATE)
     bad = Message("assistant", (BadCall("<tool_call>oops</tool_call>", "no JSON"),))
-    assert said(prompt, written_as("<tool_call>oops</tool_call>"), bad, dialect) is None
+    assert written_answer(prompt, written_as("<tool_call>oops</tool_call>"), bad, dialect) is None
     begun = render(compiled(TEMPLATE), dialect, [*ASKED, Message.assistant("Well, ")])
-    assert said(begun, written_as("three."), Message.assistant("three."), dialect) is None
-    assert said(prompt, (), Message("assistant"), dialect) is None
-    assert said(prompt, written_as("cut here"), Message.assistant("cut"), dialect) is None, "a stop string has cut it"
+    assert written_answer(begun, written_as("three."), Message.assistant("three."), dialect) is None
+    assert written_answer(prompt, (), Message("assistant"), dialect) is None
+    assert written_answer(prompt, written_as("cut here"), Message.assistant("cut"), dialect) is None, (
+        "a stop string has cut it"
+    )
 
 
 def test_nobody_can_bring_a_control_token_in_with_a_message_that_is_remembered() -> None:

@@ -100,8 +100,8 @@ def test_an_archive_that_is_exported_and_imported_is_the_same(store: MemoryStore
 def test_what_was_imported_is_found_by_its_words(store: MemoryStore, other: MemoryStore) -> None:
     fill(store)
     copy(store, other)
-    lanes = "SELECT rowid FROM fts_user WHERE fts_user MATCH 'capital' UNION SELECT rowid FROM fts_other('capital')"
-    assert len(rows(other, lanes)) == len(rows(store, lanes)) > 0
+    indexed = "SELECT rowid FROM fts_user WHERE fts_user MATCH 'capital' UNION SELECT rowid FROM fts_other('capital')"
+    assert len(rows(other, indexed)) == len(rows(store, indexed)) > 0
 
 
 def test_the_same_import_twice_stores_nothing_new(store: MemoryStore, other: MemoryStore) -> None:

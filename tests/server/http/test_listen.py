@@ -306,7 +306,7 @@ def connection_in_process() -> tuple[asyncio.Protocol, Transport, Timers]:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 async def test_an_open_server_is_never_put_where_others_can_reach_it(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"server\.api_keys: other machines can reach .* a key is needed"):
+    with pytest.raises(ConfigError, match=r"server\.api_keys: other machines can reach .* an API key is needed"):
         await serve(create_app(ScriptedService(saying("Hi"))), host=host, port=0)
 
 

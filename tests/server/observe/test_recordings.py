@@ -138,7 +138,7 @@ def test_a_place_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> No
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"path": "/x"}', '{"path": "/x", "body": {}, "n": "x"}'])
 def test_what_is_no_recording_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"a\.json is no recording"):
+    with pytest.raises(ConfigError, match=r"a\.json is not a recording"):
         read(tmp_path)
     with pytest.raises(ConfigError, match="there is no recording"):
         read(tmp_path / "b.json")

@@ -164,7 +164,7 @@ async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: Too
         context, files.read_file, path="sparse", offset=2_002
     )
     assert "over 1,048,576 bytes" in await refusal(context, files.read_file, path="sparse", encoding="base64")
-    assert "too large to be edited" in await refusal(context, files.edit_file, path="sparse", old="hello", new="x")
+    assert "too large for edit_file" in await refusal(context, files.edit_file, path="sparse", old="hello", new="x")
     (top / "work/holes").touch()
     os.truncate(top / "work/holes", 5 << 30)
     note = (await call(context, files.read_file, path="holes")).content
@@ -246,9 +246,9 @@ async def test_what_is_no_file_is_never_read(top: Path, context: ToolContext) ->
 async def test_without_folders_every_tool_says_so(context: ToolContext) -> None:
     for tool in ALL:
         more = MORE.get(tool.name, {})
-        assert "no folder may be touched" in await refusal(replace(context, roots=None), tool, path="a", **more)
+        assert "this conversation has no folders" in await refusal(replace(context, roots=None), tool, path="a", **more)
     assert "no results are kept" in await refusal(replace(context, kept=None), files.read_file, path="result:1")
-    assert "no result is kept under" in await refusal(context, files.read_file, path="result:7")
+    assert "no result is stored under" in await refusal(context, files.read_file, path="result:7")
 
 
 ALL: Sequence[Tool] = [
@@ -277,9 +277,9 @@ async def test_no_tool_and_no_preview_gets_outside(top: Path, context: ToolConte
     if tool is files.delete_file and path == "link":
         assert "link to" in (await call(context, tool, path=path)).diff
     else:
-        assert "is outside of the folders that may be touched" in await refusal(context, tool, path=path, **more)
+        assert "is outside the folders that tools may use" in await refusal(context, tool, path=path, **more)
         if tool.preview is not None:
-            with pytest.raises(ToolError, match="is outside of the folders"):
+            with pytest.raises(ToolError, match="is outside the folders"):
                 await tool.preview(context, {"path": path, **more})
     assert [(path.name, path.read_text()) for path in (top / "outside").iterdir()] == [("secret", "secret")]
 
@@ -348,8 +348,8 @@ async def test_bytes_and_character_sets_are_written(top: Path, context: ToolCont
     [
         ("folder", '"folder" is a folder; give the path of a file'),
         (".", '"." is a folder; give the path of a file'),
-        ("new/", '"new/" is no name of a file'),
-        ("", '"" is no name of a file'),
+        ("new/", '"new/" is not the name of a file'),
+        ("", '"" is not the name of a file'),
         ("file/x", '"file" is a file and not a folder'),
         ("new/../x", 'there is no "new/../x"'),
         ("new\nline", "control character"),
@@ -419,8 +419,8 @@ async def test_a_text_that_is_there_once_is_replaced(top: Path, context: ToolCon
 @pytest.mark.parametrize(
     ("old", "sentence"),
     [
-        ("foo", "the old text is 3 times in \"a\", at the lines 1, 3, 4; give more of the text around it"),
-        ("aa", "the old text is 2 times in \"a\", at the lines 6, 6; give more"),
+        ("foo", "the old text occurs 3 times in \"a\", at the lines 1, 3, 4; give more of the text around it"),
+        ("aa", "the old text occurs 2 times in \"a\", at the lines 6, 6; give more"),
         ("nowhere at all", 'the old text is not in "a"; read_file shows what is'),
         ("if x :\n\tfoo", "Lines 2-3 differ only in white space; exactly, there is:\nif  x :\n    foo"),
         ("  bar(1,2)", "The nearest line is 5; exactly:\nbar(1, 2)"),
@@ -464,7 +464,7 @@ async def test_line_ends_marks_and_odd_bytes_are_kept(
 
 async def test_what_cannot_be_edited_stays_as_it_is(top: Path, context: ToolContext) -> None:
     (top / "work/a").write_bytes(b"\xff\xfeodd")
-    assert "begins like utf-16 and is none" in await refusal(context, files.edit_file, path="a", old="o", new="x")
+    assert "begins like utf-16 and is not valid" in await refusal(context, files.edit_file, path="a", old="o", new="x")
     (top / "work/b").write_text("a" * 1_000_000)
     for tool in (files.edit_file.run, files.edit_file.preview):
         assert tool is not None

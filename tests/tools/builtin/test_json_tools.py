@@ -61,7 +61,7 @@ async def test_a_value_comes_out_as_it_went_in(text: str) -> None:
         ("", "the JSON text is empty"),
         (" \n", "the JSON text is empty"),
         ('{"a": 1,\n "b": ]}', "line 2, column 7: expecting value at ']}'"),
-        ('{"a": 1,\n "b": [1,]}', "line 2, column 10: expecting value; there is a comma too many"),
+        ('{"a": 1,\n "b": [1,]}', "line 2, column 10: expecting value; there is one comma too many"),
         ("{'a': 1}", "line 1, column 2: expecting property name enclosed in double quotes; strings have double quotes"),
         ('{"a": 1', "line 1, column 8: expecting ',' delimiter; the text ends here"),
         ("[1] [2]", "line 1, column 5: extra data at '[2]'"),

@@ -108,7 +108,7 @@ async def test_arguments_are_taken_as_models_write_them(store: MemoryStore) -> N
 async def test_without_a_memory_each_tool_says_so() -> None:
     for name, tool in TOOLS.items():
         arguments = json.dumps(dict.fromkeys(tool.parameters["required"], "x"))
-        with pytest.raises(ToolError, match="there is no memory in this conversation"):
+        with pytest.raises(ToolError, match="this conversation has no memory"):
             await answer(ToolContext(), name, arguments)
 
 

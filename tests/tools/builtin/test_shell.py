@@ -246,7 +246,8 @@ async def test_the_deadline_ends_the_whole_tree(how: str, seconds: str) -> None:
     result = await call(ESCAPES[how].format(n=seconds), timeout=0.4)
     assert not result.success
     assert result.error == (
-        "timed out after 0.4 s and was ended with all it had started; a longer timeout may be given, at most 3600 s"
+        "timed out after 0.4 s and was ended with everything it had started; "
+        "a longer timeout may be given, at most 3600 s"
     )
     assert result.content.endswith(result.error)
 
@@ -279,7 +280,7 @@ async def test_what_is_left_in_the_background_is_ended_and_told(command: str, se
     assert result.success
     assert "x\n" in result.content
     # It may not yet have become `sleep` when it is found.
-    assert re.search(rf"ended what it had left in the background: .*sleep {seconds}.*\nexit code 0$", result.content)
+    assert re.search(rf"these background processes were ended: .*sleep {seconds}.*\nexit code 0$", result.content)
 
 
 async def test_what_was_written_before_the_deadline_is_shown(seconds: str) -> None:

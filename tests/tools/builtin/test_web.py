@@ -273,9 +273,9 @@ async def test_a_body_is_decoded_as_it_says(site: Site, path: str, text: str) ->
     [
         ("/image", "(not shown: 1,006 bytes)"),
         ("/octets", "(not shown: 3,000 bytes that are not text)"),
-        ("/brotli", "(not read: packed as 'br', though nobody asked for it)"),
-        ("/no-gzip", "(not complete: it is not packed as it says (Error -3 while decompressing data: "),
-        ("/half-gzip", "(not complete: the rest of its packing is missing)"),
+        ("/brotli", "(not read: it is compressed as 'br', which was not requested)"),
+        ("/no-gzip", "(not complete: it is not compressed as its header says (Error -3 while decompressing data: "),
+        ("/half-gzip", "(not complete: the rest of the compressed data is missing)"),
         ("/half", "(not complete: this is not HTTP as it should be (peer closed connection without sending "),
     ],
 )
@@ -378,7 +378,7 @@ async def test_nothing_that_is_sent_goes_to_a_host_that_nobody_has_named(
     url = f"{site.url}/to?{status},http://localhost:{site.port}/x"
     result = await call(http_request, url=url, method=method, body=body)
     assert len(site.seen) == 1
-    assert "(not followed: it leads to another host, which would get what is sent; call it if you mean it)" in (
+    assert "(not followed: it leads to another host, which would receive the data; call that URL if you want this)" in (
         result.content
     )
     assert f"location: http://localhost:{site.port}/x" in result.content

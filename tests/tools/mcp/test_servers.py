@@ -168,7 +168,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
         r"is not started: its command 'no-such-program' is not installed, or not on the PATH",
     ),
     ({"command": "/no/such/file"}, r"is not started: its command '/no/such/file' does not exist or may not be run"),
-    ({"command": "cat", "cwd": "/no/such/folder"}, r"is not started: its cwd '/no/such/folder' is no folder; .*"),
+    ({"command": "cat", "cwd": "/no/such/folder"}, r"is not started: its cwd '/no/such/folder' is not a folder; .*"),
     (
         {"command": "cat", "args": ("${MISSING_ONE}",)},
         r"is not started: args\[0\] needs the environment variable MISSING_.*",
@@ -181,7 +181,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
     ({"command": "true"}, r"ended with exit status 0 before it was ready"),
     (
         {"command": "sh", "args": ("-c", "echo no licence >&2; exit 7")},
-        r"ended .* 7 before it was ready \(its last words: no l.*",
+        r"ended .* 7 before it was ready \(its last output: no l.*",
     ),
     ({"command": "sh", "args": ("-c", "kill -9 $$")}, r"was ended by SIGKILL before it was ready"),
     ({"command": "sleep", "args": ("100",), "timeout": 0.2}, r"did not start within 0.2 s"),
@@ -253,7 +253,7 @@ async def test_a_call_without_an_answer_times_out_and_is_cancelled(tmp_path: Pat
         async with Stage(scripted(timeout=timeout_s, seen=str(seen))) as servers:
             assert await failure_of(servers, "hang") == (
                 f"the MCP server s did not answer the call of hang within {timeout_s:g} s; it was told to stop; "
-                "try something smaller, or do without"
+                "try something smaller, or continue without it"
             )
             assert (await call(servers, "echo")).content == "{}"
         sent = seen_in(seen)
@@ -295,22 +295,22 @@ async def test_a_crash_is_told_mended_once_and_then_told_for_good() -> None:
     async with stage as servers:
         names = [tool.name for tool in servers.tools()]
         assert await failure_of(servers, "crash") == (
-            "the MCP server s ended with exit status 3 (its last words: out of cheese) during the call of crash; it is "
-            "started again; repeat the call if doing it twice does no harm"
+            "the MCP server s ended with exit status 3 (its last output: out of cheese) during the call of crash; it "
+            "is being started again; repeat the call if doing it twice does no harm"
         )
         assert (await call(servers, "echo")).content == "{}"
         assert "that was the second time" in await failure_of(servers, "crash")
         await servers.connections["s"].settled.wait()
         assert await failure_of(servers, "echo") == (
-            "the MCP server s ended with exit status 3 (its last words: out of cheese)"
+            "the MCP server s ended with exit status 3 (its last output: out of cheese)"
         )
         assert [tool.name for tool in servers.tools()] == names
         assert servers.statuses()[0].state == "failed"
         await servers.restart("s")
         assert (await call(servers, "echo")).content == "{}"
     assert [warning.rpartition("; ")[2] for warning in stage.warnings] == [
-        "it is started again",
-        "that was the second time, it stays away",
+        "it is being started again",
+        "that was the second time, and it is not started again",
     ]
 
 
@@ -320,7 +320,7 @@ async def test_a_crash_at_the_start_is_told_with_the_last_words(method: str) -> 
     async with stage:
         pass
     assert stage.warnings == [
-        "the MCP server s ended with exit status 4 before it was ready (its last words: cannot go on)"
+        "the MCP server s ended with exit status 4 before it was ready (its last output: cannot go on)"
     ]
 
 
@@ -459,9 +459,7 @@ async def test_the_model_answers_a_server_only_with_consent() -> None:
         assert "Be brief." in person.forms[0].message
         assert "not supported" in (await call(servers, "ask_model", "mute")).content
         person.values = None
-        assert (
-            json.loads((await call(servers, "ask_model")).content)["error"]["message"] == "the user does not allow it"
-        )
+        assert json.loads((await call(servers, "ask_model")).content)["error"]["message"] == "the user refused"
 
 
 async def test_a_model_that_fails_is_an_error_for_the_server() -> None:

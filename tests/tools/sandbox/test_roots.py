@@ -103,8 +103,8 @@ def test_what_is_outside_is_refused_and_not_told_whether_it_is_there(top: Path, 
         with pytest.raises(OutsideRoots) as refusal, roots.find(path, make=make):
             raise AssertionError
         assert refusal.value.message == (
-            f'"{path}" is outside of the folders that may be touched: {top}/project (the current folder, called "."); '
-            "use a path in there"
+            f'"{path}" is outside the folders that tools may use: {top}/project (the current folder, called "."); '
+            "use a path inside them"
         )
     assert sorted(each.name for each in top.iterdir()) == ["outside", "project", "project_2"]
 
@@ -157,10 +157,10 @@ def test_a_wrong_path_is_answered_with_what_there_is(top: Path, roots: Roots) ->
         (top / f"project/src/{number:02}").write_text("")
     assert refusal(roots, "src/zzz").endswith("18, 19 and 11 more")
     (top / "project/empty").mkdir()
-    assert refusal(roots, "empty/x").endswith('The folder "empty" has nothing that could be shown')
+    assert refusal(roots, "empty/x").endswith('The folder "empty" is empty or cannot be listed')
     assert 'did you mean "src/main.py"?' in refusal(roots, "src\\main.py")
     assert 'did you mean "src/main.py"?' in refusal(roots, '"lib/main.py" ')
-    with pytest.raises(OutsideRoots, match=r'use a path in there, such as "src/main\.py"$'):
+    with pytest.raises(OutsideRoots, match=r'use a path inside them, such as "src/main\.py"$'):
         lead(roots, "/main.py")
 
 

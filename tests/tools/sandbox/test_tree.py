@@ -45,7 +45,7 @@ def test_a_glob_takes_what_shells_take(glob: str, taken: str, left: str) -> None
 
 
 def test_globs_that_stand_for_many_are_refused_and_stars_cost_little() -> None:
-    with pytest.raises(ToolError, match="stands for more than 64 others"):
+    with pytest.raises(ToolError, match="stands for more than 64 globs"):
         alternatives("{a,b}" * 40)
     assert not means("/".join(["**"] * 30 + ["*a*a*a*a*a*a*a*a*b"]), "/".join(["a" * 100] * 60))
 

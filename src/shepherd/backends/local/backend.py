@@ -143,7 +143,6 @@ class LocalBackend:
         return (request.on_full or self._options.on_full) == "evict"
 
     async def _constrain(self, compiled: Compiled) -> Constraint:
-        """What the answer is held to. Raises: `InvalidRequest`."""
         request = compiled.request
         if self._constraints is None:
             if request.schema is not None or request.grammar is not None or request.tool_choice not in ("auto", "none"):

@@ -24,7 +24,7 @@ from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, Request, ToolSpec
 from shepherd.dialects import Dialect, Prompt, Template, render
 from shepherd.dialects.render.prompt import end_of_answer
-from shepherd.dialects.render.replay import Said
+from shepherd.dialects.render.replay import WrittenAnswer
 from shepherd.engine.base import Span, Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Prepared:
     """A request, with what is kept of the conversation that it continues."""
 
     request: Request
-    answers: Mapping[int, Said] = field(default_factory=dict)
+    answers: Mapping[int, WrittenAnswer] = field(default_factory=dict)
     """By index of the message: how the model wrote this answer."""
     day: datetime | None = None
     """When the conversation began, for templates that print the date."""
@@ -104,10 +104,10 @@ class Compiler:
             bare = encode(request.completion, self.vocabulary, model=self._model)
             return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
         prompt = self._render(prepared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.stretches))
+        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments))
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
-        found = spans(request.messages, prompt.stretches, encoded.edges, n_ctx=self._n_ctx)
+        found = spans(request.messages, prompt.segments, encoded.edges, n_ctx=self._n_ctx)
         return Compiled(request, prompt, encoded, found)
 
     def ends(self, prompt: Prompt) -> tuple[tuple[str, ...], int | None]:
@@ -147,7 +147,7 @@ class Compiler:
             now=prepared.day or template.clock(),
             answers=prepared.answers,
         )
-        if prepared.earlier is None or not prompt.stretches:
+        if prepared.earlier is None or not prompt.segments:
             return prompt
         return spliced(prepared.earlier, prompt, prepared.n_earlier) or prompt
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
+from shepherd.core.lru import LruCache
 from shepherd.dialects import Dialect
 from shepherd.dialects.grammar.call_grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.parse.markup import Markup, no_blocks
@@ -63,8 +62,7 @@ class Constraints:
         self._dialect = dialect
         self._thoughts = written_out(markup_of(dialect))
         self._ends = [special.text for special in vocabulary.specials if special.id in end_tokens]
-        self._lock = threading.Lock()
-        self._known: OrderedDict[bytes, str | None] = OrderedDict()
+        self._known = LruCache[Constraint](KEPT)
 
     def has_some(self, request: Request, *, calls: bool = True) -> bool:
         """Whether the answer has a grammar.
@@ -111,26 +109,17 @@ class Constraints:
         return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
 
     def _says(self, opened: str) -> bool:
-        """Whether the prompt has opened a part of the visible answer."""
         events = self._dialect.parser().feed(opened)
         return any(isinstance(event, TextDelta) and event.text.strip() for event in events)
 
     def _lark(self, request: Request, thinks: bool, *, has_begun: bool = False) -> str | None:
-        """The grammar; with `has_begun`, of what comes behind the beginning of an answer."""
         key = key_of(request, thinks, has_begun)
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        lark = self._made(request, thinks, has_begun)
-        with self._lock:
-            self._known[key] = lark
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        return lark
+        if (known := self._known.find(key)) is None:
+            known = Constraint(self._made(request, thinks, has_begun))
+            self._known.keep(key, known)
+        return known.lark
 
     def _made(self, request: Request, thinks: bool, has_begun: bool) -> str | None:
-        """A grammar that the constrainer takes. Raises: `InvalidRequest`."""
         answer = self._answer(request)
         for number, tool in enumerate(request.tools):
             if tool.strict:
@@ -212,7 +201,7 @@ def loosely(probes: ProbeBudget) -> Fit:
 
 
 def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> Schema:
-    """The schema without what is wrong with it, too; any value of its kind if too much is, or `probes` are used up."""
+    """The schema without its faults; any value of its kind if there are too many, or `probes` are used up."""
     if tool.strict:
         return schema
     probes = probes or ProbeBudget()
@@ -231,7 +220,7 @@ def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> 
 
 
 def find_fault(schema: Schema, probes: ProbeBudget | None = None) -> Path | None:
-    """Where something is wrong with a schema, as small a part of it as can be told; `None` if nothing is."""
+    """The smallest part of a schema in which a fault is found; None if it has none."""
     try:
         check_document(schema)
         fault = fault_of(schema)

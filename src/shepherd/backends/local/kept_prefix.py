@@ -38,12 +38,12 @@ from shepherd.backends.local.splice import Earlier
 from shepherd.core import Message, Request, Text, ToolSpec
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece, Prompt
-from shepherd.dialects.render.replay import Said, said, spelled
+from shepherd.dialects.render.replay import WrittenAnswer, spelled, written_answer
 
 ENTRY_BYTES = 400
 """What an entry takes besides the texts of its value: its key, its links, and the objects around the texts."""
 PIECE_BYTES = 120
-"""What a piece of a prompt takes besides its text: itself, and its part of the stretches."""
+"""What a piece of a prompt takes besides its text: itself, and its part of the segments."""
 
 
 class KeptPrefix:
@@ -80,7 +80,7 @@ class KeptPrefix:
         written = encoder.spell(tokens)
         if written is None or message is None:
             return False
-        answer = said(compiled.prompt, written, message, self._compiler.dialect, request.tools)
+        answer = written_answer(compiled.prompt, written, message, self._compiler.dialect, request.tools)
         if answer is not None:
             self._answers.keep(request, answer)
         return answer is not None
@@ -121,10 +121,10 @@ class KeptAnswers:
     """Answers, each as the model wrote it. Any thread."""
 
     def __init__(self, limit_bytes: int = 8_000_000) -> None:
-        self._by_calls = LruCache[Said](limit_bytes)
-        self._by_prefix = LruCache[Said](limit_bytes)
+        self._by_calls = LruCache[WrittenAnswer](limit_bytes)
+        self._by_prefix = LruCache[WrittenAnswer](limit_bytes)
 
-    def keep(self, request: Request, answer: Said) -> None:
+    def keep(self, request: Request, answer: WrittenAnswer) -> None:
         """Keep the answer to the request."""
         calls = answer.message.calls
         written = spelled(answer.pieces)
@@ -139,9 +139,9 @@ class KeptAnswers:
         self._by_calls.clear()
         self._by_prefix.clear()
 
-    def find(self, messages: Sequence[Message]) -> dict[int, Said]:
+    def find(self, messages: Sequence[Message]) -> dict[int, WrittenAnswer]:
         """The kept answers among the messages, by their index."""
-        found: dict[int, Said] = {}
+        found: dict[int, WrittenAnswer] = {}
         if not self._by_prefix:
             return found
         for index, (message, prefix) in enumerate(zip(messages, prefix_hashes(messages), strict=True)):
@@ -155,7 +155,7 @@ class KeptAnswers:
         return found
 
 
-def knows(message: Message, answer: Said) -> bool:
+def knows(message: Message, answer: WrittenAnswer) -> bool:
     """Whether the client that sends the message has received that answer.
 
     A client could guess the calls and so read the reasoning that the answer holds. Ollama's protocol has no ids; then
@@ -198,7 +198,7 @@ class KeptPrompts:
     def keep(self, prepared: Prepared, prompt: Prompt) -> None:
         """Keep the prompt of a request that `find` has returned."""
         messages = prepared.request.messages
-        if prepared.key is None or not prompt.stretches or messages[-1].role == "assistant":
+        if prepared.key is None or not prompt.segments or messages[-1].role == "assistant":
             return  # an answer that is being continued has no end yet
         earlier = Earlier.of(prompt)
         self._earlier.keep(prepared.key, earlier, weight(earlier.pieces))
@@ -230,7 +230,6 @@ class KeptTools:
         return replace(request, messages=messages, tools=tuple(tools))
 
     def _first(self, tool: ToolSpec) -> ToolSpec:
-        """The same tool in the spelling in which it came first."""
         key = tool_hash(tool)
         if (known := self._specs.find(key)) is None:
             self._specs.keep(key, tool)

@@ -47,7 +47,7 @@ class Scores:
         self._text += text
 
     def mark(self) -> None:
-        """The newest token is markup if it has not been shown yet: its letters are nobody's text."""
+        """The newest token is markup if it has not been shown yet: its letters are not text."""
         if self._waiting and self._waiting[-1][0] == self._newest:
             n = self._waiting.pop()[1] - self._newest
             self._text = self._text[: len(self._text) - n] + "\0" * n
@@ -76,7 +76,6 @@ class Scores:
         return tuple(visible)
 
     def _places(self, text: str) -> Sequence[int]:
-        """Where the characters of `text` were written."""
         found = self._text.find(text)
         if found >= 0:
             return range(self._at + found, self._at + found + len(text))

@@ -203,5 +203,4 @@ class Encoder:
 
 
 def _weight(text: str, tokens: array[int]) -> int:
-    """About how many bytes of memory a kept chunk takes."""
     return CHUNK_BYTES + sys.getsizeof(text) + sys.getsizeof(tokens)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.dialects import Piece, Prompt, Stretch
+from shepherd.dialects import Piece, Prompt, Segment
 from shepherd.dialects.render.replay import joined
 
 
@@ -23,12 +23,12 @@ class Earlier:
     """A prompt without its generation prompt."""
 
     pieces: tuple[Piece, ...]
-    stretches: tuple[Stretch, ...]
+    segments: tuple[Segment, ...]
 
     @classmethod
     def of(cls, prompt: Prompt) -> Earlier:
-        """`prompt` must have a stretch."""
-        return cls(_before(prompt.pieces, prompt.stretches[-1].stop), prompt.stretches)
+        """`prompt` must have a segment."""
+        return cls(_before(prompt.pieces, prompt.segments[-1].stop), prompt.segments)
 
 
 def spliced(earlier: Earlier, prompt: Prompt, n: int) -> Prompt | None:
@@ -47,16 +47,16 @@ def spliced(earlier: Earlier, prompt: Prompt, n: int) -> Prompt | None:
     if is_mixed or (trailer and not (rest and rest[0].origin is None and rest[0].text.startswith(trailer))):
         return None
     cut = sum(len(piece.text) for piece in head) + len(trailer)
-    moved = earlier.stretches[-1].stop - cut
-    new = [stretch for stretch in prompt.stretches if stretch.message >= n]
-    if any(other < n for stretch in new for other in stretch.others):
+    moved = earlier.segments[-1].stop - cut
+    new = [segment for segment in prompt.segments if segment.message >= n]
+    if any(other < n for segment in new for other in segment.others):
         return None
-    # Where a question's stretch takes in the head of the answer behind it, it does so in both.
-    last = max((stretch.stop for stretch in prompt.stretches if stretch.message < n), default=0)
-    joint = replace(earlier.stretches[-1], stop=max(cut, last) + moved)
-    stretches = (replace(each, start=max(each.start, cut) + moved, stop=each.stop + moved) for each in new)
+    # Where a question's segment takes in the head of the answer behind it, it does so in both.
+    last = max((segment.stop for segment in prompt.segments if segment.message < n), default=0)
+    joint = replace(earlier.segments[-1], stop=max(cut, last) + moved)
+    segments = (replace(each, start=max(each.start, cut) + moved, stop=each.stop + moved) for each in new)
     pieces = joined(earlier.pieces, *_behind(rest, len(trailer)))
-    return replace(prompt, pieces=pieces, stretches=(*earlier.stretches[:-1], joint, *stretches))
+    return replace(prompt, pieces=pieces, segments=(*earlier.segments[:-1], joint, *segments))
 
 
 def _before(pieces: Sequence[Piece], stop: int) -> tuple[Piece, ...]:
@@ -71,7 +71,6 @@ def _before(pieces: Sequence[Piece], stop: int) -> tuple[Piece, ...]:
 
 
 def _behind(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
-    """All but the first `start` characters."""
     made: list[Piece] = []
     for piece in pieces:
         if len(piece.text) > start:

@@ -74,7 +74,6 @@ class StopFilter:
         return "".join(self._held.popleft() for _ in range(n))
 
     def _add(self, stop: str) -> int:
-        """The node of a stop string, made with all that lead to it."""
         node = 0
         for character in stop:
             node = self._next[node].setdefault(character, len(self._next))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from shepherd.core import BadCall, Message, ToolCall, ToolResult
-from shepherd.dialects import Stretch
+from shepherd.dialects import Segment
 from shepherd.engine.base import Span
 
 LATER_SYSTEMS = 8
@@ -105,41 +105,41 @@ def has_calls(messages: Sequence[Message]) -> bool:
 # -- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def cuts(stretches: Sequence[Stretch]) -> list[int]:
-    """The characters where each stretch begins and ends."""
-    return [at for stretch in stretches for at in (stretch.start, stretch.stop)]
+def cuts(segments: Sequence[Segment]) -> list[int]:
+    """The characters where each segment begins and ends."""
+    return [at for segment in segments for at in (segment.start, segment.stop)]
 
 
 def spans(
-    messages: Sequence[Message], stretches: Sequence[Stretch], edges: Sequence[int], *, n_ctx: int
+    messages: Sequence[Message], segments: Sequence[Segment], edges: Sequence[int], *, n_ctx: int
 ) -> tuple[Span, ...]:
-    """The messages as spans of tokens; `edges` are the token indexes of `cuts(stretches)`."""
+    """The messages as spans of tokens; `edges` are the token indexes of `cuts(segments)`."""
     n_leading = leading_systems(messages)
     anchored = [
-        stretch.message
-        for stretch in stretches
-        if stretch.message >= n_leading and (stretch.tools or any(other < n_leading for other in stretch.others))
+        segment.message
+        for segment in segments
+        if segment.message >= n_leading and (segment.tools or any(other < n_leading for other in segment.others))
     ]
     where = placements(messages, anchored=anchored)
     made: list[Span] = []
-    lowest = list(accumulate((stretch.message for stretch in reversed(stretches)), min))[::-1]
+    lowest = list(accumulate((segment.message for segment in reversed(segments)), min))[::-1]
     turn = 0
-    for stretch, low, start, stop in zip(stretches, lowest, edges[::2], edges[1::2], strict=True):
-        place = where[stretch.message]
+    for segment, low, start, stop in zip(segments, lowest, edges[::2], edges[1::2], strict=True):
+        place = where[segment.message]
         # Some templates write all system messages first: then each of them is a leading one.
-        early = low < stretch.message and messages[stretch.message].role == "system"
+        early = low < segment.message and messages[segment.message].role == "system"
         turn = turn if early else max(turn, place.turn)
-        keep = early or place.keep or any(where[other].keep for other in stretch.others)
-        made.append(Span(start, max(start, stop), stretch.message, turn, keep, messages[stretch.message].role))
-    return keeping_systems(made, stretches, n_ctx // LATER_SYSTEMS)
+        keep = early or place.keep or any(where[other].keep for other in segment.others)
+        made.append(Span(start, max(start, stop), segment.message, turn, keep, messages[segment.message].role))
+    return keeping_systems(made, segments, n_ctx // LATER_SYSTEMS)
 
 
-def keeping_systems(spans: Sequence[Span], stretches: Sequence[Stretch], room: int) -> tuple[Span, ...]:
+def keeping_systems(spans: Sequence[Span], segments: Sequence[Segment], room: int) -> tuple[Span, ...]:
     """The spans, the newest system messages kept as far as they fit into `room` tokens together."""
     made = list(spans)
     for at in range(len(made) - 1, -1, -1):
         span = made[at]
-        if span.label != "system" or span.keep or stretches[at].others:
+        if span.label != "system" or span.keep or segments[at].others:
             continue
         room -= span.stop - span.start
         if room < 0:

@@ -72,8 +72,8 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
     config = configure.load_config(options)
     budget = budget_of(config)
-    roster = ModelRegistry(config, env=os.environ, budget_bytes=budget)
-    found = [(entry, entry.card) for entry in roster.entries.values()]
+    registry = ModelRegistry(config, env=os.environ, budget_bytes=budget)
+    found = [(entry, entry.card) for entry in registry.entries.values()]
     if as_json:
         models = [
             {

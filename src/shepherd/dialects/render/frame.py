@@ -7,7 +7,7 @@ probed once per template with tiny conversations). So a conversation stays well 
     <|im_start|>user\\n Hello <|im_end|>\\n │ <|im_start|>assistant\\n Hi. <|im_end|>\\n │ <|im_start|>user\\n ...
     header              text  trailer      cut
 
-Not here: which messages are a turn, and which tokens a stretch of text becomes (`backends.local.turns`).
+Not here: which messages are a turn, and which tokens a segment of text becomes (`backends.local.turns`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Literal
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects.base import TOOLS, Piece, Stretch
+from shepherd.dialects.base import TOOLS, Piece, Segment
 
 Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
 """How a message ends depends on its kind. `asked` is a user message that a call answers: where all calls of an answer
@@ -91,11 +91,11 @@ class Separator:
         return len(self.first) < self.stop - self.start
 
 
-def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame) -> tuple[Stretch, ...]:
-    """The stretch of each message that shows; in order of the text, without overlap. Text of no message, such as the
-    head of the next answer, is in no stretch.
+def segments(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame) -> tuple[Segment, ...]:
+    """The segment of each message that shows; in order of the text, without overlap. Text of no message, such as the
+    head of the next answer, is in no segment.
 
-    Messages without a boundary between their texts share a stretch. So does a message whose text comes in two places,
+    Messages without a boundary between their texts share a segment. So does a message whose text comes in two places,
     with all messages in between.
     """
     gaps, runs = divided(pieces)
@@ -140,11 +140,11 @@ def stretches(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame
             made.append(SpanBuilder(messages, start, stop, origin, tools=tools))
             where[origin] = len(made) - 1
             top = max(top, origin)
-    return tuple(joint.stretch() for joint in made)
+    return tuple(joint.segment() for joint in made)
 
 
 class SpanBuilder:
-    """A stretch that is being built. Taking in another one costs as much as that one is long."""
+    """A segment that is being built. Taking in another one costs as much as that one is long."""
 
     def __init__(self, messages: Sequence[Message], start: int, stop: int, number: int, *, tools: bool = False) -> None:
         self.start, self.stop, self.tools = start, stop, tools
@@ -164,9 +164,9 @@ class SpanBuilder:
         self.last = max(self.last, other.last)
         self._last_turn = max(self._last_turn, other._last_turn)
 
-    def stretch(self) -> Stretch:
+    def segment(self) -> Segment:
         *others, last = sorted(set(self.numbers))
-        return Stretch(self.start, self.stop, last, tuple(others), self.tools)
+        return Segment(self.start, self.stop, last, tuple(others), self.tools)
 
 
 def divided(pieces: Sequence[Piece]) -> tuple[list[Separator], list[tuple[int, int]]]:

@@ -16,16 +16,16 @@ from typing import Any
 
 from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, stretches
+from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, segments
 from shepherd.dialects.render.offer import offered
-from shepherd.dialects.render.replay import Said, joined, means, replayed, spelled, with_thoughts
+from shepherd.dialects.render.replay import WrittenAnswer, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.render.template import NOTHING, Template
 
 MAX_OPENED = 1000
 """So many ends of prompts are kept; only a template whose prompts all end differently has more."""
 COMMON = re.compile(r"[\w ]*:?|<\w+>")
 """A head of a turn that ordinary text may hold, too."""
-NO_ANSWERS: Mapping[int, Said] = MappingProxyType({})
+NO_ANSWERS: Mapping[int, WrittenAnswer] = MappingProxyType({})
 
 
 def render(
@@ -37,7 +37,7 @@ def render(
     reasoning: ReasoningLevel | None = None,
     extra: Mapping[str, Any] = NOTHING,
     now: datetime | None = None,
-    answers: Mapping[int, Said] = NO_ANSWERS,
+    answers: Mapping[int, WrittenAnswer] = NO_ANSWERS,
 ) -> Prompt:
     """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's.
 
@@ -90,7 +90,7 @@ def render(
     earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
     if earlier:
         pieces = replayed(pieces, earlier, dialect, tools)
-    return Prompt(pieces, opened, stops_of(template, dialect), stretches(pieces, messages, template.frame))
+    return Prompt(pieces, opened, stops_of(template, dialect), segments(pieces, messages, template.frame))
 
 
 def stops_of(template: Template, dialect: Dialect) -> tuple[str, ...]:

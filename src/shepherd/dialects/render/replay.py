@@ -12,7 +12,7 @@ it; only if it finds the same words and the same calls are the characters replac
 something, usually an old thought, it has a reason: that answer stays as the template has it.
 
 Only remembered pieces can be control tokens. A client's messages decide which of them stand where, never what they are.
-Not here: where they are remembered (`backends.local.history`).
+Not here: where they are remembered (`backends.local.kept_prefix`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shepherd.dialects.render.frame import n_same
 
 TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|[\]})]")
 OWN = 0
-"""Stands for the index of the message in the pieces of a `Said`."""
+"""Stands for the index of the message in the pieces of a `WrittenAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class WrittenAnswer:
     """One answer as the model wrote it."""
 
     message: Message
@@ -47,9 +47,9 @@ class Said:
     """Where it ends in the last rendering: a tool loop renders it again and again."""
 
 
-def said(
+def written_answer(
     prompt: Prompt, written: Sequence[Piece], message: Message, dialect: Dialect, tools: Sequence[ToolSpec] = ()
-) -> Said | None:
+) -> WrittenAnswer | None:
     """The answer to a prompt, to be remembered. `written` has protocol tokens of origin `None`, text of origin `OWN`.
 
     None when it cannot be replayed: it continues a client's prefill, or holds a call that could not be read.
@@ -65,10 +65,10 @@ def said(
     if end is None or text.split() != words(message) or not same(calls, message.calls):
         return None
     opened = (Piece(prompt.opened, None),) if prompt.opened else ()
-    return Said(message, tail.text[: len(tail.text) - len(prompt.opened)], (*opened, *written), end)
+    return WrittenAnswer(message, tail.text[: len(tail.text) - len(prompt.opened)], (*opened, *written), end)
 
 
-def means(message: Message, answer: Said) -> bool:
+def means(message: Message, answer: WrittenAnswer) -> bool:
     """Whether a client's message is that answer; its thought may be missing, for most clients leave it out."""
     own = answer.message
     return (
@@ -78,7 +78,7 @@ def means(message: Message, answer: Said) -> bool:
     )
 
 
-def with_thoughts(messages: Sequence[Message], answers: Mapping[int, Said]) -> list[Message]:
+def with_thoughts(messages: Sequence[Message], answers: Mapping[int, WrittenAnswer]) -> list[Message]:
     """The messages with the remembered thoughts before calls, so that the model sees its thoughts in a tool loop.
 
     `answers` are the remembered ones by the index of the message. The template decides whether a thought shows.
@@ -92,7 +92,7 @@ def with_thoughts(messages: Sequence[Message], answers: Mapping[int, Said]) -> l
 
 
 def replayed(
-    pieces: Sequence[Piece], answers: Mapping[int, Said], dialect: Dialect, tools: Sequence[ToolSpec] = ()
+    pieces: Sequence[Piece], answers: Mapping[int, WrittenAnswer], dialect: Dialect, tools: Sequence[ToolSpec] = ()
 ) -> tuple[Piece, ...]:
     """The rendered conversation with each remembered answer as it was written, where both have the same content."""
     made = list(pieces)
@@ -124,7 +124,13 @@ def places(pieces: Sequence[Piece], indexes: Collection[int]) -> dict[int, tuple
 
 
 def replaced(
-    before: str, own: Sequence[Piece], behind: str, *, answer: Said, dialect: Dialect, tools: Sequence[ToolSpec]
+    before: str,
+    own: Sequence[Piece],
+    behind: str,
+    *,
+    answer: WrittenAnswer,
+    dialect: Dialect,
+    tools: Sequence[ToolSpec],
 ) -> list[Piece] | None:
     """One answer in a rendered conversation, with the markup around it, as it was written; None if that differs.
 

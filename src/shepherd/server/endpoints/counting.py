@@ -1,4 +1,4 @@
-"""How many tokens a request would have, without answering it: the same decoding, the same template, no generation."""
+"""Counts the tokens of a request without answering it: the same decoding, the same template, no generation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shepherd.wire.base import Codec, Json
 def counting(codec: Codec[Any], endpoint: str) -> Callable[[Service, Json, str], Awaitable[Json]]:
     """Answers a query with `input_tokens`: those of the prompt that `codec` reads in the body.
 
-    `endpoint` is the path where the same body would be answered: a route of that path chooses the model here, too.
+    `endpoint` is the path that would answer the same body: its routes choose the model here, too.
     """
 
     async def count(service: Service, body: Json, path: str) -> Json:

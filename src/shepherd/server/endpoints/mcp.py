@@ -2,9 +2,9 @@
 
     MCP client ─ tools/list, tools/call ─▶ official SDK ─▶ Toolbox ─▶ tools
 
-The SDK speaks the protocol, in all its revisions; here is what the words mean. A tool that fails is a result with
+The SDK speaks the protocol, in all its revisions; this file maps it to tools. A tool that fails is a result with
 `isError`, which the calling model reads, never an error of the protocol. Not here: which tools there are and what they
-may do (`app/conversations.py` makes the box).
+may do (`app`).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ INSTRUCTIONS = (
 INVALID_REQUEST = -32600
 """JSON-RPC 2.0, section 5.1."""
 SHORTEST_SILENCE_S = 0.1
-"""Between two notes of progress: a command may print thousands of lines in a second."""
+"""Between two messages of progress: a command may print thousands of lines in a second."""
 
 MOST_CONVERSATIONS = 16
-"""Whose cut results are kept, over HTTP."""
+"""Over HTTP: conversations whose toolboxes, with their cut results, are kept."""
 
 Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
-"""The tools for one user; None = nobody known."""
+"""The tools for one user; None = an unknown user."""
 
 
 def make_server(open_box: Open) -> Server[Any]:
@@ -88,7 +88,7 @@ def make_server(open_box: Open) -> Server[Any]:
         call = ToolCall(f"mcp-{next(numbers)}", params.name, json.dumps(params.arguments or {}, ensure_ascii=False))
         box = await box_of(context)
         async with _reporting(context) as tell:
-            return _told((await box.run(call, tell=tell)).result)
+            return _encode_result((await box.run(call, tell=tell)).result)
 
     return Server(
         "shepherd",
@@ -113,7 +113,7 @@ async def serve_stdio(open_box: Open) -> None:
 
 @contextlib.contextmanager
 def _input_taken() -> Iterator[TextIO]:
-    """Our standard input, which nobody else can read within the block: tools find theirs empty."""
+    """Our standard input, which tools cannot read within the block: theirs is empty."""
     wire, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -125,7 +125,7 @@ def _input_taken() -> Iterator[TextIO]:
 
 
 class _Lines:
-    """The lines of a file as they come, read one at a time by a thread that holds up no end of the program."""
+    """The lines of a file as they come, read by a thread that does not delay the end of the program."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -136,7 +136,7 @@ class _Lines:
 
 
 def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
-    """Put the MCP server at `/mcp`, behind what guards the other paths."""
+    """Put the MCP server at `/mcp`, behind the middleware of the other paths."""
     from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
 
     app.router.routes.append(
@@ -147,7 +147,7 @@ def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
 class _Endpoint:
     """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request.
 
-    The SDK reads bodies of any length, and parses them on the event loop: they are read and bounded here.
+    The SDK reads bodies of any length, and parses them on the event loop: this class reads and bounds them.
     """
 
     def __init__(self, open_box: Open, limits: Limits) -> None:
@@ -227,8 +227,8 @@ async def _reporting(context: ServerRequestContext[Any, Any]) -> AsyncIterator[C
 
 
 def _user(context: ServerRequestContext[Any, Any]) -> str | None:
-    """Whose memory is meant, as for `/v1/memory`: the owner's, unless the header says otherwise. A stranger, who has
-    no key and is on another machine, has none."""
+    """The user whose memory is used, as for `/v1/memory`: the owner, unless the header names another. None for a client
+    on another machine without a key."""
     if context.request is None:
         return LOCAL
     scope = context.request.scope
@@ -238,7 +238,7 @@ def _user(context: ServerRequestContext[Any, Any]) -> str | None:
 
 
 def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
-    """What tells one conversation from another; newer revisions of the protocol know only who calls."""
+    """The identity of a conversation; newer revisions of the protocol have only the caller."""
     if context.request is None:  # standard input has one agent at its other end
         return None
     scope = context.request.scope
@@ -259,7 +259,7 @@ def _described(tool: Tool) -> McpTool:
     return McpTool(name=tool.name, description=tool.description, input_schema=schema, annotations=annotations)
 
 
-def _told(result: ToolResult) -> CallToolResult:
+def _encode_result(result: ToolResult) -> CallToolResult:
     from mcp_types import CallToolResult, ImageContent, TextContent  # noqa: PLC0415
 
     content: list[ContentBlock] = []

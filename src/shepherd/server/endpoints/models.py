@@ -1,10 +1,10 @@
-"""`/v1/models`: what can be named in a request, as OpenAI's clients, Anthropic's and Codex read it.
+"""`/v1/models`: the models that a request can name, as OpenAI's clients, Anthropic's and Codex read them.
 
     data[]     OpenAI's: every client
-    models[]   Codex's, beside it: it says how large the context is, and what a model can do
-    data[]     Anthropic's, for those who send its version header
+    models[]   Codex's, in the same body: the size of the context, and what a model can do
+    data[]     Anthropic's, for clients that send its version header
 
-Not here: which models there are (the service), and which one a name means (the router).
+Not here: the list of models (the service), and the choice of a model by its name (the router).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def add_model_paths(app: FastAPI, service: Service) -> None:
     """Add them to `app`."""
 
     async def models(request: HTTPRequest) -> Response:
-        """The models that can be named in a request."""
+        """The models that a request can name."""
         cards = service.models()
         if not cards and service.health().status == "loading":
-            # An empty list would be believed and remembered.
+            # Clients would believe and remember an empty list.
             return _refusal(request, still_loading())
         if not _speaks_anthropic(request):
             return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
@@ -105,16 +105,16 @@ def _for_anthropic(card: ModelCard) -> Json:
     }
 
 
-def _page(models: list[Json], said: Mapping[str, str]) -> Json:
+def _page(models: list[Json], query: Mapping[str, str]) -> Json:
     """Some of the models. Raises: `InvalidRequest`."""
-    limit = said.get("limit", "20")
+    limit = query.get("limit", "20")
     if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_PAGE:
         raise InvalidRequest(f"limit must be an integer from 1 to {MAX_PAGE}, not {shown(limit)}", field="limit")
     ids = [model["id"] for model in models]
     start, stop = 0, len(ids)
-    if (after := said.get("after_id")) is not None:
+    if (after := query.get("after_id")) is not None:
         start = _place(after, ids, "after_id") + 1
-    if (before := said.get("before_id")) is not None:
+    if (before := query.get("before_id")) is not None:
         stop = _place(before, ids, "before_id")
         start = max(start, stop - int(limit))
     page = models[start : min(stop, start + int(limit))]
@@ -129,7 +129,7 @@ def _page(models: list[Json], said: Mapping[str, str]) -> Json:
 
 def _place(id: str, ids: list[str], field: str) -> int:
     if id not in ids:
-        raise InvalidRequest(f"{field} names {shown(id)}, which is not among the models", field=field)
+        raise InvalidRequest(f"{field} is {shown(id)}, which is not the id of a model", field=field)
     return ids.index(id)
 
 
@@ -147,7 +147,7 @@ are not yours; do not commit unless you are asked to.
 - Check your work by running it, or its tests, where that can be done.
 - Answer briefly and plainly: what you have done, in which files, and what is left.
 """
-"""What Codex tells the model of itself in place of its own instructions, which are twenty times as long."""
+"""Instructions that Codex gives to the model instead of its own, which are twenty times as long."""
 
 _EFFORTS = {
     "low": "Thinks little before it answers",
@@ -176,7 +176,7 @@ def _codex_model(card: ModelCard, priority: int) -> Json:
         "max_context_window": card.n_ctx,
         "effective_context_window_percent": 95,
         "auto_compact_token_limit": None,
-        # What a tool may print: much of a small context would be gone with one file.
+        # Of the output of a tool: one file would fill much of a small context.
         "truncation_policy": {"mode": "tokens", "limit": max(1000, min(10_000, card.n_ctx // 8))},
         "input_modalities": ["text"],
         "base_instructions": _INSTRUCTIONS,

@@ -1,4 +1,4 @@
-"""What a text is in tokens, and the other way round: the answers of the rows `/tokenize` and `/detokenize`."""
+"""Text to tokens and back: the answers of the rows `/tokenize` and `/detokenize`."""
 
 from __future__ import annotations
 

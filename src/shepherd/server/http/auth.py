@@ -1,12 +1,13 @@
-"""Who may ask: keys, and the checks that protect an open server on one's own machine from the web.
+"""Authentication: API keys, and the checks that protect an open server on the user's own machine from web pages.
 
-* With keys configured, every path but the health check needs one. An empty list of keys refuses everybody: a mistake in
-  a key file must not open the server (O1). An address that other machines can reach is never open.
-* Without keys, a web page in the user's browser must not reach us: its `Origin` has to be local, and the `Host` has to
-  be, too. DNS rebinding needs a public name that resolves to 127.0.0.1, that is a name with a dot; so IP addresses,
-  single labels, `.localhost` and `.internal` (reserved, used by Docker) pass, other names do not.
+* With keys, every path except the health check needs one. An empty list of keys refuses every request: a mistake in a
+  key file must not open the server. A server at an address that other machines can reach always has keys.
+* Without keys, a web page in the user's browser must not reach the server: its `Origin` and the `Host` must be local.
+  DNS rebinding needs a public name that resolves to 127.0.0.1, that is a name with a dot; so IP addresses, single
+  labels, `.localhost` and `.internal` (reserved, used by Docker) pass, other names do not.
 
-Decisions use `scope["path"]`, what the router sees, never the raw target. What a caller may cost is `gates`' matter.
+Decisions use `scope["path"]`, what the router sees, never the raw target. Not here: how many requests a caller may send
+(`admission`).
 """
 
 from __future__ import annotations
@@ -38,27 +39,27 @@ LOCAL_ORIGIN = (
 """Pages that are served from this machine, desktop programs, and browser extensions, which the user has installed."""
 
 KEY_PREFIX = "sk-shepherd-"
-"""Of the keys that we make, so that scanners for leaked keys and people know them when they see them."""
+"""The beginning of generated keys, by which people and scanners for leaked keys recognise them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, by name, and what its owner may ask for. The key itself is not kept, only its hash."""
+    """One API key, by name, and its limits. Only the hash of the key is stored."""
 
     name: str
     """In the log."""
     digest: bytes
     """SHA-256 of the key."""
     requests_per_minute: int | None = None
-    """None = as many as come."""
+    """None = no limit."""
     concurrent: int | None = None
-    """Answers in the making at the same time; None = what everybody gets."""
+    """Requests at the same time; None = the server's limit per client."""
 
     @classmethod
     def of(
         cls, secret: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
     ) -> Key:
-        """The key that is written `secret`."""
+        """The key whose text is `secret`."""
         return cls(name, _digest(secret.encode("utf-8", "surrogateescape")), requests_per_minute, concurrent)
 
     @classmethod
@@ -72,7 +73,7 @@ class Key:
 
 
 def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
-    """`keys` with names for those that have none; `None` stays: open."""
+    """`keys`, each with a name; `None` stays `None`: open."""
     if keys is None:
         return None
     return tuple(
@@ -81,14 +82,14 @@ def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
 
 
 def generate_key() -> str:
-    """A new key that nobody can guess."""
+    """A new random key."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
 def keys_for(host: str, keys: Collection[str | Key] | None) -> tuple[Collection[str | Key] | None, str | None]:
-    """The keys of a server at `host`, and the one that had to be made because there was none and others can reach it.
+    """The keys of a server at `host`, and a new key if there were none and other machines can reach the server.
 
-    Whoever calls this shows the new key to the user, once: it is kept nowhere.
+    The caller shows the new key to the user, once: it is not stored.
     """
     if keys is not None or is_loopback(host):
         return keys, None
@@ -97,9 +98,9 @@ def keys_for(host: str, keys: Collection[str | Key] | None) -> tuple[Collection[
 
 
 class AuthMiddleware:
-    """ASGI middleware that refuses who may not ask, in the error shape of the path's protocol.
+    """ASGI middleware that refuses requests without a valid key, or from a foreign web page, in the path's protocol.
 
-    What comes through carries who asks, under `CALLER` in its scope.
+    It puts the `Caller` of a request into the scope, under `CALLER`.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class AuthMiddleware:
         allow_hosts: Collection[str] = (),
         refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`api_keys`: `None` = open. `host`: the address that we are bound to. `origins`, `allow_hosts`: web pages and
-        names that an open server answers besides. `refused` is told `key`, `host` or `origin` at each refusal."""
+        """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
+        names that an open server also accepts. `refused` is called with `key`, `host` or `origin` at each refusal."""
         self._app = app
         self._encode_error = encode_error
         self._keys = as_keys(api_keys)
@@ -147,7 +148,7 @@ class AuthMiddleware:
         await send_json(send, status, body, challenge)
 
     def _check(self, headers: RawHeaders) -> Key | None:
-        """The key that was sent; none where none is needed. Raises: `_Refusal`."""
+        """The key of the request; None on an open server. Raises: `_Refusal`."""
         if self._keys is not None:
             return self._check_key(headers)
         found = dict(headers)
@@ -204,12 +205,12 @@ class _Refusal(NotAllowed):
 
 
 def _is_public(scope: Scope) -> bool:
-    # Claude Code asks `HEAD /` without its key, to see whether anybody is there. The answer tells nothing else.
+    # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
     return scope["path"] in PUBLIC_PATHS or (scope["method"] == "HEAD" and scope["path"] == "/")
 
 
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
-    """All keys that were sent: Claude Code may send one in each header, and one good one is enough."""
+    """All keys of the request: Claude Code may send one in each header, and one valid key is enough."""
     for name, value in headers:
         if name == b"x-api-key" and value.strip():
             yield value.strip()

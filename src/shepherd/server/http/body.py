@@ -1,4 +1,4 @@
-"""The body of a request, read up to a limit; an answer as one JSON body. Bytes only: their meaning is the codec's."""
+"""Reads the body of a request up to a limit, and sends an answer as one JSON body. The codecs interpret the bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shepherd.core import InvalidRequest
 
 RawHeaders = list[tuple[bytes, bytes]]
 EncodeError = Callable[[str, Exception], tuple[int, Any]]
-"""From a path and what is wrong to status and body, in the shape of the path's protocol."""
+"""From a path and an error to status and body, in the shape of the path's protocol."""
 
 SLOWEST_BYTES_PER_S = 1024
-"""What a body has to bring on average, after a first while: nobody may hold a request open with a byte a minute."""
+"""The least average speed of a body, after a first period: a byte a minute must not hold a request open."""
 
 LINGER_S = 2.0
-"""How long to listen to a client that goes on sending what was refused. Without it the kernel resets the connection and
-throws away our answer before the client has read it."""
+"""How long the server reads on from a client whose body it has refused. Without this the kernel resets the connection
+and drops the answer before the client has read it."""
 
 
 class ClientGone(Exception):
@@ -33,14 +33,14 @@ class BodyTooLarge(InvalidRequest):
     """The body exceeds the limit; the rest of it has not been read."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the body is larger than the {limit} bytes that this server accepts", status=413)
+        super().__init__(f"the body is larger than {limit} bytes, the limit of this server", status=413)
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) -> bytes:
     """The whole body.
 
     Raises: `BodyTooLarge` as soon as it is known; `InvalidRequest` for an encoding, when nothing comes for `stall_s`,
-    or when it goes on and on at a trickle; `ClientGone`.
+    or when it comes too slowly; `ClientGone`.
     """
     headers = dict(scope["headers"])
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
@@ -73,7 +73,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
 
 
 def json_bytes(body: Any) -> bytes:
-    """`body` as it is sent."""
+    """The JSON text of `body`, in UTF-8."""
     # Half a character in a model's output or a client's model name must not break the answer.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -83,7 +83,7 @@ async def send_json(
 ) -> None:
     """Send one whole answer, JSON or the bytes of it.
 
-    With `unread`, listen to the rest of the request for a while, then hang up.
+    With `unread`, read the rest of the request for a while, then close the connection.
     """
     content = body if isinstance(body, bytes) else json_bytes(body)
     raw: RawHeaders = [

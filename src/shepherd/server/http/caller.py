@@ -1,7 +1,6 @@
-"""Who asks, as the headers of a request say it: whose memory is meant, which conversation goes on, and what is no
-conversation at all but a side task.
+"""What the headers of a request say about the caller: the user, the conversation, and whether it is a side task.
 
-Clients name their conversations in headers of their own; what a body says of it is the codec's to read.
+Clients name their conversations in headers of their own; names in the body are the codec's to read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from shepherd.core import Request
 from shepherd.wire.base import Decoded
 
 USER = b"x-shepherd-user"
-"""The header that says whose memory is meant; it stands above what the body says."""
+"""The header that names the user whose memory is used; it overrides the body."""
 
 SESSIONS = (
     (b"x-claude-code-session-id", b"x-claude-code-agent-id"),
@@ -25,26 +24,26 @@ SESSIONS = (
     (b"session-id", b"thread-id"),
     (b"x-openwebui-chat-id",),
 )
-"""Headers that name a conversation: all of a row together, the first row that is there. Claude Code's agents share
-their session's id; opencode sends the second and the third; Codex the fourth, whose threads share a session, too. What
-changes within a conversation, such as Codex's window, names none."""
+"""Headers that name a conversation: the first row whose first header is present, all headers of that row together.
+Claude Code's agents share their session's id; opencode sends the second and the third; Codex sends the fourth, whose
+threads share a session, too. A header that changes within a conversation, such as Codex's window, is not listed."""
 
 AGENTS = re.compile(r"claude-cli/|opencode/|codex", re.ASCII | re.IGNORECASE)
-"""How the names of programs begin that offer tools with every request of a conversation."""
+"""The beginnings of `user-agent` of programs that offer tools with every request of a conversation."""
 
 TASK = re.compile(
     r"\s*### Task:\n.*^### (Guidelines|Output|Instructions|Chat History|Context)\b", re.DOTALL | re.MULTILINE
 )
-"""Open WebUI's requests for titles, tags, follow-ups and queries: one message of these sections."""
+"""Open WebUI's requests for titles, tags, follow-ups and queries: one message with these sections."""
 
 
 def named_user(scope: Scope) -> str | None:
-    """Whose memory the caller means, if the header says so."""
+    """The user that the header names; None without one."""
     return dict(scope["headers"]).get(USER, b"").decode("utf-8", "replace").strip() or None
 
 
 def named_session(scope: Scope) -> str | None:
-    """The conversation that the caller means, if a header says so."""
+    """The conversation that the headers name; None without one."""
     headers = dict(scope["headers"])
     for row in SESSIONS:
         if headers.get(row[0]):
@@ -54,8 +53,8 @@ def named_session(scope: Scope) -> str | None:
 
 
 def is_side_task(request: Request, program: str) -> bool:
-    """Whether a request is a title, a summary or the like, by its shape: nobody has answered in it, and there are no
-    tools though this program's conversations have some, or it is one message of a task's sections.
+    """Whether a request is for a title, a summary or the like, by its shape: it has no earlier answer, and it has no
+    tools although this program's conversations have some, or it is one message with the sections of a task.
 
     `program` is the caller's `user-agent`.
     """
@@ -70,7 +69,7 @@ def is_side_task(request: Request, program: str) -> bool:
 
 
 def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
-    """The same, with what the headers say of the caller."""
+    """`decoded`, with what the headers say about the caller."""
     said: dict[str, Any] = {"trace": True} if trace else {}
     if user := named_user(scope):
         said["user"] = user

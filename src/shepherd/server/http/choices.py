@@ -1,7 +1,7 @@
-"""The answers to several requests at the same time, as one stream: the choices of one body.
+"""The answers to several requests as one stream: the choices of one body.
 
-The first answer begins alone. When its first token is there its prompt has been computed, and the others, which most
-often have the same one, find it in the cache.
+The first answer begins alone. At its first token its prompt has been computed, and the other answers, which usually
+have the same prompt, find it in the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _NOTICES = (Started, Progress, Evicted, Traced)
 
 
 async def merge_choices(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[tuple[int, Event], None]:
-    """Every event with the index of its stream. The first error ends them all, and so does leaving the iteration.
+    """Every event with the index of its stream. The first error ends all streams; so does closing the
+    iteration.
 
     Raises: what a stream raises.
     """
@@ -55,5 +56,5 @@ async def _play(choice: int, stream: AsyncGenerator[Event, None], news: _News) -
             async for event in events:
                 news.put_nowait((choice, event, None))
         news.put_nowait((choice, None, None))
-    except Exception as error:  # whoever takes the news raises it
+    except Exception as error:  # `merge_choices` raises it
         news.put_nowait((choice, None, error))

@@ -1,11 +1,11 @@
-"""A port, opened and served until a signal comes. Knows no path and no protocol.
+"""Opens a port and serves it until a signal comes. Knows no path and no protocol.
 
     signal ─▶ new requests: 503 ─ running answers may finish ─ error events ─ connections closed
               └──────────── grace_s ───────────┘└────────── LINGER_S ─────────┘
     a second signal ends it at once
 
-The port is bound before anything else starts, so that one that is taken is one clear sentence, and the server can
-listen while the model is still loading.
+The port is bound before anything else starts, so that a port in use is one clear error, and the server can listen
+while the model is still loading.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from shepherd.server.http.auth import is_loopback
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How long running answers may go on after a signal: half of what service managers commonly wait before they kill."""
+"""How long running answers may continue after a signal: half of what service managers usually wait before they kill."""
 LINGER_S = 3
-"""How long those that have not ended by then may take to say that the server is stopping."""
+"""How long the answers that are left may take to send the error that the server is stopping."""
 IDLE_S = 75
-"""Longer than the pools of common clients keep a connection: who closes first must not be the server."""
+"""Longer than the pools of common clients keep a connection: the server must not be the first to close it."""
 HEAD_S = 30.0
-"""How long the head of a request may take from its first byte; a slower one is held open to exhaust us."""
+"""How long the head of a request may take from its first byte; slower heads are an attack."""
 MAX_HEAD_BYTES = 64 * 2**10
 """Path and headers. Those of real clients stay below 4 KiB; proxies allow 8 to 32."""
 
@@ -57,11 +57,12 @@ async def serve(
     is cancelled they end with an error. `on_ready` is called with the bound port once connections are accepted. `port`
     0 takes a free one.
 
-    Raises: `ConfigError` when the address cannot be used, or when others can reach it and no key is asked for.
+    Raises: `ConfigError` when the address cannot be used, or when other machines can reach it without a key.
     """
     if getattr(app.state, "is_open", False) and not is_loopback(host):
         raise ConfigError(
-            f"other machines can reach {host or 'this address'}, so a key is needed; set one, or the host to 127.0.0.1",
+            f"other machines can reach {host or 'this address'}, so an API key is needed; configure one, or set "
+            "the host to 127.0.0.1",
             key="server.api_keys",
         )
     sockets = bind(host, port)
@@ -154,18 +155,18 @@ def _explained(error: OSError, host: str, port: int) -> ConfigError:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection, which waits for a request for ever and takes a head of any size, with limits to both.
+    """uvicorn's connection, with limits on the time before a request and on the size of a head, which uvicorn lacks.
 
-    Bodies have theirs where they are read (`body`).
+    Bodies have their limits in `body`.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes: int | None = 0
-    """What has come of a head that is not complete; None outside of one."""
+    """Bytes of an incomplete head; None outside of a head."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other
-        # uvicorn's own timer, which it sets behind answers only.
+        # uvicorn's own timer, which it sets only after an answer.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
@@ -202,7 +203,7 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _give_up_head(self) -> None:
-        if self._is_answering:  # an earlier request of this connection, which may take as long as it does
+        if self._is_answering:  # an earlier request of this connection has no time limit
             self._end_head()
             self.cycle.keep_alive = False
             return
@@ -220,7 +221,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with our way to start and to stop."""
+    """uvicorn's server, with a start and a stop of its own."""
 
     def __init__(
         self,
@@ -254,16 +255,16 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active = self._app.state.active
         active.refuse_new()
-        if self.should_exit:  # by a signal; who cancels us does not want to wait
+        if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
-            while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn,
-                await asyncio.sleep(0.02)  # for a signal handler can wake nobody
+            while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn:
+                await asyncio.sleep(0.02)  # a signal handler cannot set an event
         active.cancel_all()  # answers that are left end with an error, not with a cut line
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but signals are not raised again after the end: who called `serve` goes on and cleans up."""
+        """As uvicorn's, but signals are not raised again after the end: the caller of `serve` cleans up."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

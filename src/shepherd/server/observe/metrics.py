@@ -1,11 +1,11 @@
-"""`GET /metrics`: what Prometheus asks for, from the engines' own counts and from the requests that have ended.
+"""`GET /metrics` for Prometheus: the engines' own counts, and those of the requests that have ended.
 
     Record ─ count ─▶ totals ─┐
     Service.stats() ──────────┴─ families ─▶ text
 
-Nothing is kept beside what the engines count already; every application has a registry of its own. Names and labels are
-promised to users (docs/serve.md). A model is known here by what answers (`local:qwen`), never by the name that a client
-made up: labels must not grow for ever. Event loop only.
+Each application has a registry of its own. Names and labels are promised to users (docs/serve.md). The label of a model
+is the back end that answers (`local:qwen`), never the name in the request: the number of labels must stay bounded.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FIRST_TOKEN_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 """From a cached turn of a small model to a long prompt on a CPU."""
 
 DURATION_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""From a count of tokens to what ends the patience of clients."""
+"""From a count of tokens to the timeouts of clients."""
 
 REFUSALS = ("key", "host", "origin", "rate", "client", "house")
-"""Why a request is not let in: see `auth` and `gates`."""
+"""Why a request is refused: see `auth` and `admission`. `house` = all callers together send too many."""
 
 Stats = Mapping[str, CacheStats]
 
@@ -53,7 +53,7 @@ class Metrics:
         n_active: Callable[[], int] = lambda: 0,
         loads: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """What is asked at every scrape: `stats`; `n_archived`, messages put into the memory since the start;
+        """Called at every scrape: `stats`; `n_archived`, messages put into the memory since the start;
         `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start."""
         self._stats = stats
         self._n_archived = n_archived
@@ -70,7 +70,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def count(self, record: Record) -> None:
-        """Take a request that has ended into account."""
+        """Count a request that has ended."""
         self._answers[record.surface, record.status] += 1
         place = (record.surface, record.backend)
         if record.first_s is not None:
@@ -88,7 +88,7 @@ class Metrics:
                 self._tokens[record.backend, source] += n_tokens
 
     def refuse(self, reason: str) -> None:
-        """Take a request into account that was not let in; `reason` is one of `REFUSALS`."""
+        """Count a refused request; `reason` is one of `REFUSALS`."""
         self._refused[reason] += 1
 
     def totals(self) -> dict[str, int]:

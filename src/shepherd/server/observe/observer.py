@@ -1,7 +1,7 @@
-"""The seam of whoever looks on while requests are answered: debug files, recordings, traces.
+"""Observers of requests: debug files, recordings, traces.
 
 One observer per request, made when it arrives and closed when its record is complete. Observers are called on the event
-loop and must not block it; one that fails is logged and left out, and the client notices nothing.
+loop and must not block it; an observer that fails is logged and removed, and the client is not affected.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ logger = logging.getLogger("shepherd.server")
 
 
 class Observer:
-    """Looks on at one request. Every method may be left as it is."""
+    """Follows one request. A subclass overrides the methods that it needs."""
 
     wants_trace = False
-    """Whether back ends are to report what the model is given and writes (`Traced`)."""
+    """Whether back ends must report the model's input and output (`Traced`)."""
 
     def receive(self, scope: Scope, body: bytes) -> None:
         """The whole body has come."""
 
     def decode(self, decoded: Decoded[Any]) -> None:
-        """It has been understood."""
+        """The body has been decoded."""
 
     def see(self, event: Event, choice: int) -> None:
         """An event of the answer has come, before it is encoded."""
@@ -38,7 +38,7 @@ class Observer:
         """These bytes of the answer's body go out: one event of a stream, or a whole body."""
 
     def close(self, record: Record) -> None:
-        """Nothing more comes; `record` says how it ended."""
+        """The request has ended; `record` is complete."""
 
 
 ObserverFactory = Callable[[Record], Observer]
@@ -61,26 +61,26 @@ class Observers:
         return any(observer.wants_trace for observer in self._all)
 
     def receive(self, scope: Scope, body: bytes) -> None:
-        self._tell(lambda observer: observer.receive(scope, body))
+        self._call(lambda observer: observer.receive(scope, body))
 
     def decode(self, decoded: Decoded[Any]) -> None:
-        self._tell(lambda observer: observer.decode(decoded))
+        self._call(lambda observer: observer.decode(decoded))
 
     def see(self, event: Event, choice: int) -> None:
         if self._all:
-            self._tell(lambda observer: observer.see(event, choice))
+            self._call(lambda observer: observer.see(event, choice))
 
     def send(self, fragment: bytes) -> None:
         if self._all:
-            self._tell(lambda observer: observer.send(fragment))
+            self._call(lambda observer: observer.send(fragment))
 
     def close(self, record: Record) -> None:
-        self._tell(lambda observer: observer.close(record))
+        self._call(lambda observer: observer.close(record))
 
-    def _tell(self, what: Callable[[Observer], None]) -> None:
+    def _call(self, what: Callable[[Observer], None]) -> None:
         for observer in tuple(self._all):
             try:
                 what(observer)
             except Exception:
-                logger.exception("an observer of a request failed and is left out")
+                logger.exception("an observer of a request failed and is removed")
                 self._all.remove(observer)

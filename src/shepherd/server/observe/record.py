@@ -1,10 +1,10 @@
-"""The one line that the log has for each request that generates: what it cost and how it ended, never what was said.
+"""The facts of one request and its one line in the log: its cost and its end, never its content.
 
     [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 out=9 evicted=0 first_ms=41.0
             tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
 
-(one line in the log). The names are promised to users; `stop` stays last, for a reason may be several words. `facts`
-are the same for programs.
+(one line in the log). The names are promised to users; `stop` stays last, because a reason can be several words.
+`facts` has the same for programs.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ CALLER = "shepherd.caller"
 
 _FREQUENT = frozenset((TextDelta, ReasoningDelta, CallDelta))
 _SESSION_CHARACTERS = 12
-"""Of a session's name: enough to find its lines, too few to take it over."""
+"""Of a session's name: enough to find its lines, too few to hijack it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request, once the server has let it in."""
+    """The sender of a request, after authentication."""
 
     key: str
     """The name of the key; empty without one."""
     address: str
     is_alone: bool
-    """Nobody else can be there, whose share would have to be kept: the only key, or a program on this machine."""
+    """There can be no other caller: it has the only key, or is a program on this machine without keys."""
     requests_per_minute: int | None = None
-    """What the key allows; None = it does not say."""
+    """The key's limit; None = it has none."""
     concurrent: int | None = None
 
 
 @dataclass(slots=True)
 class Record:
-    """The facts of one request, gathered while it runs."""
+    """The facts of one request, collected while it runs."""
 
     id: str
     surface: str
@@ -78,16 +78,16 @@ class Record:
     client_gone: bool = False
     begun_s: float = field(default_factory=time.perf_counter)
     started_s: float | None = None
-    """When it was its turn."""
+    """When the engine began with it."""
     first_s: float | None = None
-    """When the first visible thing came."""
+    """When the first visible part of the answer came."""
     ended_s: float | None = None
     usages: dict[int, Usage] = field(default_factory=dict)
     """By choice, from its first event on."""
 
     @classmethod
     def of(cls, scope: Scope, surface: str) -> Record:
-        """The record of a request that has just come."""
+        """The record of a new request."""
         caller: Caller | None = scope.get(CALLER)
         return cls(scope.get(REQUEST_ID, "-"), surface, key=caller.key if caller else "")
 
@@ -98,7 +98,7 @@ class Record:
 
     @property
     def finished(self) -> bool:
-        """Nothing more comes."""
+        """All choices are complete."""
         return self.n_finished == self.n_choices
 
     @property
@@ -108,13 +108,13 @@ class Record:
         return Usage(*(sum(getattr(usage, each.name) for usage in told) for each in fields(Usage)))
 
     def take(self, decoded: Decoded[Any]) -> None:
-        """Take note of what is asked."""
+        """Note the decoded request."""
         self.model = decoded.request.model
         self.session = decoded.request.session or ""
         self.n_choices = len(decoded.requests)
 
     def counting(self, send: Send) -> Send:
-        """`send`, and the bytes of the answer's body are counted here."""
+        """`send`, which also counts the bytes of the answer's body."""
 
         async def counted(message: Message) -> None:
             self.n_sent += len(message.get("body", b""))
@@ -123,7 +123,7 @@ class Record:
         return counted
 
     def see(self, event: Event, choice: int = 0) -> None:
-        """Take note of `event`. Once per token: the frequent case comes first and is cheap."""
+        """Note an event. Called once per token: the frequent case comes first and is cheap."""
         if self.first_s is not None and type(event) in _FREQUENT:
             return
         match event:
@@ -144,7 +144,7 @@ class Record:
                 pass
 
     def facts(self) -> dict[str, Any]:
-        """What the line says, for programs; None = not known."""
+        """The values of the line, for programs; None = not known."""
         usage = self.usage
         # The first token's time is prefill; the rate is that of the others.
         seconds = 0.0 if self.first_s is None else (self.ended_s or time.perf_counter()) - self.first_s
@@ -173,12 +173,12 @@ class Record:
         """Write the line; the request has ended."""
         self.ended_s = time.perf_counter()
         facts = self.facts()
-        told = " ".join(f"{name}={'-' if value is None else value}" for name, value in list(facts.items())[2:])
-        logger.info("%s %s %s", self.id, self.surface, told, extra={"facts": facts})
+        line = " ".join(f"{name}={'-' if value is None else value}" for name, value in list(facts.items())[2:])
+        logger.info("%s %s %s", self.id, self.surface, line, extra={"facts": facts})
 
 
 def shown(name: str, limit: int = 80) -> str:
-    """A name from outside: one word of the line, whatever is in it."""
+    """A name from a client as one word of the line, without control characters."""
     return "".join(char if char.isprintable() and char != " " else "?" for char in name[:limit]) or "-"
 
 

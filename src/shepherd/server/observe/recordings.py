@@ -1,4 +1,4 @@
-"""Recordings: what clients really sent, one JSON file per request in the order they came, to be played again.
+"""Recordings: what clients sent, one JSON file per request, in order, for `shepherd replay`.
 
     <folder>/001.json   {"n": 1, "method": "POST", "path": "/v1/messages?beta=true", "headers": {...}, "body": {...},
                          "answer": {"status": 200, "usage": {...}, "begun_s": 0.0, "first_ms": 41.0, "ms": 812.5}}
@@ -38,12 +38,12 @@ class Recording:
     path: str
     """With its query."""
     body: Any
-    """JSON; a text where it was none."""
+    """JSON; a text if it was not JSON."""
     headers: Mapping[str, str] = field(default_factory=dict)
     n: int = 1
     method: str = "POST"
     answer: Mapping[str, Any] = field(default_factory=dict)
-    """What came of it; empty where that is not known."""
+    """Status, usage and times; empty if not known."""
 
 
 def read(path: Path) -> list[Recording]:
@@ -73,7 +73,7 @@ def read_one(path: Path) -> Recording:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is no recording: it must be a JSON object with path, headers and body ({type(error).__name__})"
+            f"{path} is not a recording: it must be a JSON object with path, headers and body ({type(error).__name__})"
         ) from error
 
 
@@ -98,24 +98,24 @@ class Recorder:
 
     @property
     def warning(self) -> str:
-        """What whoever starts a server that records must know."""
+        """A sentence for the user who starts a server that records."""
         return f"every request is recorded in {self.folder}: all that clients say is written there, word for word"
 
     def observe(self, record: Record) -> Observer:
-        """Who looks on at a request that has just come: for `create_app(observe=...)`."""
+        """The observer of a new request: for `create_app(observe=...)`."""
         return _RecordingObserver(self)
 
     def close(self) -> None:
-        """Wait until all is written. The recorder cannot be used again."""
+        """Wait until everything is written. What comes later is dropped."""
         self._writer.close()
 
     def next_number(self) -> int:
-        """The number of a request that has just come."""
+        """The number of a new request."""
         self._n += 1
         return self._n
 
     def take(self, n: int, scope: Scope, body: bytes, record: Record) -> None:
-        """Have a request written that has ended."""
+        """Write a request that has ended, soon."""
         usage, begun_s = record.usage, record.begun_s
         answer: dict[str, Any] = {"status": record.status, "begun_s": round(begun_s - self._begun_s, 3)}
         if record.started:
@@ -131,7 +131,7 @@ class Recorder:
 
 
 class _RecordingObserver(Observer):
-    """Keeps one request until it has been answered."""
+    """Holds one request until it has been answered."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -3,7 +3,7 @@
 The usual variables configure it: `OTEL_EXPORTER_OTLP_ENDPOINT` (or `_TRACES_ENDPOINT`) or `OTEL_TRACES_EXPORTER` switch
 it on, `OTEL_SDK_DISABLED` off; `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_*`
 and the other `OTEL_EXPORTER_OTLP_*` mean what they mean everywhere: the SDK reads them. A caller's `traceparent` is
-continued. What was said is in no span, nor is a key.
+continued. A span contains neither text of a conversation nor a key.
 
 The conventions for generative AI are still in development and their names change: they are all in this file, as of
 schema gen-ai/1.42.0. Without the extra, or without a variable, nothing is imported.
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 SWITCHES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 EXPORTERS = ("otlp", "console", "none")
 FLUSH_S = 3.0
-"""How long the last spans may take to be sent: a collector that is gone must not hold up the end."""
+"""How long the last spans may take to be sent: a missing collector must not delay the end."""
 
 OPERATION, PROVIDER, CONVERSATION = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.conversation.id"
 REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
@@ -46,7 +46,7 @@ REQUEST: Mapping[str, Callable[[Request], Any]] = {
     "gen_ai.request.presence_penalty": lambda request: request.sampling.presence_penalty,
     "gen_ai.request.seed": lambda request: request.sampling.seed,
 }
-"""What of a request is told, where it is said. Not its stop strings: they are the client's text."""
+"""Fields of a request in the span, if they are set. Not its stop strings: they are the client's text."""
 CHOICES, STREAM = "gen_ai.request.choice.count", "gen_ai.request.stream"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
@@ -54,12 +54,14 @@ INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_
 CACHED_TOKENS, WRITTEN_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
 ERROR, STATUS = "error.type", "http.response.status_code"
 SURFACE, CACHE, EVICTED, ID = "shepherd.surface", "shepherd.cache", "shepherd.evicted_messages", "shepherd.request.id"
-"""Our own: nothing in the conventions says these."""
+"""Our own: the conventions have no names for these."""
 
 OURSELVES = "shepherd"
 """The provider, where our own engine answers."""
-OPERATIONS = {"completions": "text_completion", "generate": "text_completion", "embed": "embeddings"}
-"""By a word in a surface's name; all others are `chat`."""
+OPERATIONS = {
+    "completions": "text_completion", "generate": "text_completion", "embed": "embeddings", "memory": "memory",
+}  # fmt: skip
+"""By a word in the name of an endpoint; all others are `chat`."""
 FINISHES = {"end": "stop", "stop": "stop", "length": "length", "tool_calls": "tool_call", "filtered": "content_filter"}
 """By our own stop reasons."""
 
@@ -76,11 +78,11 @@ class Tracing:
         self.propagator = TraceContextTextMapPropagator()
 
     def observe(self, record: Record) -> SpanObserver:
-        """Who looks on at a request that has just come: for `create_app(observe=...)`."""
+        """The observer of a new request: for `create_app(observe=...)`."""
         return SpanObserver(self)
 
     def close(self) -> None:
-        """Send what is left. Blocks, but not for ever; on any thread."""
+        """Send what is left. Blocks for `FLUSH_S` at most; on any thread."""
         # The SDK's own limits leave its retries out.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -88,7 +90,7 @@ class Tracing:
 
 
 def configured(environ: Mapping[str, str]) -> Tracing | None:
-    """The tracing that the environment asks for, if it does and can have it; the log says why not."""
+    """The tracing that the environment configures; None without one, or if it is not possible (the log says why)."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if is_off or exporter == "none" or not any(environ.get(name, "").strip() for name in SWITCHES):
@@ -128,7 +130,7 @@ def _provider(exporter: str) -> TracerProvider:
 
 
 def _without_unknown(resource: Any) -> Any:
-    # Where nobody names the service the SDK calls it `unknown_service`.
+    # The SDK calls a service without a name `unknown_service`.
     named = dict(resource.attributes)
     if str(named.get("service.name", "")).startswith("unknown_service"):
         del named["service.name"]
@@ -207,7 +209,7 @@ class SpanObserver(Observer):
 
 
 def _set_failure(span: Span, record: Record) -> None:
-    """Say why, in one word, where there is no whole answer. What a client did wrong is no failure of ours."""
+    """Set the reason, in one word, if there is no whole answer. A wrong request is not a failure of the server."""
     from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
     if record.status == 200 and (record.finished or not record.started):

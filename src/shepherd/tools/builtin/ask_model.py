@@ -52,7 +52,7 @@ def chat_tool(models: Models) -> Tool:
         name = arguments.get("model") or advisors[0].name
         n_tokens = arguments.get("max_tokens", MOST_TOKENS)
         text = await models.ask(name, arguments["prompt"], system=arguments.get("system"), max_tokens=n_tokens)
-        return Result(text.strip() or f"{name} said nothing")
+        return Result(text.strip() or f"{name} gave an empty answer")
 
     return Tool(
         "chat",
@@ -73,9 +73,11 @@ def chat_tool(models: Models) -> Tool:
 def _asking(name: str) -> Run:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         if context.models is None:
-            raise ToolError("no other model can be asked here; answer yourself")
+            raise ToolError("this conversation cannot ask another model; answer yourself")
         wanted = min(arguments.get("max_tokens", MOST_TOKENS), max(16, context.budget))
         text = await context.models.ask(name, arguments["prompt"], max_tokens=wanted)
-        return Result(text.strip() or f"{name} said nothing", summary=f"{name} answered with {len(text)} characters")
+        return Result(
+            text.strip() or f"{name} gave an empty answer", summary=f"{name} answered with {len(text)} characters"
+        )
 
     return run

@@ -48,7 +48,7 @@ FOLDER = {"directory": "path", "dir": "path", "folder": "path", "directory_path"
 
 def roots_of(context: ToolContext) -> Roots:
     if context.roots is None:
-        raise ToolError("no folder may be touched in this conversation; do without files")
+        raise ToolError("this conversation has no folders; continue without files")
     return context.roots
 
 
@@ -88,7 +88,7 @@ def read_file(
     part = (max(offset, 1), None if limit == -1 else limit, max(column, 1))
     if path.strip().lower().startswith("result:"):
         if context.kept is None:
-            raise ToolError(f"no results are kept here; {quoted(path)} cannot be read")
+            raise ToolError(f"this conversation stores no results; {quoted(path)} cannot be read")
         return shown_part(context, path, iter([context.kept.get(path).encode()]), part)
     with roots_of(context).find(path) as place:
         if kind_of(place.stat()) == "directory":
@@ -280,7 +280,7 @@ def new_content(content: str, encoding: str) -> bytes:
 
 def check_name(path: str) -> None:
     if path.endswith(("/", os.sep)) or not path.strip():
-        raise ToolError(f"{quoted(path)} is no name of a file; give one, folders on the way to it are made")
+        raise ToolError(f"{quoted(path)} is not the name of a file; give a file name, missing folders are created")
 
 
 def would_write(context: ToolContext, path: str, content: str, encoding: str = "text") -> str:
@@ -337,8 +337,8 @@ def edited(place: Location, old: str, new: str, replace_all: bool) -> tuple[byte
         more = f" and {len(places) - SHOWN_PLACES} more" if len(places) > SHOWN_PLACES else ""
         lines = ", ".join(map(str, places[:SHOWN_PLACES]))
         raise ToolError(
-            f"the old text is {len(places)} times{' or more' if len(places) == MOST_PLACES else ''} in {shown}, at the "
-            f"lines {lines}{more}; give more of the text around it so that it is there once, or replace_all=true"
+            f"the old text occurs {len(places)} times{' or more' if len(places) == MOST_PLACES else ''} in {shown}, at "
+            f"the lines {lines}{more}; give more of the text around it so that it occurs once, or set replace_all=true"
         )
     n_places = text.count(old)
     if len(text) + n_places * (len(new) - len(old)) > MOST_BYTES:
@@ -349,7 +349,7 @@ def edited(place: Location, old: str, new: str, replace_all: bool) -> tuple[byte
 def editable(content: bytes, shown: str) -> tuple[str, str, str]:
     """The text of a file, and how to encode it again: what is no text in it, and a mark at its beginning, stay."""
     if len(content) > MOST_BYTES:
-        raise ToolError(f"{shown} has over {MOST_BYTES:,} bytes: too large to be edited here")
+        raise ToolError(f"{shown} has over {MOST_BYTES:,} bytes: too large for edit_file")
     encoding, kind = sniff(content)
     if encoding is None:
         raise ToolError(f"{shown} is {kind}, not text; it cannot be edited")
@@ -364,7 +364,9 @@ def editable(content: bytes, shown: str) -> tuple[str, str, str]:
             case _:
                 return content.decode("utf-8", "surrogateescape"), "utf-8", "surrogateescape"
     except UnicodeDecodeError as error:
-        raise ToolError(f"{shown} begins like {encoding} and is none; it cannot be edited here") from error
+        raise ToolError(
+            f"{shown} begins like {encoding} and is not valid {encoding}; edit_file cannot edit it"
+        ) from error
 
 
 def check_edit(old: str, new: str) -> None:
@@ -401,7 +403,7 @@ def edit_file(context: ToolContext, path: str, old: str, new: str, replace_all: 
         before, after, n_places = edited(place, old, new, replace_all)
         now = place.stat()
         if (now.st_ino, now.st_size, now.st_mtime_ns) != (status.st_ino, status.st_size, status.st_mtime_ns):
-            raise ToolError(f"{quoted(path)} was changed by another program meanwhile; read it again")
+            raise ToolError(f"{quoted(path)} was changed by another program during this call; read it again")
         place.folder.replace(place.name, after)
         diff = change_of(before, after, place.shown)
     lines = [line for line in diff.split("\n")[2:] if line[:1] in {"+", "-"}]

@@ -176,7 +176,7 @@ def hint(text: str, position: int) -> str:
     if rest[:2] in {"//", "/*"} or rest[0] == "#":
         return "; JSON has no comments"
     if before == "," and rest[0] in "]}":
-        return "; there is a comma too many"
+        return "; there is one comma too many"
     return f" at {rest[:20]!r}"
 
 
@@ -217,7 +217,7 @@ def pieces(value: Any, indent: int, line: str) -> Iterator[str]:
         case str():
             yield text_of(value)
         case int() if not isinstance(value, bool) and value.bit_length() > 3 * MOST_DIGITS:
-            raise ToolError(f"there is a number of more than {MOST_DIGITS} digits; send it within JSON text")
+            raise ToolError(f"a number has more than {MOST_DIGITS} digits; send it inside JSON text")
         case float() if not math.isfinite(value):
             raise ToolError(f"{value} is not JSON; use null or text")
         case _:
@@ -254,8 +254,8 @@ def problems(task: list[str]) -> list[str]:
         return told(draft(schema, **rules).iter_errors(value))
     except Unresolvable as error:
         raise ToolError(
-            f"schema: a $ref leads to {str(error.ref)[:200]!r}, which is not in it; other documents are not fetched, "
-            "so put what it means under $defs"
+            f"schema: a $ref leads to {str(error.ref)[:200]!r}, which is not in the schema; other documents are not "
+            "fetched, so put the definition under $defs"
         ) from error
 
 

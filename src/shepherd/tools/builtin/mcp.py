@@ -11,7 +11,7 @@ from shepherd.tools.tool import McpServers, ToolContext
 
 def servers_of(context: ToolContext) -> McpServers:
     if context.servers is None or not context.servers.server_names:
-        raise ToolError("no MCP server is configured; do without")
+        raise ToolError("no MCP server is configured; continue without it")
     return context.servers
 
 
@@ -38,5 +38,5 @@ async def call_mcp_tool(
     context: ToolContext, server: str, tool: str, arguments: Annotated[dict[str, Any] | None, "by their names"] = None
 ) -> Result:
     """Call any tool of an MCP server."""
-    # A toolbox asks `Servers.meant` first, so that its rules meet the tool that is meant; here, the call is let.
+    # A toolbox calls `resolve_call` first, so that its rules apply to the named tool; here the call is permitted.
     return await servers_of(context).call(server, tool, arguments or {}, context)

@@ -80,5 +80,5 @@ async def clear_memory(context: ToolContext, question: str) -> dict[str, Any]:
 def memory_of(context: ToolContext) -> MemoryStore:
     """Raises: `ToolError` where there is none."""
     if context.memory is None:
-        raise ToolError("there is no memory in this conversation; go on without it")
+        raise ToolError("this conversation has no memory; continue without it")
     return context.memory

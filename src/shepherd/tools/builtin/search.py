@@ -141,7 +141,7 @@ class Search:
         """Raises: `ToolError`."""
         if self.path.strip().lower().startswith("result:"):
             if self.call.kept is None:
-                raise ToolError(f"no results are kept here; {quoted(self.path)} cannot be searched")
+                raise ToolError(f"this conversation stores no results; {quoted(self.path)} cannot be searched")
             self.look_in(cut(self.path, iter([self.call.kept.get(self.path)])))
             return self.result()
         roots = roots_of(self.call)
@@ -338,7 +338,7 @@ def lines_that_match(payload: Mapping[str, Any]) -> list[list[Hit]]:
     try:
         regex = re.compile(payload["pattern"], re.IGNORECASE if payload["ignore_case"] else 0)
     except (re.error, OverflowError) as error:
-        raise ToolError(f"it is no regular expression ({error}); fixed=true looks for it as it is") from error
+        raise ToolError(f"it is not a regular expression ({error}); fixed=true searches for plain text") from error
     found: list[list[Hit]] = []
     for text in payload["texts"]:
         lines = text.removesuffix("\n").split("\n")

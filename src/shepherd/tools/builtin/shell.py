@@ -254,7 +254,7 @@ class FinishedCommand:
         how = self.how(timeout_s)
         parts = [self.stdout.rstrip("\n"), self.stderr.strip("\n") and "stderr:\n" + self.stderr.strip("\n")]
         if self.left:
-            parts.append(f"ended what it had left in the background: {', '.join(dict.fromkeys(self.left))}")
+            parts.append(f"these background processes were ended: {', '.join(dict.fromkeys(self.left))}")
         content = "\n".join([part for part in parts if part] + [how])
         success = self.exit_code == 0 and not self.timed_out
         summary = f"{how.partition(';')[0]}, {self.n_lines} line{'' if self.n_lines == 1 else 's'}"
@@ -263,7 +263,7 @@ class FinishedCommand:
     def how(self, timeout_s: float) -> str:
         if self.timed_out:
             longer = f"; a longer timeout may be given, at most {MOST_SECONDS} s" if timeout_s < MOST_SECONDS else ""
-            return f"timed out after {timeout_s:g} s and was ended with all it had started{longer}"
+            return f"timed out after {timeout_s:g} s and was ended with everything it had started{longer}"
         if self.exit_code < 0:
             return f"killed by {signal_name(-self.exit_code)}"
         name = signal_name(self.exit_code - 128)

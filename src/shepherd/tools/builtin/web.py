@@ -1,6 +1,6 @@
 """The HTTP tools: a request to an address that may be called (`tools/sandbox/network.py`), and what comes back as text.
 
-    target ─▶ Reach.addresses ─▶ connect to one of these, as the name (SNI, certificate, `Host`) ─▶ status, headers
+    target ─▶ NetworkPolicy.addresses ─▶ connect to one, as the name (SNI, certificate, `Host`) ─▶ status, headers
        ▲                                                                                             │
        └──── a redirect: at most five, none of the caller's headers to another origin ◀──────────────┤
                                                                       unpack, up to a size ◀─ body ──┘
@@ -40,7 +40,7 @@ MOST_SECONDS = 600
 CONNECT_S = 10.0
 MOST_REDIRECTS = 5
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-NOT_FOLLOWED = "not followed: it leads to another host, which would get what is sent; call it if you mean it"
+NOT_FOLLOWED = "not followed: it leads to another host, which would receive the data; call that URL if you want this"
 TOO_MANY = f"not followed: these are more than {MOST_REDIRECTS} redirects"
 UNPACKED = {"": False, "identity": False, "gzip": True, "x-gzip": True, "deflate": True}
 UNREADABLE = re.compile(r"(image|audio|video|font)/(?!svg)|application/(pdf|zip|gzip|x-tar|wasm)\b", re.IGNORECASE)
@@ -188,7 +188,7 @@ async def call(context: ToolContext, asking: HttpRequest, timeout_s: float, *, a
     except TimeoutError as error:
         if exchange.answer is None:
             raise ToolError(f"{exchange.asking.target.authority} has not answered within {timeout_s:g} s") from error
-        answer = replace(exchange.answer, note=f"not complete: the time of {timeout_s:g} s was up")
+        answer = replace(exchange.answer, note=f"not complete: the time limit of {timeout_s:g} s was reached")
     return await as_result(answer, url=asking.target.url, as_text=as_text)
 
 
@@ -218,7 +218,7 @@ def header(name: str, value: Any) -> tuple[str, str]:
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
         raise ToolError(f"headers: {name[:80]!r} is not the name of a header")
     if name.lower() in OWN_HEADERS or name.lower().startswith("proxy-"):
-        raise ToolError(f"headers: {name!r} is set by the tool itself; leave it out")
+        raise ToolError(f"headers: the tool sets {name!r} itself; leave it out")
     if isinstance(value, dict | list) or not re.fullmatch(r"[\t\x20-\x7e]*", text):
         raise ToolError(f"headers: the value of {name!r} must be one line of ASCII text")
     return name, text.strip()
@@ -318,7 +318,7 @@ def reason(error: BaseException) -> str:
         return f"its certificate is not valid ({text.rpartition(': ')[2].partition(' (_ssl')[0]})"
     if isinstance(error, httpx2.ConnectError):
         return f"no connection ({text})"
-    return f"this is not HTTP as it should be ({text[:200]})"
+    return f"its answer is not valid HTTP ({text[:200]})"
 
 
 @cache
@@ -335,7 +335,7 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
 
     packing, size = answer.header("content-encoding").strip().lower(), answer.header("content-length")
     if packing not in UNPACKED:
-        answer.note = f"not read: packed as {packing[:40]!r}, though nobody asked for it"
+        answer.note = f"not read: it is compressed as {packing[:40]!r}, which was not requested"
         return
     if UNREADABLE.match(answer.header("content-type")):
         answer.note = f"not shown: {int(size):,} bytes" if size.isdecimal() else "not shown"
@@ -358,13 +358,13 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
                 n_told = len(answer.body)
                 tell(f"{n_told // 1024:,} KiB")
         if unpacker and answer.body and not unpacker.is_complete:
-            answer.note = "not complete: the rest of its packing is missing"
+            answer.note = "not complete: the rest of the compressed data is missing"
     except httpx2.TimeoutException:
-        answer.note = "not complete: it has gone silent"
+        answer.note = "not complete: the server stopped sending"
     except httpx2.HTTPError as error:
         answer.note = f"not complete: {reason(error)}"
     except zlib.error as error:
-        answer.note = f"not complete: it is not packed as it says ({error})"
+        answer.note = f"not complete: it is not compressed as its header says ({error})"
 
 
 class Unpacker:

@@ -102,10 +102,10 @@ class Connection:
                     self._begin()
                 elif was_ready and self._may_restart():
                     self.restarted_at = asyncio.get_running_loop().time()
-                    self.warn(f"the MCP server {self.name} {self.problem}; it is started again")
+                    self.warn(f"the MCP server {self.name} {self.problem}; it is being started again")
                     self._begin()
                 else:
-                    twice = "; that was the second time, it stays away" if was_ready else ""
+                    twice = "; that was the second time, and it is not started again" if was_ready else ""
                     self.warn(f"the MCP server {self.name} {self.problem}{twice}")
                     self.state = "failed"
                     self.settled.set()
@@ -222,7 +222,7 @@ class Connection:
 
     @staticmethod
     def _with_last_words(connector: Connector, ending: str) -> str:
-        return f"{ending} (its last words: {connector.log.last})" if connector.log.last else ending
+        return f"{ending} (its last output: {connector.log.last})" if connector.log.last else ending
 
     # -- what changes -----------------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Connection:
         except TimeoutError as error:
             raise ToolError(
                 f"the MCP server {self.name} did not answer {what} within {self.options.timeout:g} s; "
-                "it was told to stop; try something smaller, or do without"
+                "the request was cancelled; try something smaller, or continue without it"
             ) from error
         except ToolError:
             raise
@@ -327,9 +327,9 @@ class Connection:
         if self.state == "closed":
             return f"the MCP server {self.name} has been stopped during {what}"
         next_step = (
-            "it is started again; repeat the call if doing it twice does no harm"
+            "it is being started again; repeat the call if doing it twice does no harm"
             if may_restart
-            else ("that was the second time, and it stays away; do without it")
+            else ("that was the second time, and it is not started again; continue without it")
         )
         return f"the MCP server {self.name} {self.ending or 'is gone'} during {what}; {next_step}"
 

@@ -63,7 +63,7 @@ def as_result(server: str, answer: types.CallToolResult) -> Result:
     content = "\n".join(texts)
     if not answer.is_error:
         return Result(content, images=images)
-    reason = content.strip() or "the server says that the call failed, and not why"
+    reason = content.strip() or "the server reports that the call failed, without a reason"
     return Result(content, success=False, error=reason[:ERROR_CHARS], images=images)
 
 

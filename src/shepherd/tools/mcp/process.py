@@ -106,7 +106,7 @@ class ServerCommand:
 
         folder = Path(self.cwd) if self.cwd else Path.cwd()
         if not folder.is_dir():
-            raise ToolError(f"its cwd {self.cwd!r} is no folder; correct it, or create the folder")
+            raise ToolError(f"its cwd {self.cwd!r} is not a folder; correct it, or create the folder")
         is_path = any(mark in self.command for mark in ("/", os.sep))
         named = str(folder / Path(self.command).expanduser()) if is_path else self.command
         file = shutil.which(named, path=path)
@@ -153,7 +153,7 @@ class ServerProcess:
                         await asyncio.sleep(0.01)
         match self.pipes.exit_code():
             case _ if is_noisy:
-                return f"writes lines that are no messages, {self.n_garbage} of them in a row"
+                return f"wrote {self.n_garbage} lines in a row that are not messages"
             case code if code is None or self.was_killed:
                 return "closed its output"
             case code if code < 0:
@@ -188,7 +188,7 @@ class ServerProcess:
         except ValueError:
             start = line.head if isinstance(line, TooLong) else line[:LOG_CHARS]
             if not self.n_garbage:
-                logger.info("MCP server %s writes to its standard output what is no message", self.log.server)
+                logger.info("MCP server %s writes lines to standard output that are not messages", self.log.server)
             self.n_garbage += 1
             self.log.add(start.decode("utf-8", "replace"), mark="(stdout) ")
             return []

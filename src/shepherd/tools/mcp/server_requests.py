@@ -66,14 +66,14 @@ class ServerRequestHandler:
         """Our model's answer, if the user lets it."""
         person = self.person()
         if person is None or self.answer is None:
-            return refusal("nobody is there to allow a question to the model")
+            return refusal("no user is present to allow a question to the model")
         if params.tools:
-            return refusal("tools are not available in questions to the model")
+            return refusal("questions to the model cannot use tools")
         messages = [as_message(self.server, each.role, each.content_as_list) for each in params.messages]
         limit = max(1, min(params.max_tokens, MOST_TOKENS))
         with self.off_the_clock():
             if await person.fill(Form(self.server, describe(messages, params.system_prompt, limit))) is None:
-                return refusal("the user does not allow it")
+                return refusal("the user refused")
             try:
                 text = await self.answer(messages, params.system_prompt, limit)
             except ShepherdError as error:
@@ -104,7 +104,7 @@ def describe(messages: Sequence[Message], system: str | None, limit: int) -> str
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} more characters …\n{text[-half:]}"
-    return f"It wants to ask the model, for an answer of at most {limit} tokens:\n{text}"
+    return f"The server wants to ask the model this, for an answer of at most {limit} tokens:\n{text}"
 
 
 def refusal(reason: str) -> types.ErrorData:

@@ -56,7 +56,7 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
     try:
         answer = json.loads(child.stdout)
     except ValueError as error:
-        raise ToolError(f"this is too much for one call (status {child.returncode}); give it less") from error
+        raise ToolError(f"this is too much for one call (status {child.returncode}); send less") from error
     if "error" in answer:
         raise ToolError(answer["error"])
     return answer["value"]
@@ -76,9 +76,9 @@ def serve() -> None:
     except ToolError as error:
         answer = {"error": error.message}
     except RecursionError:
-        answer = {"error": "this is nested too deeply; take it apart"}
+        answer = {"error": "this is nested too deeply; split it"}
     except MemoryError:
-        answer = {"error": "this needs too much memory; give it less"}
+        answer = {"error": "this needs too much memory; send less"}
     except Exception as error:  # the wall of this process: foreign code on foreign input
         answer = {"error": f"this cannot be done: {type(error).__name__}: {str(error)[:300]}"}
     sys.stdout.write(json.dumps(answer))

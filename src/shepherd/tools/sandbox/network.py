@@ -1,6 +1,6 @@
 """Which addresses HTTP tools may call: the world outside, unless the operator opens more.
 
-    url ── `Target.of` ──▶ host, port, path ── `Reach.addresses` ──▶ DNS ──▶ checked IP addresses ──▶ connect to these
+    url ── `Target.of` ──▶ host, port, path ── `NetworkPolicy.addresses` ─▶ DNS ─▶ checked IP addresses ─▶ connect
 
 A name is looked up once and the connection goes to the very address that was checked: a name server that answers
 differently the second time (DNS rebinding) changes nothing, and neither does a number written in another way (decimal,
@@ -150,7 +150,7 @@ class NetworkPolicy:
             is_near = {classify(address) for address in found} == {"near"}
             raise ToolError(
                 f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and HTTP tools "
-                f"may not call it; the operator can open it with tools.http.allow_hosts = [{target.host!r}]"
+                f"may not call it; the operator can allow it with tools.http.allow_hosts = [{target.host!r}]"
                 + (" or tools.http.allow_private = true" if is_near else "")
             )
         return allowed

@@ -1,6 +1,6 @@
 """The folders that file tools may touch, and the one way to anything in them.
 
-    Roots.find("src/../link/a.txt") ─▶ Place: an open directory and a name in it that is no link
+    Roots.find("src/../link/a.txt") ─▶ Location: an open directory and a name in it that is no link
 
 A path is walked one name at a time, each opened relative to the directory before it and never through a symbolic link.
 Links are read and walked by hand, `..` is taken from the names walked so far, and a step that leaves a root starts
@@ -136,8 +136,8 @@ class Roots:
         others = "".join(f", {each}" for each in self.folders if each != self.base)
         meant = [quoted(self.shown(each)) for each in self.named(path)]
         return OutsideRoots(
-            f"{quoted(path)} is outside of the folders that may be touched: {self.base} (the current folder, called "
-            f'"."){others}; use a path in there{f", such as {meant[0]}" if meant else ""}'
+            f"{quoted(path)} is outside the folders that tools may use: {self.base} (the current folder, called "
+            f'"."){others}; use a path inside them{f", such as {meant[0]}" if meant else ""}'
         )
 
     def named(self, path: str) -> list[str]:
@@ -264,7 +264,7 @@ class PathWalk:
             f"there is no {quoted(self.path)}"
             + (f"; did you mean {' or '.join([*meant][:SHOWN_GUESSES])}?" if meant else ".")
             + (' The current folder, called ".",' if where == "." else f" The folder {quoted(where)}")
-            + (f" holds: {', '.join(held[:SHOWN_NAMES])}{rest}" if held else " has nothing that could be shown")
+            + (f" holds: {', '.join(held[:SHOWN_NAMES])}{rest}" if held else " is empty or cannot be listed")
         )
 
 
@@ -294,16 +294,16 @@ def in_words(path: str) -> Iterator[None]:
 
 
 WORDS = {
-    errno.EACCES: "may not be touched: permission denied by the system",
-    errno.EPERM: "may not be touched: not permitted by the system",
+    errno.EACCES: "cannot be used: permission denied by the system",
+    errno.EPERM: "cannot be used: not permitted by the system",
     errno.ENAMETOOLONG: "has a name that is too long; a name may have 255 bytes",
     errno.ENOSPC: "cannot be written: the disk is full",
     errno.EROFS: "cannot be written: the file system is read-only",
     errno.ELOOP: "is being changed by another program; try again",
     errno.ENOTDIR: "is being changed by another program; try again",
     errno.ENOENT: "is being changed by another program, or its folder has gone; try again",
-    errno.ETXTBSY: "cannot be written: it is a program that runs",
-    errno.EAGAIN: "has nothing to be read at this moment",
+    errno.ETXTBSY: "cannot be written: it is a running program",
+    errno.EAGAIN: "has nothing to read at this moment",
     errno.EIO: "cannot be read",
 }
 
@@ -326,7 +326,7 @@ def checked(path: str, *, make: bool) -> None:
     if make and any(not each.isprintable() and each.isascii() for each in path):
         raise ToolError(f"the path {quoted(path)} has a control character in it, such as a new line; leave it out")
     if os.name == "nt" and any(BAD_ON_WINDOWS.search(name) for name in split(path)[1] if name != ".."):
-        raise ToolError(f"the path {quoted(path)} has a name in it that Windows keeps for itself; use another one")
+        raise ToolError(f"the path {quoted(path)} contains a name that Windows reserves; use another one")
 
 
 def home(path: str) -> str:

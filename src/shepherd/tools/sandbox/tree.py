@@ -123,7 +123,7 @@ def alternatives(glob: str) -> list[list[str]]:
         else:
             waiting += [each[: braces.start()] + word + each[braces.end() :] for word in braces[1].split(",")]
         if len(found) + len(waiting) > MOST_GLOBS:
-            raise ToolError(f"the glob {glob[:80]!r} stands for more than {MOST_GLOBS} others; search with fewer")
+            raise ToolError(f"the glob {glob[:80]!r} stands for more than {MOST_GLOBS} globs; use fewer")
     return found
 
 

@@ -42,7 +42,7 @@ N_STORED = "shepherd.n_kept"
 
 
 class UnknownResponse(InvalidRequest):
-    """A body goes on with an answer that is not kept."""
+    """A body refers to an answer that is not stored."""
 
     code = "previous_response_not_found"
 
@@ -110,7 +110,9 @@ def _refuse_what_is_missing(fields: Fields) -> None:
         if fields.find_any(field):
             raise InvalidRequest(f"{field} is not available here; {instead}", field=field)
     if fields.find_string("previous_response_id") and fields.find_any(N_STORED) is None:
-        raise UnknownResponse("previous_response_id: no answers are kept here; send the whole conversation as input")
+        raise UnknownResponse(
+            "previous_response_id: this server stores no answers; send the whole conversation as input"
+        )
 
 
 _MISSING = {

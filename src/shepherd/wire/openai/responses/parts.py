@@ -72,7 +72,7 @@ def _decode_image(part: Fields) -> Image:
         url = part.find_string("image_url")
     if url:
         return decode_image_url(url, path)
-    hint = ": no files are kept here, so file_id cannot be resolved" if part.has("file_id") else ""
+    hint = ": this server stores no files, so file_id cannot be resolved" if part.has("file_id") else ""
     raise InvalidRequest(f"{path} is missing{hint}; send a data:, http: or https: URL", field=path)
 
 
