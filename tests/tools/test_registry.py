@@ -87,7 +87,7 @@ def test_the_second_of_a_name_gets_a_number_and_a_line_in_the_log(caplog: pytest
     assert registry.add(named("Read"), named("read"), group="theirs") == ["read_2", "read_3"]
     assert [record.message for record in caplog.records] == [
         "the tool 'Read' of theirs gets the name 'read_2': ours has a tool of that name",
-        "the tool 'read' of theirs is called 'read_3': ours has one of that name",
+        "the tool 'read' of theirs gets the name 'read_3': ours has a tool of that name",
     ]
     assert registry.group_of("read_2") == "theirs"
     assert free_name("x" * 64, ["x" * 64]) == "x" * 62 + "_2"
@@ -492,7 +492,7 @@ def test_packages_have_their_tools_and_one_that_is_broken_gives_one_warning(tmp_
     assert done.stderr.splitlines() == [
         failures[0],
         failures[1],
-        "the tool 'set_fact' of rival is called 'set_fact_2': shepherd has one of that name",
+        "the tool 'set_fact' of rival gets the name 'set_fact_2': shepherd has a tool of that name",
     ]
 
 
