@@ -304,8 +304,9 @@ def conversations(draw: st.DrawFn) -> list[Message]:
         if has_system and draw(st.booleans()):
             messages.append(Message.system(draw(spoken)))
         inputs = [draw(words) for _ in range(draw(st.sampled_from([1, 1, 1, 2])))]
-        # Nobody knows where a message begins that says nothing with nothing before it.
-        messages += [Message.user(text if messages else text or "a") for text in inputs]
+        # The start of an empty message cannot be found where no other user message is before it.
+        is_first = not any(message.role == "user" for message in messages)
+        messages += [Message.user(text or "a" if is_first else text) for text in inputs]
         for _ in range(draw(st.integers(0, 2))):
             messages += exchange()
         if n < n_turns - 1 or draw(st.integers(0, 3)) == 0:
