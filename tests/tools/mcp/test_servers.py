@@ -252,8 +252,8 @@ async def test_a_call_without_an_answer_times_out_and_is_cancelled(tmp_path: Pat
         seen = tmp_path / f"seen within {timeout_s}"
         async with Stage(scripted(timeout=timeout_s, seen=str(seen))) as servers:
             assert await failure_of(servers, "hang") == (
-                f"the MCP server s did not answer the call of hang within {timeout_s:g} s; it was told to stop; "
-                "try something smaller, or continue without it"
+                f"the MCP server s did not answer the call of hang within {timeout_s:g} s; the request "
+                "was cancelled; try something smaller, or continue without it"
             )
             assert (await call(servers, "echo")).content == "{}"
         sent = seen_in(seen)
