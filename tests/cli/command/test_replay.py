@@ -13,7 +13,17 @@ import pytest
 from click.testing import CliRunner
 from tests.scripted_service import ScriptedService, playing, saying
 
-from shepherd.cli.command.replay import ANSWER, BODY, Player, ReplayResult, listening, path_of, read_recordings, summary
+from shepherd.cli.command.replay import (
+    ANSWER,
+    BODY,
+    Player,
+    ReplayResult,
+    changes_memory,
+    listening,
+    path_of,
+    read_recordings,
+    summary,
+)
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.main import cli
 from shepherd.core import (
@@ -201,6 +211,32 @@ def test_the_command_plays_to_the_configured_model_and_says_what_it_cost(tmp_pat
     assert (first["n"], first["status"], first["cached"], first["output"]) == (1, 200, 0, 3)
     assert (second["n"], second["prompt"], second["prefilled"]) == (2, first["prompt"], 1)
     assert last["summary"]["prefilled"] == first["prompt"] + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "changes"),
+    [
+        ("POST", "/v1/memory/forget", True),
+        ("DELETE", "/v1/memory/facts/name?x=1", True),
+        ("PUT", "/v1/memory/facts/name", True),
+        ("POST", "/v1/memory/search", False),
+        ("GET", "/v1/memory/stats", False),
+        ("POST", "/v1/chat/completions", False),
+    ],
+)
+def test_requests_that_change_the_memory_are_told_apart(method: str, path: str, changes: bool) -> None:
+    assert changes_memory(Recording(path, {}, method=method)) == changes
+
+
+def test_the_command_never_repeats_a_request_that_changes_the_memory(tmp_path: Path) -> None:
+    body = {**ASK, "model": "lamb", "max_tokens": 3, "temperature": 0}
+    asked = {"path": "/v1/chat/completions", "headers": {}, "body": body, "n": 1}
+    forgets = {"path": "/v1/memory/forget", "headers": {}, "body": {"matching": "Ann"}, "n": 2}
+    (tmp_path / "1.json").write_text(json.dumps(asked))
+    (tmp_path / "2.json").write_text(json.dumps(forgets))
+    result = CliRunner().invoke(cli, ["replay", str(tmp_path), "--json", "--threads", "1"])
+    assert [json.loads(line).get("n") for line in result.stdout.splitlines()] == [1, None]
+    assert "1 requests that change the memory are left out" in result.stderr
 
 
 def test_the_command_shows_a_table_and_fails_when_something_is_answered_otherwise(tmp_path: Path) -> None:

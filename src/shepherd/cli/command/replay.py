@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import click
 import httpx2
 from rich import box
 from rich.table import Table
@@ -83,9 +84,12 @@ def run(
     Raises: `ShepherdError` without a recording or a server.
     """
     config = configure.load_config(options)
-    recordings = [recording for path in paths for recording in read_recordings(path)]
-    if not recordings:
+    found = [recording for path in paths for recording in read_recordings(path)]
+    if not found:
         raise ConfigError(f"no recording in {', '.join(map(str, paths))}")
+    recordings = [recording for recording in found if not changes_memory(recording)]
+    if n := len(found) - len(recordings):
+        click.echo(f"{n} requests that change the memory are left out: replay never repeats them.", err=True)
 
     async def play() -> list[ReplayResult]:
         if url is not None:
@@ -124,6 +128,12 @@ def read_recordings(path: Path) -> list[Recording]:
         if folders := sorted(file.parent for file in path.glob(f"*/{BODY}")):
             return [replace(from_debug_files(folder), n=n) for n, folder in enumerate(folders, 1)]
     return read(path)
+
+
+def changes_memory(recording: Recording) -> bool:
+    """Whether the request stores, changes or deletes what the memory holds."""
+    path = recording.path.partition("?")[0].rstrip("/")
+    return path.startswith("/v1/memory/") and recording.method != "GET" and not path.endswith("/search")
 
 
 def from_debug_files(folder: Path) -> Recording:

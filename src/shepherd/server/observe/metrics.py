@@ -203,7 +203,7 @@ _TOTALS_BY_CACHE = (
     ("shepherd_sequences_dropped", "dropped", "Idle conversations that left the KV cache."),
     ("shepherd_sequences_saved", "saved", "Of those, the ones that were kept in memory or on disk."),
     ("shepherd_sequences_restored", "restored", "Conversations that came back from there."),
-    ("shepherd_engine_stalls", "stalls", "Times that the engine got nothing done for too long while work waited."),
+    ("shepherd_engine_stalls", "stalls", "Times that the engine made no progress for too long while work waited."),
 )
 
 
