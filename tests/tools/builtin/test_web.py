@@ -408,7 +408,7 @@ async def test_a_redirect_reaches_nothing_that_a_call_may_not(site: Site, locati
 
 async def test_this_machine_is_not_called_unless_it_is_allowed(site: Site) -> None:
     for context in (ToolContext(), ToolContext(reach=NetworkPolicy())):
-        with pytest.raises(ToolError, match=r"the operator can open it with tools.http.allow_hosts"):
+        with pytest.raises(ToolError, match=r"the operator can allow it with tools.http.allow_hosts"):
             await http_get.run(context, {"url": site.url})
     assert not site.seen
 
