@@ -247,7 +247,7 @@ async def test_without_folders_every_tool_says_so(context: ToolContext) -> None:
     for tool in ALL:
         more = MORE.get(tool.name, {})
         assert "this conversation has no folders" in await refusal(replace(context, roots=None), tool, path="a", **more)
-    assert "no results are kept" in await refusal(replace(context, kept=None), files.read_file, path="result:1")
+    assert "stores no results" in await refusal(replace(context, kept=None), files.read_file, path="result:1")
     assert "no result is stored under" in await refusal(context, files.read_file, path="result:7")
 
 

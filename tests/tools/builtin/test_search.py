@@ -153,7 +153,7 @@ async def test_a_pattern_that_takes_for_ever_is_stopped(top: Path, context: Tool
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"pattern": "("}, "fixed=true looks for it as it is"),
+        ({"pattern": "("}, "fixed=true searches for plain text"),
         ({"pattern": "(", "glob": "*.nothing"}, "it is not a regular expression"),
         ({"pattern": "[[a]"}, ""),
         ({"pattern": "a{99999999999}"}, "it is not a regular expression"),

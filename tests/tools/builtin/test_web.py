@@ -276,7 +276,7 @@ async def test_a_body_is_decoded_as_it_says(site: Site, path: str, text: str) ->
         ("/brotli", "(not read: it is compressed as 'br', which was not requested)"),
         ("/no-gzip", "(not complete: it is not compressed as its header says (Error -3 while decompressing data: "),
         ("/half-gzip", "(not complete: the rest of the compressed data is missing)"),
-        ("/half", "(not complete: this is not HTTP as it should be (peer closed connection without sending "),
+        ("/half", "(not complete: its answer is not valid HTTP (peer closed connection without sending "),
     ],
 )
 async def test_what_cannot_be_shown_is_a_note(site: Site, path: str, note: str) -> None:
@@ -408,7 +408,7 @@ async def test_a_redirect_reaches_nothing_that_a_call_may_not(site: Site, locati
 
 async def test_this_machine_is_not_called_unless_it_is_allowed(site: Site) -> None:
     for context in (ToolContext(), ToolContext(reach=NetworkPolicy())):
-        with pytest.raises(ToolError, match=r"the operator can open it with tools.http.allow_hosts"):
+        with pytest.raises(ToolError, match=r"the operator can allow it with tools.http.allow_hosts"):
             await http_get.run(context, {"url": site.url})
     assert not site.seen
 
@@ -458,10 +458,10 @@ async def test_proxies_of_the_environment_are_not_used(site: Site, monkeypatch: 
         ({"X": [1, {}]}, "headers"),
         ({"X\r\nY": "a"}, "is not the name of a header"),
         ({"": "a"}, "is not the name of a header"),
-        ({"Host": "other.example"}, "'Host' is set by the tool itself"),
-        ({"content-length": "5"}, "set by the tool itself"),
-        ({"Transfer-Encoding": "chunked"}, "set by the tool itself"),
-        ({"Proxy-Authorization": "x"}, "set by the tool itself"),
+        ({"Host": "other.example"}, "the tool sets 'Host' itself"),
+        ({"content-length": "5"}, "headers: the tool sets "),
+        ({"Transfer-Encoding": "chunked"}, "headers: the tool sets "),
+        ({"Proxy-Authorization": "x"}, "headers: the tool sets "),
     ],
 )
 async def test_headers_that_would_break_the_request_are_refused(site: Site, headers: Any, says: str) -> None:
@@ -502,7 +502,7 @@ async def test_a_call_can_be_cancelled(site: Site) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("{site}/garbage", "this is not HTTP as it should be"),
+        ("{site}/garbage", "its answer is not valid HTTP"),
         ("http://127.0.0.1:1/", "127.0.0.1:1: no connection"),
         ("https://127.0.0.1:{port}/", "no connection"),
         ("nonsense", "must begin with http:// or https://"),
