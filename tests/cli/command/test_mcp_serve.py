@@ -22,7 +22,7 @@ def serve(
     [
         (("--enable-tools", "filesytem"), "tools.enabled: there is no tool or category 'filesytem'"),
         (("--disable-tools", "chatt"), "tools.disabled: there is no tool or category 'chatt'"),
-        (("--allow-tools", "write_file("), "the rule 'write_file(' cannot be read"),
+        (("--allow-tools", "write_file("), "the rule 'write_file(' is not valid"),
         (("--root", "gone"), "is not a folder"),
         (("--config", "gone.toml"), "gone.toml"),
     ],

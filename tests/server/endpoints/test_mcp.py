@@ -299,7 +299,7 @@ async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Lis
         connected(address, **{"x-shepherd-user": "bob"}) as bob,
     ):
         assert (await read_on(ann)).split("\n")[0].isdecimal()
-        assert "no result is kept" in await said(bob, "read_file", path="result:1")
+        assert "no result is stored" in await said(bob, "read_file", path="result:1")
 
 
 @asynccontextmanager

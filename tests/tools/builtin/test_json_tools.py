@@ -207,10 +207,10 @@ async def test_many_errors_are_counted() -> None:
         ({"pattern": "("}, "schema: $.pattern: '(' is not a 'regex'"),
         (
             {"$ref": "http://127.0.0.1:9/x.json"},
-            "'http://127.0.0.1:9/x.json', which is not in it; other documents are not",
+            "'http://127.0.0.1:9/x.json', which is not in the schema; other documents are not",
         ),
-        ({"$ref": "file:///etc/passwd"}, "'file:///etc/passwd', which is not in it"),
-        ({"$ref": "#/$defs/no"}, "'/$defs/no', which is not in it"),
+        ({"$ref": "file:///etc/passwd"}, "'file:///etc/passwd', which is not in the schema"),
+        ({"$ref": "#/$defs/no"}, "'/$defs/no', which is not in the schema"),
         ({"$ref": "#"}, "nested too deeply"),
         ([1], "schema: it must be an object, not a list of 1"),
         ('{"type": ', "schema: line 1, column 10"),
