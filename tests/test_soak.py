@@ -318,7 +318,7 @@ def test_only_what_may_be_too_long_may_be_refused_as_such() -> None:
 
 REQUESTS = amount(36, 200)
 EVICTING = 112
-"""Random numbers with which each of three clients soon fills a context that lets old turns leave."""
+"""Random numbers with which each of the first three clients soon fills a context that lets old turns leave."""
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +327,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     plan = soak.Plan(
         seconds=1e6,
         clients=amount(3, 6),
-        seed=amount(EVICTING, 1),
+        seed=EVICTING,
         requests=REQUESTS,
         lull_every=amount(12, 60),
         lull_s=amount((0.5, 1.0), LULL_S),
