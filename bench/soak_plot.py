@@ -53,7 +53,7 @@ def _lines(axes: Axes, result: Result, names: tuple[str, ...], unit: float = 1.0
 
 
 def _memory(axes: Axes, result: Result) -> None:
-    _lines(axes, result, ("rss", "private"), MB)
+    _lines(axes, result, ("rss", "private", "in use"), MB)
     axes.set_title("memory of the server, MB", fontsize=10)
 
 

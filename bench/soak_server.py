@@ -36,13 +36,17 @@ START_S = 120.0
 STOP_S = 40.0
 
 START = """
-import faulthandler, signal, sys
+import faulthandler, os, signal, sys
 faulthandler.register(signal.SIGUSR1, all_threads=True)
+if "SOAK_HEAP" in os.environ:
+    sys.path.insert(0, os.environ["SOAK_BENCH"])
+    import soak_heap
+    soak_heap.watch(os.environ["SOAK_HEAP"])
 from shepherd.cli.main import main
 sys.argv[0] = "shepherd"
 main()
 """
-"""`shepherd`, and where all its threads stand is written to its log at SIGUSR1."""
+"""`shepherd`; SIGUSR1 writes the stacks of all threads to its log, and a thread writes what is allocated to a file."""
 
 PLAIN, PLAIN_EVICT, KEPT, KEPT_EVICT, SIDE = (
     "soak-plain",
@@ -180,6 +184,7 @@ async def running(
     file.write_text(config)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAG_", "SHEPHERD_"))}
     environment |= {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")} | (variables or {})
+    environment |= {"SOAK_HEAP": str(folder / f"{name}.heap"), "SOAK_BENCH": str(Path(__file__).parent)}
     command = (sys.executable, "-c", START, "serve", "--config", str(file))
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(

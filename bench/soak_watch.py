@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx2 as httpx
 import psutil
 from soak_growth import Allowance, Verdict, judge
+from soak_heap import read as read_heap
 from soak_server import DISK_BYTES, MEMORY_BYTES, RAM_BYTES, RESPONSES_BYTES, Running
 
 EVERY_S = 2.0
@@ -27,6 +28,8 @@ MB = 2**20
 ALLOWED: Mapping[str, Allowance] = {
     "rss": Allowance(share=0.02, least=4 * MB),
     "private": Allowance(share=0.02, least=4 * MB),
+    "in use": Allowance(share=0.02, least=4 * MB),
+    "blocks": Allowance(share=0.02, least=20_000),
     "handles": Allowance(least=3),
     "threads": Allowance(least=2),
     "children": Allowance(least=1),
@@ -39,7 +42,7 @@ ALLOWED: Mapping[str, Allowance] = {
 """The series that must not grow, and what each may gain in the last third of a run. A process' memory wavers by a
 percent with what is being answered; a file grows by whole pages and is cut off now and then."""
 
-FILLING = ("rss", "private")
+FILLING = ("rss", "private", "in use", "blocks")
 FILLED_AFTER = 3_500
 """With so many requests of the soak's the server has filled its 8 MB for what it remembers of prompts; before,
 these series rise by some kB with each, and say nothing of leaks."""
@@ -93,11 +96,13 @@ class Watch:
         """Take one sample of everything."""
         figures = read_metrics((await client.get("/metrics")).text)
         process = self._server.process
+        heap = read_heap(self._server.log.with_suffix(".heap"))
         memory = process.memory_full_info()
         n_connections = len(process.net_connections("tcp"))
         seen: dict[str, float] = {
             "rss": memory.rss,
             "private": memory.uss,
+            **{name: heap.get(name, 0.0) for name in ("in use", "blocks")},
             "handles": process.num_fds() - n_connections,
             "connections": n_connections,
             "threads": process.num_threads(),
