@@ -261,20 +261,26 @@ def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened:
 COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
 
 
-names = itertools.count(10**6 + os.getpid() * 10)
-"""Seconds that nobody else sleeps."""
+def seconds(n: int) -> str:
+    """Seven digits of `n`, odd and even in turn: the small model that has to copy them miscounts equal neighbours."""
+    digits = [n // 5**place % 5 * 2 + (place + 1) % 2 for place in range(7)]
+    return "".join(map(str, reversed(digits)))
+
+
+names = map(seconds, itertools.count(os.getpid() * 4))
+"""Seconds that no other process sleeps."""
 
 
 @contextmanager
 def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
     """A pane in which the model has started a command that never ends; and whether that runs."""
-    seconds = str(next(names))
+    time_s = next(names)
     with opened(*COMMANDS) as pane:
-        pane.types(f"Run sleep {seconds}")
+        pane.types(f"Run sleep {time_s}")
         pane.presses("Enter")
-        pane.waits_for(rf"Tool Call: execute_command\(command=.sleep {seconds}.\)")
+        pane.waits_for(rf"Tool Call: execute_command\(command=.sleep {time_s}.\)")
         pane.waits_for(r"(?m)^\S \d+ s")  # it is on its way
-        yield pane, lambda: any(["sleep", seconds] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
+        yield pane, lambda: any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
 def until(holds: Callable[[], bool], timeout_s: float = 60) -> bool:
