@@ -2,7 +2,7 @@
 
 | `SHEPHERD_THOROUGH` | what is proved                                                        | two cores        |
 | ------------------- | --------------------------------------------------------------------- | ---------------- |
-| not set             | a share of every grid, the first of each family in it; short searches | about 5 minutes  |
+| not set             | a share of every grid, the first of each family in it; short searches | under 5 minutes  |
 | `1`                 | every grid whole; `.ci/run` sets it                                    | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
