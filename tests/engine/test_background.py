@@ -58,7 +58,7 @@ class Bench:
         self, tokens: Sequence[int], n: int = 2, *, background: bool = False, loop: object | None = None
     ) -> Ticket:
         ticket = Ticket(Job(array("i", tokens), n, background=background), cast(Any, loop or SilentLoop()))
-        self.scheduler.add(ticket)
+        self.scheduler.queue.add(ticket)
         return ticket
 
     def step(self, times: int = 1) -> None:
@@ -141,9 +141,9 @@ def test_a_conversation_is_parked_in_host_memory_for_a_side_task_and_comes_back(
     bench = Bench()
     bench.ask(MAIN)
     assert ended(bench.ask([50] * 30, 4, background=True))
-    assert bench.scheduler.pool.counts.saved == 1
+    assert bench.scheduler.pool.totals.saved == 1
     assert admitted(bench.ask([*MAIN, 7, 7, 3])).n_new == 2
-    assert bench.scheduler.pool.counts.restored == 1
+    assert bench.scheduler.pool.totals.restored == 1
 
 
 def test_side_tasks_share_what_a_conversation_has_and_leave_it_as_it_is() -> None:

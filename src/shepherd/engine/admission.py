@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shepherd.core import ContextFull, EngineError, ShepherdError
+from shepherd.core import ContextFull, EngineError, RateLimited, ShepherdError
 from shepherd.engine import decision_log, priority
 from shepherd.engine.base import Done
 from shepherd.engine.kv import lookup
@@ -148,4 +148,8 @@ class Admission:
             return "no room"
         if task.n_generated:
             return Done("length")  # its answer so far is complete
-        return priority.no_room_error(self._name, needed=needed, free=self._ledger.free)
+        return RateLimited(
+            f"cache {self._name!r} has no room for a background request beside its conversations ({needed} tokens are "
+            f"needed, {self._ledger.free} are free); give such requests a cache of their own",
+            backend=f"local:{self._name}",
+        )

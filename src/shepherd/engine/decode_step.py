@@ -3,7 +3,7 @@
     running ── compose ──▶ Batch ── Runtime.decode ──▶ record: ledger, checkpoints, tails
                                                           └─▶ draw: sample, post to the ticket
 
-Not here: what happens to a decode that fails (`recovery.py`) or has no cells (`overflow.py`). Engine thread only.
+Not here: what happens to a decode that fails or has no cells (`recovery.py`). Engine thread only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
-from shepherd.engine.prefill import PrefillDemand, SpeedEstimate, share_budget
+from shepherd.engine.prefill import SpeedEstimate, share_budget
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -63,7 +63,7 @@ class DecodeStep:
     def compose(self) -> Batch:
         """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow.
 
-        There must be a free cell for every running task (`Overflow.ensure_cells`).
+        There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
         chunks: list[Chunk] = []
         tasks: list[Task] = []
@@ -80,7 +80,7 @@ class DecodeStep:
         n_answers = len(chunks)
         budget = self.speed.budget(n_prompts=len(prompts), n_running=n_answers)
         budget = min(budget, self._runtime.n_batch - n_answers, self._ledger.free - n_answers)
-        demands = [PrefillDemand(seq, task.n_todo) for seq, task in priority.prefill_first(prompts).items()]
+        demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
         n_spare = self._runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
@@ -122,7 +122,7 @@ class DecodeStep:
 
     def _record_prefill(self, task: Task, resident: Resident, n: int) -> None:
         task.n_done += n
-        self._queue.counters.prefilled_tokens += n
+        self._pool.totals.prefilled_tokens += n
         if task.tail is not None and len(resident) == task.tail.at:
             tail, task.tail = task.tail, None
             try:
@@ -167,7 +167,7 @@ class DecodeStep:
             task.add(token)
             return
         task.n_generated += 1
-        self._queue.counters.generated_tokens += 1
+        self._pool.totals.generated_tokens += 1
         task.ticket.post(token if score is None else score(token))
         if task.n_left == 0:
             self._queue.end(task, Done("length"))

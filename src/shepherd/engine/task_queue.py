@@ -13,15 +13,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shepherd.core import EngineError, Evicted
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done
-from shepherd.engine.counters import Counters
 from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
 from shepherd.engine.kv.plan import checkpoints
 from shepherd.engine.kv.pool import Pool
+from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Notifier, Ticket
 from shepherd.engine.watchdog import Heartbeat
@@ -38,11 +39,12 @@ class TaskQueue:
         """In order of admission."""
         self.job_s = 0.0
         """What a job takes, on average."""
-        self.counters = Counters()
         self.notifier = Notifier()
         self.heartbeat = Heartbeat()
         self._pool = pool
         self._name = name
+        self._last: dict[int, tuple[SequenceStats, int, float]] = {}
+        """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
 
     def add(self, ticket: Ticket) -> None:
         """Queue a new job."""
@@ -62,8 +64,8 @@ class TaskQueue:
             task.admitted = True
             self.heartbeat.beat()
             task.started_s = time.perf_counter()
-            self.counters.jobs += 1
-            self.counters.cached_tokens += plan.n_cached
+            self._pool.totals.jobs += 1
+            self._pool.totals.cached_tokens += plan.n_cached
             task.ticket.post(Admitted(plan.n_cached, plan.n_new))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
@@ -73,7 +75,11 @@ class TaskQueue:
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
         messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-        self.counters.record_eviction(messages, tokens, seconds)
+        totals = self._pool.totals
+        totals.evictions += 1
+        totals.evicted_messages += messages
+        totals.evicted_tokens += tokens
+        totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
         gone = tuple(index for turn in turns for index in turn.gone)
         task.ticket.post(Evicted(messages, tokens, gone))
@@ -99,7 +105,7 @@ class TaskQueue:
         if resident is None:
             return
         self.idle(resident)
-        self.counters.record_end(task, resident)
+        self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
         self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
 
     def idle(self, resident: Resident) -> None:
@@ -133,3 +139,28 @@ class TaskQueue:
         self.running.clear()
         self.waiting.clear()
         self.notifier.flush()
+
+    def stats(self) -> CacheStats:
+        """A snapshot for displays."""
+        now_s, clock_s = time.perf_counter(), time.monotonic()
+        owners = {task.cells.id: task for task in self.running}
+        ledger, snapshots = self._pool.ledger, self._pool.snapshots
+        return replace(
+            self._pool.totals,
+            used=ledger.used,
+            live=len(self.running),
+            waiting=len(self.waiting),
+            ram_bytes=snapshots.ram_bytes,
+            disk_bytes=snapshots.disk_bytes,
+            sequences=tuple(
+                owners[resident.id].stats(resident, now_s) if resident.id in owners else self._idling(resident, clock_s)
+                for resident in ledger
+            ),
+        )
+
+    def _idling(self, resident: Resident, clock_s: float) -> SequenceStats:
+        last, rank, since_s = self._last.get(resident.id, (None, 0, 0.0))
+        n = resident.n_resident
+        if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
+            return SequenceStats(resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0)
+        return replace(last, state="idle", tokens=n, idle_s=clock_s - since_s)

@@ -691,7 +691,7 @@ async def test_an_answer_that_is_put_aside_goes_on_where_its_grammar_was(weights
         )
     finally:
         await asyncio.to_thread(small.close)
-    assert small._scheduler.counters.preemptions, "or this has shown nothing"
+    assert small._scheduler.pool.totals.preemptions, "or this has shown nothing"
     for text, reason in answers:
         assert reason == "length"
         assert re.fullmatch("([a-m][0-9])*[a-m]?", text)

@@ -20,6 +20,7 @@ from shepherd.engine.kv.ledger import Ledger, LedgerError, Resident, common_pref
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.prefill import CHUNK
+from shepherd.engine.stats import CacheStats
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +49,6 @@ class Tiers:
     disk_bytes: int = 0
 
 
-@dataclass(slots=True)
-class PoolCounts:
-    """Totals of the pool."""
-
-    dropped: int = 0
-    saved: int = 0
-    restored: int = 0
-    rebases: int = 0
-    spliced: int = 0
-    """Tails kept behind an edit."""
-
-
 class OperationRefused(Exception):
     """An operation could not be carried out, or is not worth it. A sequence that was changed half way is removed."""
 
@@ -71,7 +60,10 @@ class Pool:
         """`on_ready` is called on another thread after a snapshot has been fetched from disk."""
         self.runtime = runtime
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
-        self.counts = PoolCounts()
+        self.totals = CacheStats(runtime.n_ctx)
+        """What has happened on this cache."""
+        self.n_spliced = 0
+        """Tails kept behind an edit; for tests."""
         self.token_s = 0.0
         """Seconds to compute one prompt token; decides what a snapshot is worth."""
         self._name = name
@@ -167,7 +159,7 @@ class Pool:
     def splice(self, resident: Resident, tail: Tail) -> None:
         """Put the parked tail behind the tokens that have been computed. Raises: `OperationRefused`."""
         self._do(resident, self.ledger.splice(resident, self.parked.pop(resident.id), tail.start, tail.stop))
-        self.counts.spliced += 1
+        self.n_spliced += 1
 
     def _can_fork(self, source: Resident) -> bool:
         return self.ledger.memory.share and (
@@ -201,7 +193,7 @@ class Pool:
             logger.info("Closing the hole of evicted tokens %d-%d on cache %r", start, stop, self._name)
             logger.info("Shifting remaining tokens by -%d", stop - start)
         self._do(resident, self.ledger.close_gaps(resident))
-        self.counts.rebases += 1
+        self.totals.rebases += 1
 
     def rebase_one(self, n_positions: int, is_urgent: Callable[[], bool]) -> bool:
         """Rebase one idle sequence that comes near the last position, so that it starts at position 0; False if none.
@@ -230,7 +222,7 @@ class Pool:
         logger.info("Computing the %d tokens of an idle conversation again", resident.n_resident)
         tokens, ranges = resident.tokens, [(run.start, run.stop) for run in resident.runs]
         self.apply(ledger.restart(resident))
-        self.counts.rebases += 1
+        self.totals.rebases += 1
         n = min(CHUNK, self.runtime.n_batch)
         for start, stop in ranges:
             ledger.skip(resident, tokens[len(resident) : start])
@@ -323,7 +315,7 @@ class Pool:
 
     def drop(self, resident: Resident) -> None:
         """Remove an idle sequence from the cells; the tiers keep it if it is worth it."""
-        self.counts.dropped += 1
+        self.totals.dropped += 1
         self.park(resident)
 
     def park(self, resident: Resident) -> None:
@@ -346,7 +338,7 @@ class Pool:
             return
         self._token_bytes = len(state) / max(1, resident.n_resident)
         self.snapshots.put(replace(outline, state=state, checkpoints=tuple(resident.checkpoints)))
-        self.counts.saved += 1
+        self.totals.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
         """Number of its resident tokens that none of `others` has."""
@@ -395,7 +387,7 @@ class Pool:
         except LedgerError as error:
             logger.warning("a saved conversation differs after loading and is not used: %s", error)
             raise OperationRefused from error
-        self.counts.restored += 1
+        self.totals.restored += 1
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
         if resident.reach(found.length, self.ledger.memory) < found.length:
