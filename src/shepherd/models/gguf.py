@@ -39,10 +39,8 @@ class Header:
     path: Path
     """The file to load: the model, or its first shard."""
     files: tuple[Path, ...]
-    version: int
     metadata: Mapping[str, Any] = field(repr=False)
     """Scalars and strings as they are, arrays as `Array`."""
-    n_tensors: int
     n_params: int
     size_bytes: int
     """Size of the tensors' data."""
@@ -163,15 +161,14 @@ def read_header(path: Path | str) -> Header:
     if isinstance(n_files, int) and n_files > 1 and not others:
         refuse(first, f"is one of {n_files} parts, so its name must end in -00001-of-{n_files:05}.gguf; rename it")
     parts = [head, *map(read_file, others)]
+    tensors = [pair for part in parts for pair in part.tensors.items()]
     return Header(
         path=first,
         files=(first, *others),
-        version=head.version,
         metadata=head.metadata,
-        n_tensors=sum(part.n_tensors for part in parts),
-        n_params=sum(part.n_params for part in parts),
-        size_bytes=sum(part.size_bytes for part in parts),
-        tensors={name: tensor for part in parts for name, tensor in part.tensors.items()},
+        n_params=sum(tensor.n_values for _, tensor in tensors),
+        size_bytes=sum(tensor.n_bytes for _, tensor in tensors),
+        tensors=dict(tensors),
         head_bytes=tuple(part.head_bytes for part in parts),
     )
 

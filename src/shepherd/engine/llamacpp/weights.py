@@ -6,8 +6,9 @@ import ctypes
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
@@ -108,6 +109,21 @@ class Weights:
     def is_recurrent(self) -> bool:
         """Whether some layers keep a state instead of tokens."""
         return bool(C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
+
+    def context(self, what: str, advice: str, params: Mapping[str, object]) -> Any:
+        """A new `llama_context`, which the caller frees: the library's default parameters, and `params`.
+
+        Raises: `EngineError` with the library's reason: no context `what` can be made; `advice`.
+        """
+        log = start_library()
+        log.errors.clear()
+        all_params = C.llama_context_default_params()
+        for name, value in {"kv_unified": True, "no_perf": True, **params}.items():
+            setattr(all_params, name, value)
+        context = C.llama_init_from_model(self.handle, all_params)
+        if not context:
+            raise EngineError(f"no context {what} can be made for {self.path.name}{reason_from(log)}; {advice}")
+        return context
 
     def metadata(self, key: str) -> str | None:
         """One scalar of the file's metadata as text, or None."""
