@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.base import Mask, Vocabulary
 from shepherd.engine.grammar import lark as text
+from shepherd.engine.grammar.numbers import members
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -283,7 +284,7 @@ class Encoder:
 # -- llguidance -----------------------------------------------------------------------------------------------------
 
 
-def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
+def tokenizer_of(encoder: Any, end_tokens: Collection[int]) -> LLTokenizer:
     """llguidance's tokenizer of a vocabulary. Imports NumPy too, so that no engine thread has to."""
     import llguidance.numpy  # noqa: PLC0415 - see the header
     from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415
@@ -427,35 +428,41 @@ def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> 
         return fault_of(variant) == fault if n_left >= 0 and budget.take(variant) else None
 
     paths = _subschemas(schema)
-    low, high = 0, len(paths)  # the first `low` subschemas alone do not have the fault, the first `high` have it
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (found := has_fault(_reduced(schema, set(paths[:middle])))) is None:
-            return _common(paths[low:high])
-        low, high = (low, middle) if found else (middle, high)
+    low, high = _bisected(len(paths), lambda n: has_fault(_reduced(schema, set(paths[:n]))))
+    if high - low > 1:
+        return _common(paths[low:high])
     path = paths[high - 1]
-    schema = _reduced(schema, set(paths[:high]))
+    reduced = _reduced(schema, set(paths[:high]))
     outer = [other for other in paths[:high] if path[: len(other)] == other]
     for one, next_one in itertools.pairwise(outer):
         if next_one[len(one)] in _COMBINED:
-            alone = schema
-            for name, _ in text.members(at(schema, next_one[:-1])):
+            alone = reduced
+            for name, _ in members(at(reduced, next_one[:-1])):
                 if name != next_one[-1]:
                     alone = replaced(alone, (*next_one[:-1], name), next_one[-2] == "allOf")
             if has_fault(alone) is False:
                 return next_one[:-1]  # it takes several members
-    node = at(schema, path)
+    node = at(reduced, path)
     if not isinstance(node, Mapping) or not node:
         return path
     keys = [*node][::-1]  # of two that exclude each other, the first one is named
     keys.sort(key=lambda key: bool(key != "type"))
-    low, high = 0, len(keys)
+    low, high = _bisected(len(keys), lambda n: has_fault(replaced(reduced, path, {key: node[key] for key in keys[:n]})))
+    return (*path, keys[high - 1]) if high - low == 1 else path
+
+
+def _bisected(n: int, has_fault: Callable[[int], bool | None]) -> tuple[int, int]:
+    """`low` and `high`: the first `high` of `n` parts have the fault, the first `low` do not.
+
+    They are neighbours unless `has_fault` has returned None, which ends the search.
+    """
+    low, high = 0, n
     while high - low > 1:
         middle = (low + high) // 2
-        if (found := has_fault(replaced(schema, path, {key: node[key] for key in keys[:middle]}))) is None:
-            return path
+        if (found := has_fault(middle)) is None:
+            break
         low, high = (low, middle) if found else (middle, high)
-    return (*path, keys[high - 1])
+    return low, high
 
 
 def _subschemas(schema: Any) -> list[text.Path]:
@@ -470,7 +477,7 @@ def _subschemas(schema: Any) -> list[text.Path]:
             inner = [
                 ((*path, key, name), value, is_defined or key in _DEFINITIONS)
                 for key in (*_DEFINITIONS, *_SCHEMAS)
-                for name, value in text.members(node.get(key))
+                for name, value in members(node.get(key))
             ]
             inner += [((*path, key), node[key], is_defined) for key in _SCHEMA if key in node]
             waiting += reversed(inner)
@@ -491,7 +498,7 @@ def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), place
         is_choice = key in ("anyOf", "oneOf")  # an alternative that allowed everything would hide the others
         reduced = {
             name: _reduced(value, kept, (*path, key, name), (name == 0 and {"const": 0}) if is_choice else True)
-            for name, value in text.members(node.get(key))
+            for name, value in members(node.get(key))
         }
         if reduced:
             copy[key] = reduced if isinstance(node[key], Mapping) else [*reduced.values()]
@@ -532,6 +539,4 @@ def _bytes_only() -> LLTokenizer:
         def __call__(self, raw: bytes) -> list[int]:
             return list(raw)
 
-    from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - see the header
-
-    return LLTokenizer(TokenizerWrapper(Bytes()))
+    return tokenizer_of(Bytes(), Bytes.special_token_ids)
