@@ -390,7 +390,7 @@ class Hopeful(Scheduler):
         while True:
             found = self.pool.snapshots.find(task.tokens[:-1], holes=True)  # knows no spans
             match = self.pool.ledger.find(task.tokens, holes=True, spans=task.job.spans)
-            if found is None or not found.in_ram or found.length - (match.length if match else 0) <= 32:
+            if found is None or not found.in_ram or found.match.length - (match.length if match else 0) <= 32:
                 return super()._start(task)
             with contextlib.suppress(OperationRefused):
                 self.pool.restore(found)

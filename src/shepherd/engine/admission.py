@@ -86,11 +86,19 @@ class Admission:
                 found = None
             source = found.match if found is not None else match
             begun = time.perf_counter()
-            planned = self._plan(task, source, reserve)
+            planned = plan(
+                self._ledger,
+                task.tokens,
+                job,
+                source,
+                limits=self._limits,
+                reserve=reserve,
+                reuse_tail=self._reuse_tail,
+            )
             if isinstance(planned, NoRoom):
                 needed = self._limits.n_ctx + planned.needed - planned.evictable
                 return ContextFull(needed=needed, limit=self._limits.n_ctx, cache=self._name)
-            n_loaded = self._ledger.used_if(None, ()) + found.n_resident if found is not None else 0
+            n_loaded = self._ledger.used_if(None, ()) + found.match.resident.n_resident if found is not None else 0
             if running and max(planned.n_cells + reserve, n_loaded) + promised > self._limits.n_ctx:
                 return "no room"
             n_free = planned.n_new + reserve + promised
@@ -119,19 +127,8 @@ class Admission:
         if job.background or task.n_loads == MAX_LOADS:
             return match, None  # a restored snapshot could take cells from conversations
         found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.bad_snapshots)
-        gain = lookup.spared(found, holes=holes) - lookup.spared(match, holes=holes)
+        gain = lookup.spared(found.match if found else None, holes=holes) - lookup.spared(match, holes=holes)
         return match, found if gain > WORTH_LOADING else None
-
-    def _plan(self, task: Task, source: Match | None, reserve: int) -> Plan | NoRoom:
-        return plan(
-            self._ledger,
-            task.tokens,
-            task.job,
-            source,
-            limits=self._limits,
-            reserve=reserve,
-            reuse_tail=self._reuse_tail,
-        )
 
     def _fetch(self, task: Task, key: str) -> bool:
         """Start reading a snapshot from disk; False after `MAX_FETCHES` reads for this job."""

@@ -17,14 +17,14 @@ import itertools
 import json
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shepherd.core import EngineError, InvalidRequest
+from shepherd.core.lru import LruCache
 from shepherd.engine.base import Mask, Vocabulary
 from shepherd.engine.grammar import lark as text
-from shepherd.engine.grammar.numbers import members
+from shepherd.engine.grammar.numbers import Path, members
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -56,9 +56,8 @@ class Constrainer:
         self._end_tokens = end_tokens
         self._spelled = frozenset(spelled)
         self._building = threading.Lock()
-        self._lookup = threading.Lock()
         self._built: LLTokenizer | None = None
-        self._checked: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._checked: LruCache[LLMatcher | None] = LruCache(KEPT)
         """Compiled grammars in their first state; always copied before use."""
 
     def prepare(self) -> None:
@@ -73,9 +72,8 @@ class Constrainer:
 
         Raises: `InvalidRequest`, with `field`, for a grammar that cannot be used; `EngineError` as `prepare`.
         """
-        with self._lookup:
-            if lark in self._checked:
-                return
+        if self._checked.find(lark) is not None:
+            return
         try:
             lark.encode()
             text.check(lark)
@@ -86,10 +84,7 @@ class Constrainer:
         matcher = compiled(self._tokenizer(), lark)
         if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
-        with self._lookup:
-            self._checked[lark] = matcher
-            while len(self._checked) > KEPT:
-                self._checked.popitem(last=False)
+        self._checked.keep(lark, matcher)
 
     def accepts(self, lark: str, written: str) -> bool:
         """Whether a text of a checked grammar can begin with `written`."""
@@ -113,8 +108,7 @@ class Constrainer:
 
     def _forget(self, lark: str) -> None:
         """Compile the grammar again next time: all copies of a matcher share one lexer, which is useless once full."""
-        with self._lookup:
-            self._checked.pop(lark, None)
+        self._checked.keep(lark, None, weight=0)
 
     def _trial(self, matcher: LLMatcher) -> str:
         """Try some tokens of a grammar that compiles; returns the fault, empty if there is none so far."""
@@ -133,10 +127,7 @@ class Constrainer:
 
     def _matcher(self, lark: str) -> LLMatcher:
         """A matcher for a checked grammar, in its first state."""
-        with self._lookup:
-            known = self._checked.get(lark)
-            if known is not None:
-                self._checked.move_to_end(lark)
+        known = self._checked.find(lark)
         return known.deep_copy() if known is not None else compiled(self._tokenizer(), lark)
 
     @functools.cached_property
@@ -412,7 +403,7 @@ class ProbeBudget:
         return self._n_values >= 0
 
 
-def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> text.Path:
+def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> Path:
     """The path of the smallest part of `schema` that has the fault, after at most `MAX_PROBES` compilations.
 
     llguidance does not name it. So subschemas are ordered, outer ones before inner ones and definitions last, and
@@ -465,11 +456,11 @@ def _bisected(n: int, has_fault: Callable[[int], bool | None]) -> tuple[int, int
     return low, high
 
 
-def _subschemas(schema: Any) -> list[text.Path]:
+def _subschemas(schema: Any) -> list[Path]:
     """The paths of a schema and of all schemas in it: outer ones before inner ones, those in definitions last."""
-    found: list[text.Path] = []
-    defined: list[text.Path] = []
-    waiting: list[tuple[text.Path, Any, bool]] = [((), schema, False)]
+    found: list[Path] = []
+    defined: list[Path] = []
+    waiting: list[tuple[Path, Any, bool]] = [((), schema, False)]
     while waiting:
         path, node, is_defined = waiting.pop()
         (defined if is_defined else found).append(path)
@@ -484,7 +475,7 @@ def _subschemas(schema: Any) -> list[text.Path]:
     return found + defined
 
 
-def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), placeholder: Any = True) -> Any:
+def _reduced(node: Any, kept: Collection[Path], path: Path = (), placeholder: Any = True) -> Any:
     """A copy of a schema in which placeholders stand for the subschemas that are not in `kept`."""
     if path not in kept:
         return placeholder
@@ -505,7 +496,7 @@ def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), place
     return copy
 
 
-def _common(paths: Sequence[text.Path]) -> text.Path:
+def _common(paths: Sequence[Path]) -> Path:
     """The longest path that all of `paths` begin with."""
     first, last = min(paths, key=repr), max(paths, key=repr)
     n = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
@@ -519,7 +510,7 @@ def at(document: Any, path: Sequence[Any]) -> Any:
     return document
 
 
-def replaced(document: Any, path: text.Path, value: Any) -> Any:
+def replaced(document: Any, path: Path, value: Any) -> Any:
     """A copy with another value at `path`; the rest is shared."""
     if not path:
         return value

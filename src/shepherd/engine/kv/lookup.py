@@ -9,7 +9,6 @@ from typing import Literal
 from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.kv.ledger import Match
 from shepherd.engine.kv.pool import Pool
-from shepherd.engine.kv.tiers import SnapshotMatch
 
 
 def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
@@ -21,23 +20,22 @@ def held(pool: Pool, tokens: array[int], spans: Sequence[Span], *, holes: bool) 
     match = pool.ledger.find(tokens, holes=holes, spans=spans)
     found = pool.snapshots.find(tokens[:-1], holes=holes, spans=spans)
     tier: Literal["cells", "memory", "disk"] = "cells"
-    if found is not None and spared(found, holes=holes) > spared(match, holes=holes):
+    if found is not None and spared(found.match, holes=holes) > spared(match, holes=holes):
         match, tier = found.match, "memory" if found.in_ram else "disk"
     if match is None:
         return CachedPrefix()
-    return CachedPrefix(match.length, tuple((run.start, run.stop) for run in match.resident.runs), tier).until(
-        match.length
-    )
+    runs = tuple((run.start, run.stop) for run in match.resident.runs)
+    return CachedPrefix(match.length, runs, tier).until(match.length)
 
 
-def spared(what: Match | SnapshotMatch | None, *, holes: bool) -> int:
+def spared(match: Match | None, *, holes: bool) -> int:
     """Number of prompt tokens that need no computation.
 
     With holes, evicted tokens count too: a snapshot from before the eviction is no better, it would bring them back.
     """
-    if what is None:
+    if match is None:
         return 0
-    return what.length if holes else what.saved
+    return match.length if holes else match.saved
 
 
 def beginning_with(pool: Pool, tokens: array[int]) -> list[array[int]]:

@@ -374,7 +374,7 @@ class Pool:
         if snapshot is None:
             raise OperationRefused
         self._need_id(None)
-        self.make_room(found.n_resident)
+        self.make_room(found.match.resident.n_resident)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)
@@ -390,7 +390,7 @@ class Pool:
         self.totals.restored += 1
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
-        if resident.reach(found.length, self.ledger.memory) < found.length:
+        if resident.reach(found.match.length, self.ledger.memory) < found.match.length:
             raise OperationRefused  # its first positions are missing; the rest stays as an idle sequence
         return resident
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,26 +75,19 @@ class FairLock:
     one that has just released it."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._queue: deque[threading.Lock] = deque()
-        self._is_held = False
+        self._changed = threading.Condition()
+        self._n_came = self._n_left = 0
 
     def __enter__(self) -> None:
-        with self._mutex:
-            if not self._is_held:
-                self._is_held = True
-                return
-            gate = threading.Lock()
-            gate.acquire()
-            self._queue.append(gate)
-        gate.acquire()
+        with self._changed:
+            number = self._n_came
+            self._n_came += 1
+            self._changed.wait_for(lambda: self._n_left == number)
 
     def __exit__(self, *_about_the_error: object) -> None:
-        with self._mutex:
-            if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._is_held = False
+        with self._changed:
+            self._n_left += 1
+            self._changed.notify_all()
 
 
 class EmbeddingModel:
