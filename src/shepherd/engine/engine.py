@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, TypeVar
 from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
 from shepherd.engine.base import CachedPrefix, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
-from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
@@ -207,12 +206,12 @@ class Engine:
         )
 
     async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
-        """The cached part of a prompt; see `lookup.held`. Raises: `EngineDown`."""
-        return await self._call(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
+        """The cached part of a prompt; see `Pool.held`. Raises: `EngineDown`."""
+        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, holes=holes))
 
     async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
         """The tokens of every cached conversation that begins with `tokens` and is longer. Raises: `EngineDown`."""
-        return await self._call(lambda: lookup.beginning_with(self._scheduler.pool, tokens))
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""

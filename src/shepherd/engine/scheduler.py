@@ -86,9 +86,9 @@ class Scheduler:
         # More context than positions is the user's decision: there is nothing to rebase into then.
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
         self.queue = TaskQueue(self.pool, name=name)
-        self._admission = Admission(self.pool, self._limits, name=name, reuse_tail=options.reuse_tail, show=show)
-        self._decode = DecodeStep(runtime, self.pool, self.queue, name=name, show=show, constrainer=constrainer)
-        self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name=name)
+        self._admission = Admission(self.pool, self._limits, name, options.reuse_tail, show)
+        self._decode = DecodeStep(runtime, self.pool, self.queue, name, show, constrainer)
+        self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name)
         self.waiting: deque[Task] = self.queue.waiting
         self.running: list[Task] = self.queue.running
         """In order of admission."""

@@ -10,13 +10,15 @@ Every method leaves ledger and runtime in agreement: if an operation fails, its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import Chunk, Forget, Op, Runtime
-from shepherd.engine.kv.ledger import Ledger, LedgerError, Resident, common_prefix
+from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span
+from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.prefill import CHUNK
@@ -85,6 +87,48 @@ class Pool:
             disk_bytes=tiers.disk_bytes,
             on_ready=on_ready,
         )
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        tokens: array[int],
+        *,
+        holes: bool,
+        spans: Sequence[Span],
+        without: Sequence[Resident] = (),
+        bad: Container[str] = (),
+        least_gain: int = 0,
+    ) -> tuple[Match | None, SnapshotMatch | None]:
+        """The best match of a prompt in the cells, and a snapshot that spares over `least_gain` tokens more, if any.
+
+        Sequences in `without` and keys in `bad` are ignored.
+        """
+        match = self.ledger.find(tokens, holes=holes, spans=spans, without=without)
+        found = self.snapshots.find(tokens[:-1], holes=holes, spans=spans, without=bad)
+        gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
+        return match, found if gain > least_gain else None
+
+    def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
+        """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
+
+        holes: whether the job may continue a conversation that has lost turns. The last token is never included: a job
+        always computes it.
+        """
+        match, found = self.find(tokens, holes=holes, spans=spans)
+        tier: Literal["cells", "memory", "disk"] = "cells"
+        if found is not None:
+            match, tier = found.match, "memory" if found.in_ram else "disk"
+        if match is None:
+            return CachedPrefix()
+        runs = tuple((run.start, run.stop) for run in match.resident.runs)
+        return CachedPrefix(match.length, runs, tier).until(match.length)
+
+    def beginning_with(self, tokens: array[int]) -> list[array[int]]:
+        """The tokens, evicted ones too, of every cached or saved conversation that is longer and begins with these."""
+        known = [resident.tokens for resident in self.ledger]
+        known += [outline.tokens for outline in self.snapshots.outlines().values()]
+        return [other[:] for other in known if len(other) > len(tokens) and other[: len(tokens)] == tokens]
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
