@@ -85,7 +85,7 @@ class Scheduler:
         trained = options.n_positions or runtime.memory.n_positions
         # More context than positions is the user's decision: there is nothing to rebase into then.
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
-        self.queue = TaskQueue(self.pool, name=name)
+        self.queue = TaskQueue(self.pool, name)
         self._admission = Admission(self.pool, self._limits, name, options.reuse_tail, show)
         self._decode = DecodeStep(runtime, self.pool, self.queue, name, show, constrainer)
         self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name)

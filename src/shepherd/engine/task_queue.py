@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from shepherd.core import EngineError, Evicted
 from shepherd.engine import decision_log
@@ -30,21 +30,21 @@ from shepherd.engine.watchdog import Heartbeat
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class TaskQueue:
     """All tasks that have not ended."""
 
-    def __init__(self, pool: Pool, *, name: str) -> None:
-        self.waiting: deque[Task] = deque()
-        self.running: list[Task] = []
-        """In order of admission."""
-        self.job_s = 0.0
-        """What a job takes, on average."""
-        self.notifier = Notifier()
-        self.heartbeat = Heartbeat()
-        self._pool = pool
-        self._name = name
-        self._last: dict[int, tuple[SequenceStats, int, float]] = {}
-        """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
+    pool: Pool
+    name: str
+    waiting: deque[Task] = field(default_factory=deque)
+    running: list[Task] = field(default_factory=list)
+    """In order of admission."""
+    job_s: float = 0.0
+    """What a job takes, on average."""
+    notifier: Notifier = field(default_factory=Notifier)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    _last: dict[int, tuple[SequenceStats, int, float]] = field(default_factory=dict)
+    """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
 
     def add(self, ticket: Ticket) -> None:
         """Queue a new job."""
@@ -55,8 +55,8 @@ class TaskQueue:
         resident, plan, job = placement.resident, placement.plan, task.job
         task.resident, resident.background = resident, job.background
         resident.spans, resident.session, resident.n_prompt = job.spans, job.session, len(job.tokens)
-        task.compute(plan.todo, checkpoints(self._pool.ledger.memory, job, plan))
-        task.tail = plan.tail if resident.id in self._pool.parked else None
+        task.compute(plan.todo, checkpoints(self.pool.ledger.memory, job, plan))
+        task.tail = plan.tail if resident.id in self.pool.parked else None
         task.phase = "prefill"
         task.n_done, task.n_new, task.n_cached = 0, plan.n_new, plan.n_cached
         self.running.append(task)
@@ -64,18 +64,18 @@ class TaskQueue:
             task.admitted = True
             self.heartbeat.beat()
             task.started_s = time.perf_counter()
-            self._pool.totals.jobs += 1
-            self._pool.totals.cached_tokens += plan.n_cached
+            self.pool.totals.jobs += 1
+            self.pool.totals.cached_tokens += plan.n_cached
             task.ticket.post(Admitted(plan.n_cached, plan.n_new))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)
-        self._pool.tidy()
+        self.pool.tidy()
 
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
         messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-        totals = self._pool.totals
+        totals = self.pool.totals
         totals.evictions += 1
         totals.evicted_messages += messages
         totals.evicted_tokens += tokens
@@ -111,9 +111,9 @@ class TaskQueue:
     def idle(self, resident: Resident) -> None:
         """Let a sequence idle, or drop it if it is not what the ledger says."""
         try:
-            self._pool.settle(resident)
+            self.pool.settle(resident)
         except LedgerError as error:
-            logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
+            logger.warning("a conversation was dropped from cache %r: %s", self.name, error)
 
     def finish(self, task: Task, done: Done | None = None) -> None:
         """Release what a task holds that no longer runs."""
@@ -144,9 +144,9 @@ class TaskQueue:
         """A snapshot for displays."""
         now_s, clock_s = time.perf_counter(), time.monotonic()
         owners = {task.cells.id: task for task in self.running}
-        ledger, snapshots = self._pool.ledger, self._pool.snapshots
+        ledger, snapshots = self.pool.ledger, self.pool.snapshots
         return replace(
-            self._pool.totals,
+            self.pool.totals,
             used=ledger.used,
             live=len(self.running),
             waiting=len(self.waiting),

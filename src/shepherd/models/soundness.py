@@ -141,7 +141,11 @@ def _vocabulary(header: Header) -> Iterator[str]:
     texts = [text or b"[EMPTY_%d]" % index for index, text in enumerate(texts)]
     known = set(texts)
     if len(known) < len(texts):
-        yield _twice(texts)
+        places: dict[bytes, int] = {}
+        second = next(index for index, text in enumerate(texts) if places.setdefault(text, index) != index)
+        text = texts[second]
+        twice = f"{text[:80].decode('utf-8', 'replace')!r} twice, as number {places[text]} and {second}"
+        yield f"has the token {twice}"
     if kind == "llama":
         missing = [byte for byte in _UTF8_BYTES if b"<0x%02X>" % byte not in known and bytes([byte]) not in known]
         if missing:
@@ -149,15 +153,6 @@ def _vocabulary(header: Header) -> Iterator[str]:
     types = header.metadata.get("tokenizer.ggml.token_type")
     if kind == "bert" and isinstance(types, Array) and _BYTE_TOKEN in types.values():
         yield "has tokens for single bytes, which no vocabulary of its kind (bert) has"
-
-
-def _twice(texts: list[bytes]) -> str:
-    places: dict[bytes, int] = {}
-    for index, text in enumerate(texts):
-        first = places.setdefault(text, index)
-        if first != index:
-            return f"has the token {text[:80].decode('utf-8', 'replace')!r} twice, as number {first} and {index}"
-    raise AssertionError("all are different")
 
 
 RULES: tuple[Callable[[Header], Iterator[str]], ...] = (_layers, _heads, _types, _experts, _numbers, _vocabulary)

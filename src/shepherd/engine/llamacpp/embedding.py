@@ -128,7 +128,7 @@ class EmbeddingModel:
         self._context: _EmbeddingContext | None = _EmbeddingContext(
             weights, self.pooling, n_first, n_first, self._n_threads
         )
-        self._looks_back = self._context.has_memory and _is_causal(weights)
+        self._looks_back = self._context.has_memory and weights.parameter("attention.causal") != "false"
         """Whether the model is causal, so that a text can be computed piece by piece."""
         if n_tokens is None:
             n_tokens = _MOST_BACK if self._looks_back else _MOST_AROUND
@@ -355,15 +355,9 @@ class _EmbeddingContext:
         return mean
 
 
-def _is_causal(weights: Weights) -> bool:
-    architecture = weights.metadata("general.architecture") or ""
-    return weights.metadata(f"{architecture}.attention.causal") != "false"
-
-
 def _pooling_of(weights: Weights) -> Pooling | None:
     """The pooling that the file names. Raises: `EngineError` for a reranker."""
-    architecture = weights.metadata("general.architecture") or ""
-    number = weights.metadata(f"{architecture}.pooling_type")
+    number = weights.parameter("pooling_type")
     if number == str(_RANK):
         raise EngineError(f"{weights.path.name} scores pairs of texts and makes no vectors; choose an embedding model")
     return next((name for name, known in _POOLING.items() if number == str(known)), None)

@@ -461,12 +461,12 @@ class Snapshots:
             return
         except file.Damaged:
             self._delete([key])
-            self._count("damaged")
+            self._count_damaged()
             return
         except (file.OtherVersion, OSError, MemoryError):
             with self._lock:
                 self._disk.place(key, size, 0.0, clock=-inf)  # the first to leave when the disk is full
-            self._count("damaged")
+            self._count_damaged()
             return
         entry = Entry(key, head.outline, head.size_bytes, head.uses)
         with self._lock:
@@ -564,7 +564,7 @@ class Snapshots:
             pass
         else:
             return snapshot
-        self._count("damaged")
+        self._count_damaged()
         self._warn()
         return None
 
@@ -590,9 +590,9 @@ class Snapshots:
             except OSError as error:
                 self._give_up(error)
 
-    def _count(self, what: str) -> None:
+    def _count_damaged(self) -> None:
         with self._lock:
-            self._counts[what] += 1
+            self._counts["damaged"] += 1
 
     def _warn(self) -> None:
         """Warn once that there are files that cannot be used."""
