@@ -131,12 +131,14 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
         weights.close()
 
 
-def answer(weights: Weights, prompt: Sequence[int], **options: int) -> None:
-    """Compute a prompt and two tokens of its answer. `options` are of `ContextOptions`. Raises: `EngineError`."""
+def answer(
+    weights: Weights, prompt: Sequence[int], *, n_ubatch: int | None = None, n_threads: int | None = None
+) -> None:
+    """Compute a prompt and two tokens of its answer. Raises: `EngineError`."""
     from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
     from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415
 
-    runtime = LlamaRuntime(weights, ContextOptions(n_ctx=N_CTX, **options))
+    runtime = LlamaRuntime(weights, ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads))
     try:
         tokens = array("i", prompt)
         assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
