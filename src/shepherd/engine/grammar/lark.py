@@ -150,7 +150,6 @@ def check(lark: str) -> None:
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
     closers = closing(known)
     rules: dict[str, Nesting] = {}
-    bodies: dict[str, list[Piece]] = {}
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
         rule = rules.setdefault(name, Nesting())
@@ -158,9 +157,8 @@ def check(lark: str) -> None:
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
                 rule.uses[_plain(text)] += 1  # a rule with a parameter, or its use: it counts as both
             name, depth = _plain(text), 0
-            bodies.setdefault(name, [])
             continue
-        bodies.setdefault(name, []).append(known[index])
+        rule.body.append(known[index])
         if kind == "name":
             rule.uses[_plain(text)] += 1
         elif text.startswith("%json"):
@@ -178,8 +176,8 @@ def check(lark: str) -> None:
     order, circling = sort_by_use({name: rule.uses for name, rule in rules.items()})
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise UnsupportedGrammar("is nested too deeply: too many rules build on each other")
-    _check_ends(bodies, circling)
-    _check_repeats(bodies, [*order, *circling])
+    _check_ends(rules, circling)
+    _check_repeats(rules, [*order, *circling])
     for name in order:  # a terminal is one expression, with all terminals that it uses
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
@@ -187,12 +185,12 @@ def check(lark: str) -> None:
             raise UnsupportedGrammar(TOO_MANY_OPTIONS)
 
 
-def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) -> None:
+def _check_ends(rules: Mapping[str, Nesting], circling: Sequence[str]) -> None:
     """Refuse rules that always need themselves: some make llguidance hang. Raises: `UnsupportedGrammar`."""
     endless, n_before = set(circling), -1
     while endless and len(endless) != n_before:
         n_before = len(endless)
-        endless = {name for name in endless if not _may_end(bodies.get(name, ()), endless)}
+        endless = {name for name in endless if not _may_end(rules[name].body, endless)}
     if endless:
         raise UnsupportedGrammar(f"has a rule that no text can satisfy, as it always needs itself: {min(endless)}")
 
@@ -217,7 +215,7 @@ def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
     return any(map(all, ways[0]))
 
 
-def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) -> None:
+def _check_repeats(rules: Mapping[str, Nesting], order: Iterable[str]) -> None:
     """Measure the repetitions of rules and terminals, in an order where a rule follows those it uses.
 
     Raises: `UnsupportedGrammar`.
@@ -225,10 +223,10 @@ def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) 
     costs: dict[str, limits.Cost] = {}
     for name in order:
         is_terminal = name.isupper()
-        costs[name] = limits.cost(_items(bodies.get(name, ()), costs, is_terminal=is_terminal))
+        costs[name] = limits.cost(_items(rules[name].body, costs, is_terminal=is_terminal))
         _refuse_cost(costs[name], most=MAX_WAYS if is_terminal else MAX_WAYS_COSTLY)
-    for body in bodies.values():
-        for piece in body:
+    for rule in rules.values():
+        for piece in rule.body:
             if piece.kind == "regex":
                 _refuse_cost(_cost_of(piece))
 
@@ -430,6 +428,8 @@ class Nesting:
     weight: int = 1
     options: int = 0
     uses: Counter[str] = field(default_factory=Counter)
+    body: list[Piece] = field(default_factory=list)
+    """Of a rule."""
 
 
 def _weighed(node: Any, *, whole: bool = False) -> Nesting:
