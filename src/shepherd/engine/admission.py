@@ -1,7 +1,7 @@
 """How a waiting job starts: find what of its prompt is cached, plan, and carry the plan out.
 
     cells ─── ledger.find ────┐
-                              ├─▶ the better one ─▶ plan ─▶ does it fit? ─▶ restore, carry out ─▶ Begun
+                              ├─▶ the better one ─▶ plan ─▶ does it fit? ─▶ restore, carry out ─▶ Placement
     tiers ─── snapshots.find ─┘          ▲                      │                   │
                                          └──── without it ──────┼───── refused ─────┘
                                                                 └─▶ it waits; nothing has been done
