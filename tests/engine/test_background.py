@@ -123,7 +123,7 @@ def test_a_side_task_is_refused_where_it_would_cost_a_conversation_its_cells() -
 
 
 @pytest.mark.parametrize("n_steps", [1, 4], ids=["silent", "speaking"])
-def test_a_side_task_that_made_way_for_good_is_refused_unless_it_has_said_something(n_steps: int) -> None:
+def test_a_side_task_that_cannot_return_is_refused_unless_it_has_answered(n_steps: int) -> None:
     bench = Bench(tiers=Tiers(), sequences=1)
     side = bench.submit([50] * 30, 8, background=True)
     bench.step(n_steps)
@@ -176,7 +176,7 @@ def test_a_side_task_leaves_a_place_for_a_conversation() -> None:
     assert ended(second)
 
 
-def test_a_side_task_makes_way_on_a_cache_with_one_place_and_goes_on_later() -> None:
+def test_a_side_task_makes_way_on_a_cache_with_one_place_and_continues_later() -> None:
     bench = Bench(sequences=1)
     side = bench.submit(range(1, 9), 20, background=True)
     bench.step(6)

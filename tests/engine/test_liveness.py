@@ -256,7 +256,7 @@ def test_these_days_are_eventful(tmp_path: Path) -> None:
     assert most > 0.02, "what is allowed has something to do with what is needed"
 
 
-def test_the_four_requests_that_once_ended_it_for_everybody(tmp_path: Path) -> None:
+def test_the_four_requests_that_once_blocked_the_engine(tmp_path: Path) -> None:
     """A text at the start of three conversations, evicted from the first: each is answered."""
     day = Watch(0, PLAIN, RAM)
     text, rng = [1, 2, 3, 4, 5] * 7, Random(7)

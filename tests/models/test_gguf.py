@@ -207,7 +207,7 @@ def test_a_truncated_download_names_both_sizes(tmp_path: Path) -> None:
         gguf.read_header(path)
 
 
-def test_a_missing_file_and_an_unreadable_one_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unreadable_one_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         gguf.read_header(tmp_path / "none.gguf")
     with pytest.raises(ConfigError, match="cannot be read"):

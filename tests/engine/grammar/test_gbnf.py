@@ -107,7 +107,7 @@ def test_all_names_begin_with_that_of_the_root(text: str, names: set[str]) -> No
     assert reads(BYTES, 'start: "<" answer ">"\n' + lark, "<a>") == "whole"
 
 
-def test_what_would_go_on_for_ever_does_not_hang_the_library() -> None:
+def test_an_endless_grammar_does_not_hang_the_library() -> None:
     """With greedy terminals nothing was left for the second `p`, and more was waited for inside of llguidance."""
     lark = gbnf_to_lark("root ::= p p\np ::= [a]+ | [a]+ p\n")
     BYTES.check(lark)
@@ -154,7 +154,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("grammar", "message"), WRONG.items(), ids=[key[:16] for key in WRONG])
-def test_what_is_wrong_is_said_with_its_place(grammar: str, message: str) -> None:
+def test_a_fault_is_named_with_its_place(grammar: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         gbnf_to_lark(grammar, field="grammar")
     assert (raised.value.message, raised.value.field) == (f"grammar {message}", "grammar")

@@ -981,7 +981,7 @@ def test_a_file_that_was_taken_for_a_leftover_too_early_is_begun_again(
     assert restore(tmp_path, range(10)) == snapshot
 
 
-def test_a_write_that_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_that_is_not_wanted_any_more_leaves_nothing(tmp_path: Path) -> None:
     snapshot = snap(range(10))
     head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
     for looks in range(3):
