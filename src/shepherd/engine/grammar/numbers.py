@@ -28,7 +28,7 @@ LOWER = ("minimum", "exclusiveMinimum")
 UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members have names chosen by the author of the schema."""
-_CONSTANT = (("const",), ("enum",))
+CONSTANTS = frozenset({"const", "enum"})
 _LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
 
 Path = tuple[str | int, ...]
@@ -41,7 +41,8 @@ def walk(value: Any) -> Iterator[tuple[Path, Any]]:
     while waiting:
         path, node = waiting.pop()
         yield path, node
-        waiting += [((*path, key), child) for key, child in reversed(members(node))]
+        if not isinstance(node, (str, int, float)):  # most values are; this is the cheapest test
+            waiting += [((*path, key), child) for key, child in reversed(members(node))]
 
 
 def members(node: Any) -> list[tuple[str | int, Any]]:
@@ -63,14 +64,16 @@ def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
     unless it looks like a schema.
     """
     for path, value in walk(schema):
-        if path[-1:] in _CONSTANT and not (_is_named(path[:-1]) and isinstance(value, Mapping)):
+        if path and path[-1] in CONSTANTS and not (_is_named(path[:-1]) and isinstance(value, Mapping)):
             yield path, value
 
 
 def _is_named(path: Path) -> bool:
     """Whether the keys of the object at `path` are names chosen by the author of the schema."""
-    outer = next((n for n, key in enumerate(reversed(path)) if key not in NAMED), len(path))
-    return outer % 2 == 1
+    is_named = False
+    for key in path:
+        is_named = key in NAMED and not is_named
+    return is_named
 
 
 def inexact_number(value: Any) -> str:
@@ -97,7 +100,7 @@ def multiples(schema: Any) -> Iterator[tuple[Path, int]]:
     """
     found, n_decimals = Decimal(0), 0
     for path, step in walk(schema):
-        if path[-1:] != ("multipleOf",) or isinstance(step, bool) or not isinstance(step, (int, float)):
+        if not path or path[-1] != "multipleOf" or isinstance(step, bool) or not isinstance(step, (int, float)):
             continue
         if not 0 < abs(step) < 10**20:
             continue
@@ -122,7 +125,9 @@ def with_safe_bounds(text: str) -> str:
     for path, node in walk(document):
         if not isinstance(node, (dict, list)):
             continue
-        is_data = any(path[at : at + 1] in _CONSTANT and not _is_named(path[:at]) for at in range(len(path)))
+        is_data = not CONSTANTS.isdisjoint(path) and any(
+            key in CONSTANTS and not _is_named(path[:at]) for at, key in enumerate(path)
+        )
         if isinstance(node, dict) and not is_data and not _is_named(path):
             _ease(node)
         for key, number in members(node):
