@@ -244,7 +244,7 @@ async def test_when_the_server_stops_a_running_answer_ends_with_an_error(listeni
 async def test_a_server_that_stops_before_the_head_of_a_stream_answers_with_a_status() -> None:
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         yield Started("m")
-        app.state.active.cancel_all()
+        app.state.server.active.cancel_all()
         await asyncio.Event().wait()
 
     app = create_app(ScriptedService(script))

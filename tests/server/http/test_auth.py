@@ -16,7 +16,8 @@ from starlette.types import Message
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import Service, create_app
-from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
+from shepherd.server.http.auth import Key, generate_key, keys_for
+from shepherd.server.http.caller import is_loopback
 from shepherd.tools.toolbox import ConversationToolbox
 
 CHAT = "/v1/chat/completions"

@@ -42,7 +42,7 @@ from shepherd.cli.command.launch_settings import (
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import handling
 from shepherd.core import BadReply, EngineDown, EngineError
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config

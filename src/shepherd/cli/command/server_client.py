@@ -15,7 +15,7 @@ import httpx2
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -25,14 +25,13 @@ from urllib.parse import quote
 
 from shepherd.core import Assembler, Event, Evicted
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
-from shepherd.server.endpoints.query import body_schema
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
 from shepherd.server.http.caller import with_caller
 from shepherd.server.http.choices import merge_choices
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
 from shepherd.server.observe.record import Record
-from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
+from shepherd.wire.base import Codec, Decoded, Encoder, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING, encode_comment
 
@@ -44,31 +43,14 @@ ChoiceEvents = AsyncGenerator[tuple[int, Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateEndpoint:
-    """One path that answers with a generated message."""
+class Generate:
+    """Answers with a generated message."""
 
-    name: str
-    paths: tuple[str, ...]
-    """The first is the canonical one, which routes of the configuration can name."""
     codec: Codec[Any]
     id_prefix: str
     """Of the ids of its answers."""
-    summary: str
-    body: Mapping[str, Any]
-    """JSON Schema of the request, for `/docs` only: the codec decides what is accepted."""
     stored_responses: bool = False
     """Its answers are stored, and bodies may refer to them."""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return ("POST",)
-
-    @property
-    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
-        return self.codec.encode_error
-
-    def route_options(self) -> Mapping[str, Any]:
-        return body_schema(self.body)
 
     async def respond(self, context: RequestContext) -> None:
         decoded = await self._read(context)
@@ -100,7 +82,7 @@ class GenerateEndpoint:
 class _Answer:
     """The answer to one decoded request, on its way to the client."""
 
-    def __init__(self, endpoint: GenerateEndpoint, decoded: Decoded[Any], context: RequestContext) -> None:
+    def __init__(self, endpoint: Generate, decoded: Decoded[Any], context: RequestContext) -> None:
         self._endpoint = endpoint
         self._decoded = decoded
         self._context = context
@@ -110,7 +92,7 @@ class _Answer:
 
     async def send(self) -> None:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
-        service, path = self._context.state.service, self._endpoint.paths[0]
+        service, path = self._context.state.service, self._context.path
         streams = [service.stream(request, endpoint=path) for request in self._decoded.requests]
         async with aclosing(merge_choices(streams)) as events:
             if self._decoded.stream:

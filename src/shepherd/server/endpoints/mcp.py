@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
 from shepherd.memory.users import LOCAL
-from shepherd.server.http.auth import is_loopback
 from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body, send_json
-from shepherd.server.http.caller import named_user
+from shepherd.server.http.caller import address_of, is_loopback, named_user
 from shepherd.server.observe.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
@@ -171,7 +170,7 @@ class _Endpoint:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            scope["app"].state.active.background.add(asyncio.create_task(self._live(self._sessions)))
+            scope["app"].state.server.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
         await sessions.handle_request(scope, receive, send)
 
@@ -232,8 +231,7 @@ def _user(context: ServerRequestContext[Any, Any]) -> str | None:
     if context.request is None:
         return LOCAL
     scope = context.request.scope
-    host = scope["client"][0] if scope.get("client") else "localhost"
-    is_stranger = scope["app"].state.is_open and not is_loopback(host)
+    is_stranger = scope["app"].state.server.is_open and not is_loopback(address_of(scope))
     return None if is_stranger else named_user(scope) or LOCAL
 
 

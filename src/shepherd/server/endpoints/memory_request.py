@@ -25,13 +25,11 @@ from starlette.types import Scope
 
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
-from shepherd.server.endpoints.handler import RequestContext
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.http.caller import USER
+from shepherd.server.http.caller import USER, address_of, is_loopback
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
-from shepherd.wire.openai.shapes import encode_error
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
@@ -65,27 +63,19 @@ class MemoryEndpoint:
     """What to delete, as arguments of `Service.forget`; `answer` is then the answer of a dry run."""
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,)
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
-
-    @property
-    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
-        return encode_error
-
-    def route_options(self) -> Mapping[str, Any]:
-        operation = re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_")
-        return {
-            "operation_id": operation,
+    def endpoint(self) -> Endpoint:
+        """The row as every path has it."""
+        openapi = {
+            "summary": self.summary,
+            "operation_id": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
             "tags": ["memory"],
             "responses": {code: {"description": text} for code, text in _ANSWERS.items()},
             "openapi_extra": _described(self),
         }
+        methods = ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
+        return Endpoint(self.name, (self.path,), self._respond, openapi, methods)
 
-    async def respond(self, context: RequestContext) -> None:
+    async def _respond(self, context: RequestContext) -> None:
         if context.state.is_open:
             _require_this_machine(context.scope)
         user, arguments = await self._read(context)
@@ -171,8 +161,7 @@ def _described(row: MemoryEndpoint) -> Json:
 
 def _require_this_machine(scope: Scope) -> None:
     """Raises: `NotAllowed` for a client on another machine; one without an address is in a process of this machine."""
-    host = scope["client"][0] if scope.get("client") else "localhost"
-    if not is_loopback(host):
+    if not is_loopback(host := address_of(scope)):
         raise NotAllowed(
             f"without an API key the memory answers only programs on this machine, not {host[:80]!r}; configure a key "
             "(server.api_keys)",

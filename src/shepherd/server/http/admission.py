@@ -17,13 +17,14 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, RateLimited
-from shepherd.server.http.body import EncodeError, RawHeaders, send_json
+from shepherd.server.http.body import RawHeaders, send_json, with_headers
+from shepherd.server.http.errors import encode_error
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 
 logger = logging.getLogger("shepherd.server")
@@ -245,12 +246,10 @@ class AdmissionMiddleware:
         app: ASGIApp,
         *,
         admission: Admission,
-        encode_error: EncodeError,
         refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`refused` is called with `rate`, `client` or `house` (all callers together) at each refusal."""
         self._app = app
-        self._encode_error = encode_error
         self._admission = admission
         self._refused = refused
 
@@ -265,7 +264,7 @@ class AdmissionMiddleware:
             await self._refuse("rate", error, self._admission.left(caller), scope, send)
             return
         if headers:
-            send = _with_headers(send, headers)
+            send = with_headers(send, headers)
         if scope["method"] in _REPORTING:
             await self._app(scope, receive, send)
             return
@@ -282,12 +281,11 @@ class AdmissionMiddleware:
 
     async def _refuse(self, reason: str, error: RateLimited, headers: RawHeaders, scope: Scope, send: Send) -> None:
         caller: Caller = scope[CALLER]
-        status, body = self._encode_error(scope["path"], error)
+        status, content, retry = encode_error(scope, error)
         logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
                     shown(caller.key), shown(scope["path"]))  # fmt: skip
         self._refused(reason)
-        wait_s = max(1, math.ceil(error.retry_after_s or 0))
-        await send_json(send, status, body, [(b"retry-after", str(wait_s).encode()), *headers])
+        await send_json(send, status, content, [*retry, *headers])
 
 
 def _name(caller: Caller) -> str:
@@ -303,12 +301,3 @@ def _rate_headers(allowance: _Allowance) -> RawHeaders:
         "reset": f"{math.ceil(allowance.refill_s)}s",
     }
     return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in said.items()]
-
-
-def _with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
-        await send(message)
-
-    return send_with_headers

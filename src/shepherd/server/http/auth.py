@@ -13,7 +13,6 @@ Decisions use `scope["path"]`, what the router sees, never the raw target. Not h
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import re
 import secrets
@@ -25,7 +24,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import NotAllowed
-from shepherd.server.http.body import EncodeError, RawHeaders, send_json
+from shepherd.server.http.body import RawHeaders, send_json
+from shepherd.server.http.caller import is_address, is_loopback
+from shepherd.server.http.errors import encode_error
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 
 logger = logging.getLogger("shepherd.server")
@@ -109,7 +110,6 @@ class AuthMiddleware:
         *,
         api_keys: Collection[str | Key] | None,
         host: str,
-        encode_error: EncodeError,
         origins: Collection[str] = (),
         allow_hosts: Collection[str] = (),
         refused: Callable[[str], None] = lambda reason: None,
@@ -117,7 +117,6 @@ class AuthMiddleware:
         """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
         names that an open server also accepts. `refused` is called with `key`, `host` or `origin` at each refusal."""
         self._app = app
-        self._encode_error = encode_error
         self._keys = as_keys(api_keys)
         self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
         self._checks_host = is_loopback(host)
@@ -140,12 +139,12 @@ class AuthMiddleware:
         await self._app(scope, receive, send)
 
     async def _refuse(self, refusal: _Refusal, scope: Scope, send: Send) -> None:
-        status, body = self._encode_error(scope["path"], refusal)
+        status, content, _ = encode_error(scope, refusal)
         logger.info("%s refused status=%d reason=%s path=%s", scope.get(REQUEST_ID, "-"), status, refusal.reason,
                     shown(scope["path"]))  # fmt: skip
         self._refused(refusal.reason)
         challenge = [(b"www-authenticate", b"Bearer")] if status == 401 else []
-        await send_json(send, status, body, challenge)
+        await send_json(send, status, content, challenge)
 
     def _check(self, headers: RawHeaders) -> Key | None:
         """The key of the request; None on an open server. Raises: `_Refusal`."""
@@ -186,7 +185,7 @@ class AuthMiddleware:
             ("." not in name and ":" not in name)
             or name in self._hosts
             or name.endswith((".localhost", ".internal"))
-            or _is_address(name)
+            or is_address(name)
         )  # fmt: skip
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
@@ -225,17 +224,3 @@ def _digest(key: bytes) -> bytes:
 
 
 _HOST = re.compile(r"[\w.-]+(:\d+)?|\[[0-9a-fA-F:.%\w]+\](:\d+)?")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach `host`."""
-    name = host.strip("[]").lower()
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

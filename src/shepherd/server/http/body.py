@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest
 
 RawHeaders = list[tuple[bytes, bytes]]
-EncodeError = Callable[[str, Exception], tuple[int, Any]]
-"""From a path and an error to status and body, in the shape of the path's protocol."""
 
 SLOWEST_BYTES_PER_S = 1024
 """The least average speed of a body, after a first period: a byte a minute must not hold a request open."""
@@ -76,6 +75,21 @@ def json_bytes(body: Any) -> bytes:
     """The JSON text of `body`, in UTF-8."""
     # Half a character in a model's output or a client's model name must not break the answer.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def json_response(body: Any, status: int = 200) -> Response:
+    return Response(json_bytes(body), status, media_type="application/json")
+
+
+def with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
+    """`send`, which also adds `headers` to the head of the answer."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers
 
 
 async def send_json(

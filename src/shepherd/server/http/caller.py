@@ -1,10 +1,11 @@
-"""What the headers of a request say about the caller: the user, the conversation, and whether it is a side task.
+"""What a request says about its caller: the machine, the user, the conversation, and whether it is a side task.
 
 Clients name their conversations in headers of their own; names in the body are the codec's to read.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,26 @@ TASK = re.compile(
     r"\s*### Task:\n.*^### (Guidelines|Output|Instructions|Chat History|Context)\b", re.DOTALL | re.MULTILINE
 )
 """Open WebUI's requests for titles, tags, follow-ups and queries: one message with these sections."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`."""
+    name = host.strip("[]").lower()
+    return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def is_address(name: str) -> bool:
+    """Whether `name` is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def address_of(scope: Scope) -> str:
+    """The address of the client; a client without one is in a process of this machine."""
+    return scope["client"][0] if scope.get("client") else "localhost"
 
 
 def named_user(scope: Scope) -> str | None:

@@ -27,7 +27,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shepherd.core import ConfigError
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def serve(
 
     Raises: `ConfigError` when the address cannot be used, or when other machines can reach it without a key.
     """
-    if getattr(app.state, "is_open", False) and not is_loopback(host):
+    if app.state.server.is_open and not is_loopback(host):
         raise ConfigError(
             f"other machines can reach {host or 'this address'}, so an API key is needed; configure one, or set "
             "the host to 127.0.0.1",
@@ -253,7 +253,7 @@ class _Server(uvicorn.Server):
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        active = self._app.state.active
+        active = self._app.state.server.active
         active.refuse_new()
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
