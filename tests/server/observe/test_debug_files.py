@@ -206,7 +206,7 @@ async def test_a_back_end_that_does_not_tell_what_its_model_wrote_is_named(tmp_p
         playing(Started("gpt", "openai:gpt"), TextDelta("Hi"), Finished("end")), tmp_path, BODY
     )
     assert json.loads(model)["prompt"] is None
-    assert b"does not tell" in wrote
+    assert b"does not report" in wrote
     assert name.endswith("_openai_gpt")
 
 

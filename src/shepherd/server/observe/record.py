@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import Message, Scope, Send
@@ -104,8 +104,7 @@ class Record:
     @property
     def usage(self) -> Usage:
         """Of all choices together."""
-        told = self.usages.values()
-        return Usage(*(sum(getattr(usage, each.name) for usage in told) for each in fields(Usage)))
+        return sum(self.usages.values(), Usage())
 
     def take(self, decoded: Decoded[Any]) -> None:
         """Note the decoded request."""

@@ -26,7 +26,6 @@ from shepherd.wire.base import Decoded
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ FINISHES = {"end": "stop", "stop": "stop", "length": "length", "tool_calls": "to
 
 
 class Tracing:
-    """Makes the observers, and sends what they have seen."""
+    """Makes the observers, and sends their spans."""
 
     def __init__(self, provider: TracerProvider) -> None:
         """`provider` is closed with this."""
@@ -82,7 +81,7 @@ class Tracing:
         return SpanObserver(self)
 
     def close(self) -> None:
-        """Send what is left. Blocks for `FLUSH_S` at most; on any thread."""
+        """Send the last spans. Blocks for `FLUSH_S` at most; on any thread."""
         # The SDK's own limits leave its retries out.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -122,19 +121,13 @@ def _provider(exporter: str) -> TracerProvider:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
         sender = OTLPSpanExporter()
-    # The environment's names win over ours.
-    ours = Resource({"service.name": OURSELVES})
-    provider = TracerProvider(resource=ours.merge(_without_unknown(Resource.create())), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(sender))
-    return provider
-
-
-def _without_unknown(resource: Any) -> Any:
-    # The SDK calls a service without a name `unknown_service`.
-    named = dict(resource.attributes)
+    named = dict(Resource.create().attributes)
+    # The SDK calls a service without a name `unknown_service`; a name in the environment wins over ours.
     if str(named.get("service.name", "")).startswith("unknown_service"):
         del named["service.name"]
-    return type(resource)(named)
+    provider = TracerProvider(resource=Resource({"service.name": OURSELVES, **named}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(sender))
+    return provider
 
 
 class SpanObserver(Observer):
@@ -165,7 +158,7 @@ class SpanObserver(Observer):
                 pass
 
     def close(self, record: Record) -> None:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415
 
         operation = next((name for word, name in OPERATIONS.items() if word in record.surface), "chat")
         span = self._tracing.tracer.start_span(
@@ -178,12 +171,16 @@ class SpanObserver(Observer):
         )
         if span.is_recording():
             span.set_attributes(self._attributes(record))
-            _set_failure(span, record)
+            # The reason, in one word, if there is no whole answer. A wrong request is not a failure of the server.
+            if record.status != 200 or (record.started and not record.finished):
+                span.set_attribute(ERROR, record.reason.partition(" field=")[0].replace(" ", "_"))
+                if record.status >= 500 or (record.status == 200 and not record.client_gone):
+                    span.set_status(StatusCode.ERROR)
         span.end()
 
     def _attributes(self, record: Record) -> dict[str, Any]:
         usage = record.usage
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             # `local:MODEL` is our own engine; other back ends begin with the provider's name.
             PROVIDER: OURSELVES if record.backend.startswith(("local", "-")) else record.backend.partition(":")[0],
             ID: record.id,
@@ -196,24 +193,13 @@ class SpanObserver(Observer):
             FIRST_CHUNK: None if record.first_s is None else record.first_s - record.begun_s,
         }
         if record.started:
-            told |= {
+            values |= {
                 INPUT_TOKENS: usage.prompt,
                 OUTPUT_TOKENS: usage.output,
                 CACHED_TOKENS: usage.cache_read,
                 WRITTEN_TOKENS: usage.cache_write or None,
             }
         if self._decoded is not None:
-            told |= {name: read(self._decoded.request) for name, read in REQUEST.items()}
-            told |= {STREAM: self._decoded.stream, CHOICES: record.n_choices if record.n_choices > 1 else None}
-        return {name: value for name, value in told.items() if value is not None}
-
-
-def _set_failure(span: Span, record: Record) -> None:
-    """Set the reason, in one word, if there is no whole answer. A wrong request is not a failure of the server."""
-    from opentelemetry.trace import StatusCode  # noqa: PLC0415
-
-    if record.status == 200 and (record.finished or not record.started):
-        return
-    span.set_attribute(ERROR, record.reason.partition(" field=")[0].replace(" ", "_"))
-    if record.status >= 500 or (record.status == 200 and not record.client_gone):
-        span.set_status(StatusCode.ERROR)
+            values |= {name: read(self._decoded.request) for name, read in REQUEST.items()}
+            values |= {STREAM: self._decoded.stream, CHOICES: record.n_choices if record.n_choices > 1 else None}
+        return {name: value for name, value in values.items() if value is not None}
