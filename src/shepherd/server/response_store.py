@@ -37,12 +37,12 @@ BUSY_MS = 2_000
 
 _TABLES = """
 CREATE TABLE response(
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- greater than that of the answer it goes on with
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- greater than that of the answer before it
     id TEXT NOT NULL UNIQUE,
     previous TEXT,
     body TEXT NOT NULL,          -- JSON, without its output
     n_bytes INTEGER NOT NULL,    -- of the body and the items
-    used INTEGER NOT NULL        -- grows; the same along a chain that has just been gone on with
+    used INTEGER NOT NULL        -- grows; the same along a chain that was just continued
 ) STRICT;
 CREATE INDEX response_used ON response(used, number);
 CREATE TABLE item(
@@ -71,7 +71,7 @@ SELECT number, previous, id FROM chain ORDER BY number
 
 
 class ResponseStore:
-    """The stored answers. Every call takes milliseconds at most and may come from any thread."""
+    """The stored answers. Every call takes milliseconds at most, on any thread."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """`path`: the file, made if it is not there, readable by its owner alone; None = in memory.
@@ -103,11 +103,10 @@ class ResponseStore:
         Raises: `UnknownResponse`.
         """
         previous, items = body.get("previous_response_id"), body.get("input")
+        before: list[Json] = []
         if isinstance(previous, str) and previous:
             before = self.items_before(previous)
             items = [message_of(items)] if isinstance(items, str) else [] if items is None else items
-        else:
-            before = []
         if not isinstance(items, list):  # a plain text, or a value that the codec refuses
             return {**body, N_STORED: 0}
         return {**body, "input": [*before, *map(self._item_meant, items)], N_STORED: len(before)}
@@ -126,15 +125,12 @@ class ResponseStore:
     def _item_meant(self, item: Any) -> Any:
         """The item of a reference, if it is stored; any other item unchanged."""
         match item:
-            case {"type": "item_reference" | None, "id": str() as id}:
-                pass
-            case {"id": str() as id} if item.keys() == {"id"}:
-                pass
+            case {"id": str() as id} if item.keys() == {"id"} or item.get("type", "") in ("item_reference", None):
+                with self._lock:
+                    newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
+                    found = self._file.execute(newest, (id,)).get
             case _:
                 return item
-        with self._lock:
-            newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
-            found = self._file.execute(newest, (id,)).get
         return item if found is None else json.loads(found)
 
     # ---- for answers
@@ -270,12 +266,11 @@ def _opened(path: Path | None) -> apsw.Connection:
         # Written to the disk from time to time only: only a crash of the machine can lose the last.
         file.execute("PRAGMA journal_mode = WAL").fetchall()
         file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
-    except apsw.Error as error:
+    except (apsw.Error, ConfigError) as error:
         file.close()
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(f"{path} cannot be used for answers: {error}", key=key) from error
-    except ConfigError:
-        file.close()
-        raise
     return file
 
 

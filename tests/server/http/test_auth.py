@@ -210,7 +210,7 @@ async def test_a_key_may_be_configured_by_its_hash_and_has_a_name_in_the_log(cap
         refused = await client.post(CHAT, json=BODY, headers={"x-api-key": hashed})
         assert refused.status_code == 401
     names = [word for record in caplog.records for word in record.getMessage().split() if word.startswith("key=")]
-    assert names == ["key=ann", "key=bob", "key=key-3"]
+    assert names == ["key=ann", "key=bob", "key=key-3", "key=-"]
     assert "sk-" not in caplog.text
 
 
@@ -255,7 +255,7 @@ async def test_refusals_are_one_line_in_the_log_and_counted(caplog: pytest.LogCa
     async with client_of(ScriptedService(saying("Hi")), api_keys=(SECRET,)) as client:
         await client.get("/a%0a[INFO ]%20forged", headers={"x-request-id": "id-1", "x-api-key": "wrong-secret"})
         figures = (await client.get("/metrics", headers={"x-api-key": SECRET})).text
-    assert caplog.messages == ["id-1 refused status=401 reason=key path=/a?[INFO?]?forged"]
+    assert caplog.messages == ["id-1 refused status=401 reason=key key=- path=/a?[INFO?]?forged"]
     assert 'shepherd_refused_total{reason="key"} 1.0' in figures
 
 

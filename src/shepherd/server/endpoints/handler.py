@@ -63,17 +63,14 @@ class ActiveRequests:
 
     def __init__(self) -> None:
         self.stopping = False
+        """New requests are refused; those that are being answered continue."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.background: set[asyncio.Task[None]] = set()
         """Tasks that run as long as the server; a stop does not wait for them."""
 
-    def refuse_new(self) -> None:
-        """Refuse new requests; those that are being answered go on."""
-        self.stopping = True
-
     def cancel_all(self) -> None:
-        """Cancel every answer as well; each client gets an error."""
-        self.refuse_new()
+        """Refuse new requests and cancel every answer; each client gets an error."""
+        self.stopping = True
         for task in (*self.tasks, *self.background):
             task.cancel()
 
@@ -168,7 +165,7 @@ class RequestContext:
         active.tasks.add(work)
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-            # An ASGI server also reports a disconnect after the last byte; the work that is left must go on then.
+            # An ASGI server also reports a disconnect after the last byte; the work that is left must continue then.
             if not work.done() and not self.record.complete:
                 self.record.client_gone = True
                 raise ClientGone

@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 PATH = "/mcp"
 INSTRUCTIONS = (
-    "Tools of Shepherd, on the user's own machine: files, the web, JSON, what was said in earlier conversations, and "
-    "language models that can be asked with `chat`. What they may touch is set by the user; an error says what to do."
+    "Tools of Shepherd, on the user's own machine: files, the web, JSON, earlier conversations, and language models, "
+    "which `chat` asks. The user sets the limits of the tools; an error message explains what to do."
 )
 INVALID_REQUEST = -32600
 """JSON-RPC 2.0, section 5.1."""
@@ -105,7 +105,7 @@ async def serve_stdio(open_box: Open) -> None:
     server = make_server(open_box)
     with _input_taken() as wire:
         # The SDK would read in a thread that nothing can interrupt: no signal could end us before the client does.
-        lines = cast(Any, _Lines(wire))  # it is only iterated over
+        lines = cast(Any, _lines(wire))  # it is only iterated over
         async with stdio_server(stdin=lines) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
@@ -123,15 +123,10 @@ def _input_taken() -> Iterator[TextIO]:
         os.dup2(wire, 0)
 
 
-class _Lines:
+async def _lines(file: TextIO) -> AsyncIterator[str]:
     """The lines of a file as they come, read by a thread that does not delay the end of the program."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while line := await in_thread(self._file.readline):
-            yield line
+    while line := await in_thread(file.readline):
+        yield line
 
 
 def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
@@ -165,14 +160,11 @@ class _Endpoint:
             unread = receive if isinstance(error, BodyTooLarge) else None
             await send_json(send, error.status, refusal, unread=unread)
             return
-        await self._handle(scope, _again(body, receive), send)
-
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
             scope["app"].state.server.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
-        await sessions.handle_request(scope, receive, send)
+        await sessions.handle_request(scope, _again(body, receive), send)
 
     async def _live(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """Holds the SDK's task group, which must be entered and left by one task; ends with the server."""

@@ -13,7 +13,6 @@ Not here: the size of one request (`body`), the room in a model's context (the e
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import Counter
@@ -23,11 +22,9 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, RateLimited
-from shepherd.server.http.body import RawHeaders, send_json, with_headers
-from shepherd.server.http.errors import encode_error
-from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
-
-logger = logging.getLogger("shepherd.server")
+from shepherd.server.http.body import RawHeaders, with_headers
+from shepherd.server.http.errors import refuse
+from shepherd.server.observe.record import CALLER, Caller
 
 ADMITTED = "shepherd.admitted"
 """Key in the ASGI scope."""
@@ -139,9 +136,10 @@ class Admission:
         Raises: `RateLimited` when the caller has too many running, `ServerOverloaded` when all callers together have.
         """
         name = _name(caller)
-        limit = self._limit(caller)
+        limit = caller.concurrent
+        if limit is None and not caller.is_alone:
+            limit = self._per_client
         if limit is not None and self._running[name] + n > limit:
-            self._forget(name)
             raise RateLimited(
                 f"this {'API key' if caller.key else 'address'} may have at most {limit} requests running at the same "
                 "time; wait until one ends",
@@ -149,7 +147,6 @@ class Admission:
                 retry_after_s=BUSY_RETRY_S,
             )
         if self.n_active + n > self._concurrent:
-            self._forget(name)
             raise ServerOverloaded(
                 f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again",
                 backend="server",
@@ -161,7 +158,8 @@ class Admission:
         """`n` requests of the caller have ended."""
         name = _name(caller)
         self._running[name] -= n
-        self._forget(name)
+        if not self._running[name]:
+            del self._running[name]  # addresses are unlimited in number
 
     def hold(self, n_bytes: int) -> None:
         """Count `n_bytes` more of a body; the caller must `drop` them. Raises: `ServerOverloaded`."""
@@ -176,15 +174,6 @@ class Admission:
     def drop(self, n_bytes: int) -> None:
         """Stop counting `n_bytes` of a body."""
         self.n_held_bytes -= n_bytes
-
-    def _limit(self, caller: Caller) -> int | None:
-        if caller.concurrent is not None:
-            return caller.concurrent
-        return None if caller.is_alone else self._per_client
-
-    def _forget(self, name: str) -> None:
-        if not self._running[name]:
-            del self._running[name]  # addresses are unlimited in number
 
 
 @dataclass(slots=True)
@@ -261,7 +250,8 @@ class AdmissionMiddleware:
         try:
             headers = self._admission.spend(caller)
         except RateLimited as error:
-            await self._refuse("rate", error, self._admission.left(caller), scope, send)
+            left = self._admission.left(caller)
+            await refuse(scope, send, error, "rate", count=self._refused, headers=left)
             return
         if headers:
             send = with_headers(send, headers)
@@ -271,21 +261,14 @@ class AdmissionMiddleware:
         try:
             self._admission.enter(caller)
         except RateLimited as error:
-            await self._refuse("house" if isinstance(error, ServerOverloaded) else "client", error, [], scope, send)
+            reason = "house" if isinstance(error, ServerOverloaded) else "client"
+            await refuse(scope, send, error, reason, count=self._refused)
             return
         admitted = scope[ADMITTED] = _AdmittedRequest(self._admission, caller)
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
             admitted.close()
-
-    async def _refuse(self, reason: str, error: RateLimited, headers: RawHeaders, scope: Scope, send: Send) -> None:
-        caller: Caller = scope[CALLER]
-        status, content, retry = encode_error(scope, error)
-        logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
-                    shown(caller.key), shown(scope["path"]))  # fmt: skip
-        self._refused(reason)
-        await send_json(send, status, content, [*retry, *headers])
 
 
 def _name(caller: Caller) -> str:
@@ -295,9 +278,9 @@ def _name(caller: Caller) -> str:
 
 def _rate_headers(allowance: _Allowance) -> RawHeaders:
     """As OpenAI names them."""
-    said = {
+    values = {
         "limit": str(allowance.per_minute),
         "remaining": str(int(allowance.left)),
         "reset": f"{math.ceil(allowance.refill_s)}s",
     }
-    return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in said.items()]
+    return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in values.items()]

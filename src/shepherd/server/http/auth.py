@@ -13,7 +13,6 @@ Decisions use `scope["path"]`, what the router sees, never the raw target. Not h
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -24,12 +23,10 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import NotAllowed
-from shepherd.server.http.body import RawHeaders, send_json
+from shepherd.server.http.body import RawHeaders
 from shepherd.server.http.caller import is_address, is_loopback
-from shepherd.server.http.errors import encode_error
-from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
-
-logger = logging.getLogger("shepherd.server")
+from shepherd.server.http.errors import refuse
+from shepherd.server.observe.record import CALLER, Caller
 
 PUBLIC_PATHS = frozenset({"/health", "/v1/health"})
 
@@ -131,20 +128,13 @@ class AuthMiddleware:
                 try:
                     key = self._check(scope["headers"])
                 except _Refusal as refusal:
-                    await self._refuse(refusal, scope, send)
+                    challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+                    await refuse(scope, send, refusal, refusal.reason, count=self._refused, headers=challenge)
                     return
                 if key is not None:
                     is_alone = len(self._keys or ()) == 1
                     scope[CALLER] = Caller(key.name, address, is_alone, key.requests_per_minute, key.concurrent)
         await self._app(scope, receive, send)
-
-    async def _refuse(self, refusal: _Refusal, scope: Scope, send: Send) -> None:
-        status, content, _ = encode_error(scope, refusal)
-        logger.info("%s refused status=%d reason=%s path=%s", scope.get(REQUEST_ID, "-"), status, refusal.reason,
-                    shown(scope["path"]))  # fmt: skip
-        self._refused(refusal.reason)
-        challenge = [(b"www-authenticate", b"Bearer")] if status == 401 else []
-        await send_json(send, status, content, challenge)
 
     def _check(self, headers: RawHeaders) -> Key | None:
         """The key of the request; None on an open server. Raises: `_Refusal`."""

@@ -1,21 +1,27 @@
-"""Errors as HTTP has them: in the shape of the protocol that a path speaks, with the time when to try again."""
+"""Errors as HTTP has them: in the shape of the protocol that a path speaks, with the time when to try again.
+
+Not here: errors in a stream that has begun, which its encoder writes (`wire`).
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable
 
-from starlette.types import Scope
+from starlette.types import Scope, Send
 
-from shepherd.core import EngineDown, RateLimited
-from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.observe.record import REQUEST_ID
+from shepherd.core import EngineDown, RateLimited, ShepherdError
+from shepherd.server.http.body import RawHeaders, json_bytes, send_json
+from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import fields as ollama
 from shepherd.wire.openai import completions, shapes
 from shepherd.wire.openai.responses import codec as responses
+
+logger = logging.getLogger("shepherd.server")
 
 LOADING_RETRY_S = 5
 """After how long a client should try again while the engine loads or restarts."""
@@ -60,3 +66,21 @@ def _retry_headers(error: Exception) -> RawHeaders:
             return [(b"retry-after", str(LOADING_RETRY_S).encode())]
         case _:
             return []
+
+
+async def refuse(
+    scope: Scope,
+    send: Send,
+    error: ShepherdError,
+    reason: str,
+    *,
+    count: Callable[[str], None],
+    headers: RawHeaders | tuple[()] = (),
+) -> None:
+    """Answer, log and `count` a request that is refused before it reaches its endpoint; `reason` in one word."""
+    caller: Caller = scope[CALLER]
+    status, content, retry = encode_error(scope, error)
+    logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
+                shown(caller.key), shown(scope["path"]))  # fmt: skip
+    count(reason)
+    await send_json(send, status, content, [*retry, *headers])

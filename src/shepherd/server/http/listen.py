@@ -254,7 +254,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active = self._app.state.server.active
-        active.refuse_new()
+        active.stopping = True
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
             while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn:
