@@ -33,7 +33,9 @@ async def models(request: HTTPRequest) -> Response:
     """The models that a request can name."""
     cards = known_cards(state_of(request).service)
     if not _speaks_anthropic(request):
-        return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
+        return json_response(
+            {**encode_models([_model_body(card) for card in cards]), "models": _for_codex(_chat(cards))}
+        )
     entries = [_for_anthropic(card) for card in _chat(cards)]
     page = encode_page(
         entries, request.query_params, what="a model", max_limit=MAX_PAGE, after="after_id", before="before_id"
@@ -133,7 +135,7 @@ _EFFORTS = {
 def _for_codex(cards: Sequence[ModelCard]) -> list[Json]:
     """Codex refuses the whole list if one field is missing that any of its versions wants (its `ModelInfo`);
     those it does not know it skips."""
-    return [_codex_model(card, priority) for priority, card in enumerate(_chat(cards))]
+    return [_codex_model(card, priority) for priority, card in enumerate(cards)]
 
 
 def _codex_model(card: ModelCard, priority: int) -> Json:

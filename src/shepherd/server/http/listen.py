@@ -16,7 +16,6 @@ import errno
 import logging
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -67,7 +66,7 @@ async def serve(
         )
     sockets = bind(host, port)
     try:
-        server = _Server(app, sockets, on_ready, grace_s)
+        server = _Server(app, sockets[0].getsockname()[1], on_ready, grace_s)
         try:
             await server.serve(sockets)
         except asyncio.CancelledError:
@@ -100,7 +99,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
             key="server.host",
         ) from error
     sockets: list[socket.socket] = []
-    failure: OSError | None = None
+    failure = OSError()
     for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
         try:
             listener = _listen(family, (address[0], port, *address[2:]))
@@ -115,26 +114,16 @@ def bind(host: str, port: int) -> list[socket.socket]:
         sockets.append(listener)
         port = listener.getsockname()[1]
     if not sockets:
-        assert failure is not None
         raise _explained(failure, host, port) from failure
     return sockets
 
 
 def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
+    opened = socket.create_server(address, family=family, backlog=1024)
     # The protocol must be named: asyncio switches Nagle's algorithm off only where it sees TCP, and with it every
     # answer in two pieces (head, body) takes 40 ms longer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if sys.platform != "win32":  # there it would allow two servers on one port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, opened.detach())
+    listener.setblocking(False)
     return listener
 
 
@@ -223,13 +212,7 @@ class Connection(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """uvicorn's server, with a start and a stop of its own."""
 
-    def __init__(
-        self,
-        app: FastAPI,
-        sockets: list[socket.socket],
-        on_ready: Callable[[int], None] | None,
-        grace_s: float,
-    ) -> None:
+    def __init__(self, app: FastAPI, port: int, on_ready: Callable[[int], None] | None, grace_s: float) -> None:
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -242,8 +225,8 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=LINGER_S,
         )
         super().__init__(config)
-        self._app = app
-        self._port: int = sockets[0].getsockname()[1]
+        self._active = app.state.server.active
+        self._port = port
         self._on_ready = on_ready
         self._grace_s = grace_s
 
@@ -253,7 +236,7 @@ class _Server(uvicorn.Server):
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        active = self._app.state.server.active
+        active = self._active
         active.stopping = True
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
