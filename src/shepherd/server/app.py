@@ -46,8 +46,8 @@ def run_server(
 ) -> None:
     """Serve `service`, a loaded `App` for example, until SIGINT or SIGTERM: `shepherd serve` for programs.
 
-    Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`; without any, if other
-    machines can reach `host`, it makes a key and writes it to standard error.
+    Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`; if there are none and
+    other machines can reach `host`, it makes a key and writes it to standard error.
 
     Raises: `ConfigError` when the address cannot be used.
     """

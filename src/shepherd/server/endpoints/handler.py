@@ -16,7 +16,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
@@ -29,10 +29,8 @@ from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import ObserverFactory, Observers
 from shepherd.server.observe.record import Record, shown
+from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
-
-if TYPE_CHECKING:
-    from shepherd.server.response_store import ResponseStore
 
 logger = logging.getLogger("shepherd.server")
 

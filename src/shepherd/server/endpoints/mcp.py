@@ -139,7 +139,7 @@ def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
 
 
 class _Endpoint:
-    """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request.
+    """The path, as an ASGI application. Its first request loads the SDK and starts its task.
 
     The SDK reads bodies of any length, and parses them on the event loop: this class reads and bounds them.
     """
@@ -231,10 +231,9 @@ def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
     """The identity of a conversation; newer revisions of the protocol have only the caller."""
     if context.request is None:  # standard input has one agent at its other end
         return None
-    scope = context.request.scope
-    caller: Caller | None = scope.get(CALLER)
-    who = (caller.key, caller.address) if caller else None
-    return context.request.headers.get("mcp-session-id"), _user(context), who
+    caller: Caller | None = context.request.scope.get(CALLER)
+    identity = (caller.key, caller.address) if caller else None
+    return context.request.headers.get("mcp-session-id"), _user(context), identity
 
 
 def _described(tool: Tool) -> McpTool:

@@ -32,11 +32,10 @@ MAX_PAGE = 1000
 async def models(request: HTTPRequest) -> Response:
     """The models that a request can name."""
     cards = known_cards(state_of(request).service)
+    chat = [card for card in cards if card.kind == "chat"]
     if not _speaks_anthropic(request):
-        return json_response(
-            {**encode_models([_model_body(card) for card in cards]), "models": _for_codex(_chat(cards))}
-        )
-    entries = [_for_anthropic(card) for card in _chat(cards)]
+        return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(chat)})
+    entries = [_for_anthropic(card) for card in chat]
     page = encode_page(
         entries, request.query_params, what="a model", max_limit=MAX_PAGE, after="after_id", before="before_id"
     )
@@ -76,10 +75,6 @@ def refuse_while_loading(service: Service) -> None:
 
 def _model_body(card: ModelCard) -> Json:
     return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
-
-
-def _chat(cards: Sequence[ModelCard]) -> list[ModelCard]:
-    return [card for card in cards if card.kind == "chat"]
 
 
 # ---- Anthropic's

@@ -67,15 +67,9 @@ class _Allowance:
         self.left -= 1
         return True
 
-    @property
-    def wait_s(self) -> float:
-        """Until one is left."""
-        return max(0.0, (1 - self.left) * 60 / self.per_minute) if self.per_minute else 3600.0
-
-    @property
-    def refill_s(self) -> float:
-        """Until all are."""
-        return (self.per_minute - self.left) * 60 / self.per_minute if self.per_minute else 3600.0
+    def seconds_until(self, left: float) -> float:
+        """Until this many requests are left."""
+        return max(0.0, (left - self.left) * 60 / self.per_minute) if self.per_minute else 3600.0
 
 
 class Admission:
@@ -117,18 +111,24 @@ class Admission:
         now_s = self._clock()
         allowance = self._allowances.setdefault(caller.key, _Allowance(limit, limit, now_s))
         if not allowance.take(now_s):
+            wait_s = allowance.seconds_until(1)
             raise RateLimited(
-                f"this API key may send at most {limit} requests per minute; try again in "
-                f"{math.ceil(allowance.wait_s)} s",
+                f"this API key may send at most {limit} requests per minute; try again in {math.ceil(wait_s)} s",
                 backend="server",
-                retry_after_s=allowance.wait_s,
+                retry_after_s=wait_s,
             )
-        return _rate_headers(allowance)
+        return self.left(caller)
 
     def left(self, caller: Caller) -> RawHeaders:
-        """The headers that report what is left of the caller's limit per minute."""
-        allowance = self._allowances.get(caller.key)
-        return [] if allowance is None else _rate_headers(allowance)
+        """The headers, as OpenAI names them, that report what is left of the caller's limit per minute."""
+        if (allowance := self._allowances.get(caller.key)) is None:
+            return []
+        values = {
+            "limit": str(allowance.per_minute),
+            "remaining": str(int(allowance.left)),
+            "reset": f"{math.ceil(allowance.seconds_until(allowance.per_minute))}s",
+        }
+        return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in values.items()]
 
     def enter(self, caller: Caller, n: int = 1) -> None:
         """Start `n` more requests of the caller; each must `leave`.
@@ -274,13 +274,3 @@ class AdmissionMiddleware:
 def _name(caller: Caller) -> str:
     # A name of a key is never an address.
     return f"key {caller.key}" if caller.key else caller.address
-
-
-def _rate_headers(allowance: _Allowance) -> RawHeaders:
-    """As OpenAI names them."""
-    values = {
-        "limit": str(allowance.per_minute),
-        "remaining": str(int(allowance.left)),
-        "reset": f"{math.ceil(allowance.refill_s)}s",
-    }
-    return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in values.items()]

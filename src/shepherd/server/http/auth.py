@@ -58,7 +58,7 @@ class Key:
         cls, secret: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
     ) -> Key:
         """The key whose text is `secret`."""
-        return cls(name, _digest(secret.encode("utf-8", "surrogateescape")), requests_per_minute, concurrent)
+        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), requests_per_minute, concurrent)
 
     @classmethod
     def of_digest(
@@ -158,7 +158,7 @@ class AuthMiddleware:
         return None
 
     def _check_key(self, headers: RawHeaders) -> Key:
-        given = [_digest(key) for key in _given_keys(headers)]
+        given = [sha256(key).digest() for key in _given_keys(headers)]
         # Every key is compared, in constant time: neither their number nor their place can be measured.
         matches = [key for key in self._keys or () if sum(hmac.compare_digest(one, key.digest) for one in given)]
         if matches:
@@ -207,10 +207,6 @@ def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
             scheme, _, token = value.strip().partition(b" ")
             if scheme.lower() == b"bearer" and token.strip():
                 yield token.strip()
-
-
-def _digest(key: bytes) -> bytes:
-    return sha256(key).digest()
 
 
 _HOST = re.compile(r"[\w.-]+(:\d+)?|\[[0-9a-fA-F:.%\w]+\](:\d+)?")

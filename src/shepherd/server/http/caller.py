@@ -85,20 +85,20 @@ def is_side_task(request: Request, program: str) -> bool:
         or any(message.role not in {"system", "user"} for message in request.messages)
     ):
         return False
-    said = [message for message in request.messages if message.role == "user"]
-    return bool(AGENTS.match(program)) or (len(said) == 1 and TASK.match(said[0].text) is not None)
+    questions = [message for message in request.messages if message.role == "user"]
+    return bool(AGENTS.match(program)) or (len(questions) == 1 and TASK.match(questions[0].text) is not None)
 
 
 def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
-    """`decoded`, with what the headers say about the caller."""
-    said: dict[str, Any] = {"trace": True} if trace else {}
+    """`decoded`, with the user, the session and the side task that the headers name."""
+    named: dict[str, Any] = {"trace": True} if trace else {}
     if user := named_user(scope):
-        said["user"] = user
+        named["user"] = user
     if session := named_session(scope):
-        said["session"] = session
+        named["session"] = session
     program = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")
     if decoded.request.background is None and is_side_task(decoded.request, program):
-        said["background"] = True
-    if not said:
+        named["background"] = True
+    if not named:
         return decoded
-    return replace(decoded, requests=tuple(replace(request, **said) for request in decoded.requests))
+    return replace(decoded, requests=tuple(replace(request, **named) for request in decoded.requests))

@@ -29,7 +29,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from shepherd.core import Event, Image, Part, ReasoningDelta, Request, TextDelta, Traced
+from shepherd.core import Event, Image, Part, ReasoningDelta, TextDelta, Traced
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
@@ -179,7 +179,11 @@ class DebugObserver(Observer):
         if self._decoded is None:
             return _why_none(record, {"method": self._scope["method"], "endpoint": endpoint} if endpoint else {})
         prompts = ["".join(self._choices[at].prompt) or None for at in range(record.n_choices)]
-        first, *others = map(_request, self._decoded.requests)
+        # Of each request the fields that are set; the model and the messages always.
+        first, *others = (
+            {"model": request.model, "messages": [], **_plain(replace(request, trace=False))}
+            for request in self._decoded.requests
+        )
         shown = {"endpoint": endpoint, **first, "stream": self._decoded.stream, "prompt": prompts[0]}
         if others:
             shown["other_choices"] = [
@@ -233,11 +237,6 @@ def _value(text: str) -> Any:
         return text
 
 
-def _request(request: Request) -> dict[str, Any]:
-    """A request as JSON: the fields that are set; the model and the messages always."""
-    return {"model": request.model, "messages": [], **_plain(replace(request, trace=False))}
-
-
 def _plain(value: Any) -> Any:
     """A value of the vocabulary as JSON; fields that have their default are left out."""
     match value:
@@ -253,7 +252,8 @@ def _plain(value: Any) -> Any:
             values = {
                 each.name: _plain(child)
                 for each in dataclasses.fields(value)
-                if (child := getattr(value, each.name)) != _default(each)
+                if (child := getattr(value, each.name))
+                != (each.default if each.default_factory is dataclasses.MISSING else each.default_factory())
             }
             kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
             return {"type": kind, **values} if isinstance(value, Part) else values
@@ -261,10 +261,6 @@ def _plain(value: Any) -> Any:
             return value
         case _:
             return repr(value)
-
-
-def _default(each: dataclasses.Field[Any]) -> Any:
-    return each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
 
 
 def _why_none(record: Record, request: Mapping[str, Any] = {}) -> bytes:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.types import Message, Scope, Send
 
 from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
-
-if TYPE_CHECKING:
-    from shepherd.wire.base import Decoded
+from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")
 
