@@ -82,13 +82,9 @@ class ResponseStore:
         self._lock = threading.Lock()
         self._file = _opened(path)
         held, used = self._file.execute("SELECT coalesce(sum(n_bytes), 0), coalesce(max(used), 0) FROM response").get
-        self._n_bytes: int = held
-        self._used: int = used
-
-    @property
-    def n_bytes(self) -> int:
+        self.n_bytes: int = held
         """The size of all stored answers."""
-        return self._n_bytes
+        self._used: int = used
 
     def close(self) -> None:
         """Close the file; what is in memory is lost."""
@@ -161,13 +157,13 @@ class ResponseStore:
             number = self._file.last_insert_rowid()
             add = "INSERT INTO item(response, is_output, place, id, body) VALUES(?, ?, ?, ?, ?)"
             self._file.executemany(add, [(number, *row) for row in rows])
-            held = self._n_bytes + n_bytes
+            held = self.n_bytes + n_bytes
             while held > self._limit_bytes:
                 oldest = "SELECT number, n_bytes FROM response ORDER BY used, number LIMIT 1"
                 leaving, freed = self._file.execute(oldest).get
                 self._file.execute("DELETE FROM response WHERE number = ?", (leaving,))
                 held -= freed
-        self._n_bytes = held
+        self.n_bytes = held
 
     # ---- for people
 
@@ -197,7 +193,7 @@ class ResponseStore:
         """Delete an answer and its input; False when there is none. Answers after it can no longer be continued."""
         with self._lock:
             found = self._file.execute("DELETE FROM response WHERE id = ? RETURNING n_bytes", (id,)).get
-            self._n_bytes -= found or 0
+            self.n_bytes -= found or 0
         return found is not None
 
     # ---- the chain
@@ -262,7 +258,15 @@ def _opened(path: Path | None) -> apsw.Connection:
         raise ConfigError(f"{path} cannot be opened: {error}", key=key) from error
     try:
         file.set_busy_timeout(BUSY_MS)
-        _claim(file, path, key)
+        known, version = file.pragma("application_id"), file.pragma("user_version")
+        if known == APPLICATION_ID and version != VERSION:
+            raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
+        if known != APPLICATION_ID:
+            if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+                raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
+            with file:
+                marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}"
+                file.execute(f"{_TABLES} {marks}").fetchall()
         # Written to the disk from time to time only: only a crash of the machine can lose the last.
         file.execute("PRAGMA journal_mode = WAL").fetchall()
         file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
@@ -272,16 +276,3 @@ def _opened(path: Path | None) -> apsw.Connection:
             raise
         raise ConfigError(f"{path} cannot be used for answers: {error}", key=key) from error
     return file
-
-
-def _claim(file: apsw.Connection, path: Path, key: str) -> None:
-    """Make the tables in a new file. Raises: `ConfigError` for a file of another program."""
-    known, version = file.pragma("application_id"), file.pragma("user_version")
-    if known == APPLICATION_ID and version == VERSION:
-        return
-    if known == APPLICATION_ID:
-        raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
-    if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-        raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
-    with file:
-        file.execute(f"{_TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}").fetchall()

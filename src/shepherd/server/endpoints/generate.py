@@ -53,7 +53,15 @@ class Generate:
     """Its answers are stored, and bodies may refer to them."""
 
     async def respond(self, context: RequestContext) -> None:
-        decoded = await self._read(context)
+        def decode(body: bytes) -> Decoded[Any]:
+            asked = decode_json(body)
+            if self.stored_responses:
+                asked = context.state.responses.resolve(asked)
+            return self.codec.decode_request(asked)
+
+        decoded = await context.decode(await context.read_body(), decode)
+        admit_choices(context.scope, len(decoded.requests))
+        decoded = with_caller(decoded, context.scope, trace=context.observers.wants_trace)
         context.observers.decode(decoded)
         context.record.take(decoded)
         answer = _Answer(self, decoded, context)
@@ -66,17 +74,6 @@ class Generate:
                 raise  # the client gets a status
             with contextlib.suppress(ClientTooSlow):
                 await answer.fail(error)
-
-    async def _read(self, context: RequestContext) -> Decoded[Any]:
-        def decode(body: bytes) -> Decoded[Any]:
-            asked = decode_json(body)
-            if self.stored_responses:
-                asked = context.state.responses.resolve(asked)
-            return self.codec.decode_request(asked)
-
-        decoded = await context.decode(await context.read_body(), decode)
-        admit_choices(context.scope, len(decoded.requests))
-        return with_caller(decoded, context.scope, trace=context.observers.wants_trace)
 
 
 class _Answer:

@@ -31,7 +31,7 @@ from shepherd.server.http.caller import is_loopback
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How long running answers may continue after a signal: half of what service managers usually wait before they kill."""
+"""How long running answers may continue after a signal: half of the time before service managers usually kill."""
 LINGER_S = 3
 """How long the answers that are left may take to send the error that the server is stopping."""
 IDLE_S = 75
@@ -129,18 +129,13 @@ def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
 
 def _explained(error: OSError, host: str, port: int) -> ConfigError:
     where = f"{host}:{port}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return ConfigError(
-                f"{where} is already in use; stop the other program or choose another port (0 = any free one)",
-                key="server.port",
-            )
-        case errno.EACCES:
-            return ConfigError(f"{where} needs administrator rights; choose a port above 1023", key="server.port")
-        case errno.EADDRNOTAVAIL:
-            return ConfigError(f"this machine has no address {host!r} to listen on; use 127.0.0.1", key="server.host")
-        case _:
-            return ConfigError(f"{where} cannot be used: {error.strerror or error}", key="server.host")
+    message = {
+        errno.EADDRINUSE: f"{where} is already in use; stop the other program or choose another port (0 = any free one)",
+        errno.EACCES: f"{where} needs administrator rights; choose a port above 1023",
+        errno.EADDRNOTAVAIL: f"this machine has no address {host!r} to listen on; use 127.0.0.1",
+    }.get(error.errno or 0, f"{where} cannot be used: {error.strerror or error}")
+    is_host = error.errno not in (errno.EADDRINUSE, errno.EACCES)
+    return ConfigError(message, key="server.host" if is_host else "server.port")
 
 
 class Connection(HttpToolsProtocol):

@@ -11,7 +11,7 @@ Event loop only.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disable_created_metrics, generate_latest
@@ -154,9 +154,12 @@ def _of_engines(stats: Stats) -> Iterator[Metric]:
     )
     for name, attribute, text in _TOTALS:
         yield _counter(name, text, (), [((), sum(getattr(cache, attribute) for cache in caches))])
-    evictions = _sum([cache.eviction_s for cache in caches])
+    evictions = [cache.eviction_s for cache in caches]
     yield HistogramMetricFamily(
-        "shepherd_eviction_seconds", "Time that making room took.", _buckets(evictions), evictions.total
+        "shepherd_eviction_seconds",
+        "Time that making room took.",
+        _buckets(evictions),
+        sum(histogram.total for histogram in evictions),
     )
     yield _gauge(
         "shepherd_kv_cells",
@@ -218,30 +221,22 @@ def _by_cache(stats: Stats, attribute: str) -> list[_Row]:
     return [((name,), getattr(cache, attribute)) for name, cache in stats.items()]
 
 
-def _sum(histograms: Iterable[Histogram]) -> Histogram:
-    found = Histogram(EVICTION_BOUNDS_S)
-    for each in histograms:
-        assert each.bounds == found.bounds
-        found.counts = [mine + theirs for mine, theirs in zip(found.counts, each.counts, strict=True)]
-        found.total += each.total
-    return found
-
-
 def _counter(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in rows:
-        family.add_metric(values, count)
-    return family
+    return _filled(CounterMetricFamily(name, text, labels=labels), rows)
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, level in rows:
-        family.add_metric(values, level)
+    return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, rows: Iterable[_Row]) -> Metric:
+    for values, figure in rows:
+        family.add_metric(values, figure)
     return family
 
 
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    # One copy: the engine thread may count on meanwhile, and the buckets must agree with each other.
-    counts = tuple(accumulate(tuple(histogram.counts)))
-    return list(zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True))
+def _buckets(histograms: Sequence[Histogram]) -> list[tuple[str, float]]:
+    # One copy of each: the engine thread may count on meanwhile, and the buckets must agree with each other.
+    copies = [tuple(histogram.counts) for histogram in histograms]
+    counts = map(sum, zip(*copies, strict=True)) if copies else [0] * (len(EVICTION_BOUNDS_S) + 1)
+    return list(zip((*map(str, EVICTION_BOUNDS_S), "+Inf"), accumulate(counts), strict=True))

@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import Scope
 
-from shepherd.core import Event, Finished, Request, Started
+from shepherd.core import Event, Finished, Started
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Decoded
@@ -36,15 +36,8 @@ FLUSH_S = 3.0
 
 OPERATION, PROVIDER, CONVERSATION = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.conversation.id"
 REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
-REQUEST: Mapping[str, Callable[[Request], Any]] = {
-    "gen_ai.request.max_tokens": lambda request: request.max_tokens,
-    "gen_ai.request.temperature": lambda request: request.sampling.temperature,
-    "gen_ai.request.top_p": lambda request: request.sampling.top_p,
-    "gen_ai.request.top_k": lambda request: request.sampling.top_k,
-    "gen_ai.request.frequency_penalty": lambda request: request.sampling.frequency_penalty,
-    "gen_ai.request.presence_penalty": lambda request: request.sampling.presence_penalty,
-    "gen_ai.request.seed": lambda request: request.sampling.seed,
-}
+MAX_TOKENS, SAMPLING = "gen_ai.request.max_tokens", "gen_ai.request."
+SAMPLED = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
 """Fields of a request in the span, if they are set. Not its stop strings: they are the client's text."""
 CHOICES, STREAM = "gen_ai.request.choice.count", "gen_ai.request.stream"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
@@ -200,6 +193,8 @@ class SpanObserver(Observer):
                 WRITTEN_TOKENS: usage.cache_write or None,
             }
         if self._decoded is not None:
-            values |= {name: read(self._decoded.request) for name, read in REQUEST.items()}
+            request = self._decoded.request
+            values |= {SAMPLING + name: getattr(request.sampling, name) for name in SAMPLED}
+            values |= {MAX_TOKENS: request.max_tokens}
             values |= {STREAM: self._decoded.stream, CHOICES: record.n_choices if record.n_choices > 1 else None}
         return {name: value for name, value in values.items() if value is not None}
