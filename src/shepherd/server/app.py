@@ -1,6 +1,6 @@
 """The FastAPI application: its paths, the order of its middleware, and the errors that no endpoint answers.
 
-    request id ─ CORS ─ authentication ─ admission ─ router ─▶ RequestHandler (a row of `routes`) | models | ...
+    request id ─ CORS ─ authentication ─ admission ─ router ─▶ a row of `routes`
 
 Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
 """
@@ -11,9 +11,9 @@ import asyncio
 import re
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -23,7 +23,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.server.endpoints.handler import ActiveRequests, Endpoint, Limits, RequestHandler, ServerState
+from shepherd.server.endpoints.handler import (
+    ActiveRequests,
+    Answer,
+    Endpoint,
+    Limits,
+    PlainEndpoint,
+    ServerState,
+    handle,
+)
 from shepherd.server.endpoints.mcp import Open, add_mcp_path
 from shepherd.server.http.admission import Admission, AdmissionMiddleware
 from shepherd.server.http.auth import LOCAL_ORIGIN, AuthMiddleware, Key, keys_for
@@ -35,7 +43,7 @@ from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import ObserverFactory
 from shepherd.server.observe.record import REQUEST_ID
 from shepherd.server.response_store import ResponseStore
-from shepherd.server.routes import ENDPOINTS, PLAIN_ENDPOINTS
+from shepherd.server.routes import ENDPOINTS
 from shepherd.server.service import Service
 
 __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
@@ -92,12 +100,8 @@ def create_app(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe, is_open=api_keys is None
     )
     app.state.server = state
-    for endpoint in ENDPOINTS:
-        _add_endpoint(app, endpoint, state)
-    for plain in PLAIN_ENDPOINTS:
-        _add_paths(
-            app, plain.handler, plain.methods, plain.paths, documented=plain.documented, response_class=plain.kind
-        )
+    for row in ENDPOINTS:
+        _add_row(app, row, state)
     if tools is not None:
         add_mcp_path(app, tools, limits)
     app.add_exception_handler(ShepherdError, _answer_error)
@@ -106,12 +110,7 @@ def create_app(
     # The last one added is the outermost.
     app.add_middleware(AdmissionMiddleware, admission=admission, refused=metrics.refuse)
     app.add_middleware(
-        AuthMiddleware,
-        api_keys=api_keys,
-        host=host,
-        origins=origins,
-        allow_hosts=allow_hosts,
-        refused=metrics.refuse,
+        AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts, refused=metrics.refuse
     )
     app.add_middleware(
         CORSMiddleware,
@@ -125,28 +124,19 @@ def create_app(
     return app
 
 
-def _add_endpoint(app: FastAPI, endpoint: Endpoint, state: ServerState) -> None:
-    async def answer() -> Response:
-        return RequestHandler(endpoint, state)
+def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState) -> None:
+    """Add the paths of a row; `/docs` shows the first method of the first path."""
+    if isinstance(row, PlainEndpoint):
+        handler, options, documented = row.handler, row.openapi, row.documented
+    else:
 
-    _add_paths(
-        app, answer, endpoint.methods, endpoint.paths, name=endpoint.name, response_class=Response, **endpoint.openapi
-    )
+        async def answer() -> Response:
+            return Answer(partial(handle, row, state))
 
-
-def _add_paths(
-    app: FastAPI,
-    handler: Callable[..., Awaitable[Response]],
-    methods: Sequence[str],
-    paths: Sequence[str],
-    *,
-    documented: bool = True,
-    **options: Any,
-) -> None:
-    """`/docs` shows the first method of the first path."""
-    method, *others = methods
-    for path in paths:
-        is_shown = documented and path == paths[0]
+        handler, options, documented = answer, {"name": row.name, "response_class": Response, **row.openapi}, True
+    method, *others = row.methods
+    for path in row.paths:
+        is_shown = documented and path == row.paths[0]
         app.add_api_route(path, handler, methods=[method], include_in_schema=is_shown, **options)
         if others:
             app.add_api_route(path, handler, methods=others, include_in_schema=False)

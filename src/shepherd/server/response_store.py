@@ -87,7 +87,7 @@ class ResponseStore:
         self._used: int = used
 
     def close(self) -> None:
-        """Close the file; what is in memory is lost."""
+        """Close the file; answers in memory are lost."""
         with self._lock:
             self._file.close()
 
@@ -132,7 +132,7 @@ class ResponseStore:
     # ---- for answers
 
     def store(self, encoder: Any) -> None:
-        """Store the answer that an encoder of the protocol has finished, unless the request said `store: false`."""
+        """Store the answer that an encoder of the protocol has finished, unless the request has `store: false`."""
         stored: StoredResponse | None = encoder.stored
         if stored is None:
             return

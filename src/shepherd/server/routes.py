@@ -122,7 +122,7 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
 )  # fmt: skip
 
-ENDPOINTS = (*GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS))
-PLAIN_ENDPOINTS: tuple[PlainEndpoint, ...] = (
+ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
+    *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
 )  # fmt: skip

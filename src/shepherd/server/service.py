@@ -1,6 +1,7 @@
 """What the server needs of the program behind it: the one seam between HTTP and everything else.
 
-The server calls it on the event loop; what is not awaited returns at once, except `memory`, which runs in a thread.
+The server calls it on the event loop; functions that are not awaited return at once, except `memory`, which runs in a
+thread.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Service(Protocol):
         every prompt has. Raises: as `count`."""
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
-        """The bytes of each token. Raises: as `count`; `InvalidRequest` for what is not a token of the model."""
+        """The bytes of each token. Raises: as `count`; `InvalidRequest` for an unknown token."""
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
@@ -68,7 +69,7 @@ class Service(Protocol):
         """By name, the figures of every cache that is open."""
 
     async def clear(self, name: str) -> None:
-        """Empty a cache of `stats`, saved copies included; answers that are being generated go on.
+        """Empty a cache of `stats`, saved copies included; running answers continue.
 
         Raises: `EngineDown`.
         """

@@ -52,7 +52,7 @@ async def answer_embeddings(service: Service, body: Json, path: str) -> Json:
 
 
 async def _embed_for_ollama(service: Service, wanted: ollama_embed.EmbedRequest, path: str) -> Embeddings:
-    """The vectors; afterwards the model stays loaded for as long as the body says."""
+    """The vectors; afterwards the model stays loaded as long as the body asks."""
     if not wanted.texts:
         await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
         return Embeddings(wanted.model, (), ())

@@ -15,12 +15,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import ContextFull, InvalidRequest, ShepherdError
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
@@ -95,7 +95,7 @@ def state_of(request: HTTPRequest) -> ServerState:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One row: what is at a path whose requests have a record."""
+    """One row: a path whose requests have a record."""
 
     name: str
     """In the log, and as `surface` in the metrics."""
@@ -117,8 +117,7 @@ class PlainEndpoint:
     paths: tuple[str, ...]
     handler: Callable[..., Awaitable[Response]]
     """A handler of FastAPI, which documents it by its name and its docstring."""
-    kind: type[Response] = JSONResponse
-    """Of the answer, for `/docs`."""
+    openapi: Mapping[str, Any] = field(default_factory=dict)
     documented: bool = True
 
 
@@ -202,39 +201,39 @@ class RequestContext:
         """How long the client may take to read this error."""
         return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
 
-    def close(self) -> None:
-        """Report the request: it has ended."""
-        self.record.write()
-        self.state.metrics.count(self.record)
-        self.observers.close(self.record)
 
-
-class RequestHandler(Response):
-    """Answers one request. An ASGI application for one call."""
+class Answer(Response):
+    """An ASGI application as the answer of a handler of FastAPI."""
 
     background = None
 
-    def __init__(self, endpoint: Endpoint, state: ServerState) -> None:
-        self._endpoint = endpoint
-        self._state = state
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context = RequestContext(scope, receive, send, self._endpoint, self._state)
-        record = context.record
-        try:
-            await self._endpoint.respond(context)
-        except ClientGone:
-            record.reason = "client gone"
-        except ClientTooSlow as error:
-            logger.debug("%s: %s", record.id, error)
-            record.reason = "client too slow"
-        except Exception as error:  # every failure is answered in the protocol's own shape
-            log_failure(error, record)
-            if record.status == 0:
-                with contextlib.suppress(ClientTooSlow):
-                    await context.refuse(error)
-        finally:
-            context.close()
+        await self._app(scope, receive, send)
+
+
+async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request."""
+    context = RequestContext(scope, receive, send, endpoint, state)
+    record = context.record
+    try:
+        await endpoint.respond(context)
+    except ClientGone:
+        record.reason = "client gone"
+    except ClientTooSlow as error:
+        logger.debug("%s: %s", record.id, error)
+        record.reason = "client too slow"
+    except Exception as error:  # every failure is answered in the protocol's own shape
+        log_failure(error, record)
+        if record.status == 0:
+            with contextlib.suppress(ClientTooSlow):
+                await context.refuse(error)
+    finally:
+        record.write()
+        state.metrics.count(record)
+        context.observers.close(record)
 
 
 async def within(patience_s: float | None, sending: Awaitable[None]) -> None:

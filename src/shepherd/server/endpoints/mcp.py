@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
 from shepherd.memory.users import LOCAL
-from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body, send_json
+from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.http.caller import address_of, is_loopback, named_user
 from shepherd.server.observe.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
@@ -157,14 +157,20 @@ class _Endpoint:
             return
         except InvalidRequest as error:
             refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": error.message}}
-            unread = receive if isinstance(error, BodyTooLarge) else None
-            await send_json(send, error.status, refusal, unread=unread)
+            await send_json(
+                send, error.status, json_bytes(refusal), unread=receive if isinstance(error, BodyTooLarge) else None
+            )
             return
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
             scope["app"].state.server.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
-        await sessions.handle_request(scope, _again(body, receive), send)
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await sessions.handle_request(scope, receive_again, send)
 
     async def _live(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """Holds the SDK's task group, which must be entered and left by one task; ends with the server."""
@@ -179,16 +185,6 @@ class _Endpoint:
             logger.exception("the MCP server has ended")
             if not started.done():
                 started.set_exception(error)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """`receive`, from before the body was read."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return first.pop() if first else await receive()
-
-    return replay
 
 
 @contextlib.asynccontextmanager

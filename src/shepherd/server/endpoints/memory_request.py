@@ -6,7 +6,7 @@ A row lists its parameters as JSON Schema: the same lines check a request and de
 is refused: a misspelt limit must not make a `forget` larger than the client wants.
 
 The header `x-shepherd-user` or the field `user` names the user; without either it is the owner, whose keys they are.
-Without keys only programs on this machine get an answer, whatever address the server listens on.
+Without keys only programs on this machine get an answer, at any address of the server.
 
 Not here: the rows (`memory`), and the check of keys (`auth`).
 """
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 USER_HEADER = USER.decode()
 PAGE_BYTES = 64 * 2**10
-"""Of an export: what is sent at once."""
+"""Of an export, sent at once."""
 
 Arguments = Mapping[str, Any]
 """The checked values of a row's parameters; one that is absent and has no default is not in it."""
@@ -175,7 +175,7 @@ def _page(lines: Iterator[str]) -> bytes:
 
 
 def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Arguments]:
-    """The user and the checked values. Raises: `InvalidRequest`, and nothing else, whatever comes."""
+    """The user and the checked values. Raises: `InvalidRequest`, and nothing else."""
     schemas = {"user": _USER, **row.parameters}
     in_path = {name: _from_text(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
     values: Json = {}

@@ -33,8 +33,9 @@ async def models(request: HTTPRequest) -> Response:
     """The models that a request can name."""
     cards = known_cards(state_of(request).service)
     chat = [card for card in cards if card.kind == "chat"]
-    if not _speaks_anthropic(request):
-        return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(chat)})
+    if "anthropic-version" not in request.headers:
+        codex = [_for_codex(card, priority) for priority, card in enumerate(chat)]
+        return json_response({**encode_models([_model_body(card) for card in cards]), "models": codex})
     entries = [_for_anthropic(card) for card in chat]
     page = encode_page(
         entries, request.query_params, what="a model", max_limit=MAX_PAGE, after="after_id", before="before_id"
@@ -46,7 +47,7 @@ async def model(request: HTTPRequest, model_id: str) -> Response:
     """One model."""
     cards = known_cards(state_of(request).service)
     for card in cards:
-        if _speaks_anthropic(request) and model_id in (card.id, claude_name(card.id)):
+        if "anthropic-version" in request.headers and model_id in (card.id, claude_name(card.id)):
             return json_response(_for_anthropic(card))
         if card.id == model_id:
             return json_response(_model_body(card))
@@ -88,10 +89,6 @@ def claude_name(id: str) -> str:
     return id if id.lower().startswith(("claude", "anthropic")) else ALIAS + id
 
 
-def _speaks_anthropic(request: HTTPRequest) -> bool:
-    return "anthropic-version" in request.headers
-
-
 def _for_anthropic(card: ModelCard) -> Json:
     return {
         "type": "model",
@@ -127,13 +124,9 @@ _EFFORTS = {
 }
 
 
-def _for_codex(cards: Sequence[ModelCard]) -> list[Json]:
-    """Codex refuses the whole list if one field is missing that any of its versions wants (its `ModelInfo`);
-    those it does not know it skips."""
-    return [_codex_model(card, priority) for priority, card in enumerate(cards)]
-
-
-def _codex_model(card: ModelCard, priority: int) -> Json:
+def _for_codex(card: ModelCard, priority: int) -> Json:
+    """One model. Codex refuses the whole list if a field is missing that any of its versions needs (its `ModelInfo`);
+    it ignores fields that it does not know."""
     thinks = "thinking" in card.capabilities
     efforts = [{"effort": effort, "description": text} for effort, text in _EFFORTS.items()] if thinks else []
     return {

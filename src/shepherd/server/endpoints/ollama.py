@@ -1,7 +1,7 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
     GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull
-    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that says what to do instead
+    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that names the way to do it
 
 Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
 """
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, Request, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import PlainEndpoint, state_of
+from shepherd.server.endpoints.handler import Answer, PlainEndpoint, state_of
 from shepherd.server.endpoints.models import known_cards
 from shepherd.server.http.body import json_response, send_json
 from shepherd.server.http.errors import encode_error
@@ -38,8 +38,8 @@ def find_card(service: Service, name: str) -> ModelCard:
     """The model of this name. Raises: `UnknownModel`; `EngineDown` before the models are known."""
     cards = known_cards(service)
     by_name = {card.id.casefold(): card for card in reversed(cards)}
-    for meant in model_names(name):
-        if (card := by_name.get(meant.casefold())) is not None:
+    for each in model_names(name):
+        if (card := by_name.get(each.casefold())) is not None:
             return card
     raise UnknownModel(name, known=tuple(card.id for card in cards))
 
@@ -78,25 +78,17 @@ async def report_version() -> Response:
 
 
 async def refuse() -> Response:
-    return _Refusal()
+    return Answer(_refuse)
 
 
-class _Refusal(Response):
-    """Refuses to change models, and says how to do it. An ASGI application for one call."""
-
-    background = None
-
-    def __init__(self) -> None:
-        pass
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = InvalidRequest(
-            f"{scope['path'][:80]} is not supported: this server does not create, change or delete models over HTTP; "
-            "`shepherd models` lists the files on this machine, and the configuration names those that are served"
-        )
-        if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
-            error.status = 404
-        await send_json(send, *encode_error(scope, error), unread=receive)
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    error = InvalidRequest(
+        f"{scope['path'][:80]} is not supported: this server does not create, change or delete models over HTTP; "
+        "`shepherd models` lists the files on this machine, and the configuration names those that are served"
+    )
+    if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
+        error.status = 404
+    await send_json(send, *encode_error(scope, error), unread=receive)
 
 
 OLLAMA_ENDPOINTS = (

@@ -49,7 +49,7 @@ async def read_input(request: HTTPRequest, response_id: str) -> Response:
 
 
 async def cancel(request: HTTPRequest, response_id: str) -> Response:
-    """This server generates no answer in the background, so there is never one to cancel."""
+    """This server generates no answer in the background: there is none to cancel."""
     if state_of(request).responses.find(response_id) is None:
         raise _not_found(response_id)
     raise InvalidRequest("the answer is complete; to cancel a running one, close the connection that waits for it")

@@ -55,7 +55,7 @@ async def caches(request: HTTPRequest) -> Response:
 
 
 async def clear(request: HTTPRequest, name: str) -> Response:
-    """Empty a cache; answers that are being generated go on."""
+    """Empty a cache; running answers continue."""
     service = state_of(request).service
     if not (known := service.stats()):
         refuse_while_loading(service)
@@ -77,5 +77,5 @@ STATUS_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),
-    PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, PlainTextResponse),
+    PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"response_class": PlainTextResponse}),
 )

@@ -49,6 +49,9 @@ class ServerOverloaded(RateLimited):
     status = 503
     code = "overloaded"
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, backend="server", retry_after_s=BUSY_RETRY_S)
+
 
 @dataclass(slots=True)
 class _Allowance:
@@ -101,7 +104,7 @@ class Admission:
         return self._running.total()
 
     def spend(self, caller: Caller) -> RawHeaders:
-        """Count one request against the caller's limit per minute; the headers that report what is left.
+        """Count one request against the caller's limit per minute; the headers that report the rest.
 
         Raises: `RateLimited`.
         """
@@ -120,7 +123,7 @@ class Admission:
         return self.left(caller)
 
     def left(self, caller: Caller) -> RawHeaders:
-        """The headers, as OpenAI names them, that report what is left of the caller's limit per minute."""
+        """The headers, as OpenAI names them, that report the rest of the caller's limit per minute."""
         if (allowance := self._allowances.get(caller.key)) is None:
             return []
         values = {
@@ -148,9 +151,7 @@ class Admission:
             )
         if self.n_active + n > self._concurrent:
             raise ServerOverloaded(
-                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again",
-                backend="server",
-                retry_after_s=BUSY_RETRY_S,
+                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
             )
         self._running[name] += n
 
@@ -165,9 +166,7 @@ class Admission:
         """Count `n_bytes` more of a body; the caller must `drop` them. Raises: `ServerOverloaded`."""
         if self.n_held_bytes + n_bytes > self._held_bytes:
             raise ServerOverloaded(
-                f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again",
-                backend="server",
-                retry_after_s=BUSY_RETRY_S,
+                f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again"
             )
         self.n_held_bytes += n_bytes
 
@@ -231,11 +230,7 @@ class AdmissionMiddleware:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        admission: Admission,
-        refused: Callable[[str], None] = lambda reason: None,
+        self, app: ASGIApp, *, admission: Admission, refused: Callable[[str], None] = lambda reason: None
     ) -> None:
         """`refused` is called with `rate`, `client` or `house` (all callers together) at each refusal."""
         self._app = app

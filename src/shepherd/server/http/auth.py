@@ -54,20 +54,16 @@ class Key:
     """Requests at the same time; None = the server's limit per client."""
 
     @classmethod
-    def of(
-        cls, secret: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
-    ) -> Key:
+    def of(cls, secret: str, *, name: str, **limits: int | None) -> Key:
         """The key whose text is `secret`."""
-        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), requests_per_minute, concurrent)
+        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), **limits)
 
     @classmethod
-    def of_digest(
-        cls, text: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
-    ) -> Key:
+    def of_digest(cls, text: str, *, name: str, **limits: int | None) -> Key:
         """The key with this hash, written as `sha256:` and 64 hexadecimal digits. Raises: `ValueError`."""
         if not (match := re.fullmatch(r"sha256:([0-9a-fA-F]{64})", text.strip())):
             raise ValueError("a hashed key is written sha256: and 64 hexadecimal digits, as sha256sum prints them")
-        return cls(name, bytes.fromhex(match[1]), requests_per_minute, concurrent)
+        return cls(name, bytes.fromhex(match[1]), **limits)
 
 
 def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
@@ -179,7 +175,7 @@ class AuthMiddleware:
         )  # fmt: skip
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
-        # The second: our own /docs, under whatever name the browser found us.
+        # The second: our own /docs, under any name that the browser used for this server.
         return (
             not self._origins.isdisjoint((origin, "*"))
             or origin.partition("://")[2] == host

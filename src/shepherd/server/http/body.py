@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -93,13 +93,9 @@ def with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitab
 
 
 async def send_json(
-    send: Send, status: int, body: Any, headers: Iterable[tuple[bytes, bytes]] = (), *, unread: Receive | None = None
+    send: Send, status: int, content: bytes, headers: RawHeaders | tuple[()] = (), *, unread: Receive | None = None
 ) -> None:
-    """Send one whole answer, JSON or the bytes of it.
-
-    With `unread`, read the rest of the request for a while, then close the connection.
-    """
-    content = body if isinstance(body, bytes) else json_bytes(body)
+    """Send one answer of JSON. With `unread`, read the rest of the body for a while, then close the connection."""
     raw: RawHeaders = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(content)).encode()),

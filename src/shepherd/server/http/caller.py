@@ -1,4 +1,4 @@
-"""What a request says about its caller: the machine, the user, the conversation, and whether it is a side task.
+"""The caller of a request, by its headers: the machine, the user, the conversation, and whether it is a side task.
 
 Clients name their conversations in headers of their own; names in the body are the codec's to read.
 """

@@ -43,12 +43,7 @@ MAX_HEAD_BYTES = 64 * 2**10
 
 
 async def serve(
-    app: FastAPI,
-    *,
-    host: str,
-    port: int,
-    on_ready: Callable[[int], None] | None = None,
-    grace_s: float = GRACE_S,
+    app: FastAPI, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
 ) -> None:
     """Serve `app` until SIGINT or SIGTERM, or until this task is cancelled.
 
@@ -130,7 +125,7 @@ def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
 def _explained(error: OSError, host: str, port: int) -> ConfigError:
     where = f"{host}:{port}"
     message = {
-        errno.EADDRINUSE: f"{where} is already in use; stop the other program or choose another port (0 = any free one)",
+        errno.EADDRINUSE: f"{where} is already in use; stop the other program or choose another port (0 = a free one)",
         errno.EACCES: f"{where} needs administrator rights; choose a port above 1023",
         errno.EADDRNOTAVAIL: f"this machine has no address {host!r} to listen on; use 127.0.0.1",
     }.get(error.errno or 0, f"{where} cannot be used: {error.strerror or error}")

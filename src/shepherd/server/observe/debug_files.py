@@ -50,12 +50,7 @@ class DebugFolder:
     """The folder that holds a folder for each request: the newest `keep` of them, at most `max_bytes` in all."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        keep: int = KEEP,
-        max_bytes: int = MAX_BYTES,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        self, folder: Path, *, keep: int = KEEP, max_bytes: int = MAX_BYTES, max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> None:
         """Makes nothing before the first request. Folders of earlier runs count, and are removed first."""
         self._folder = folder
@@ -84,7 +79,7 @@ class DebugFolder:
     # -- the writer's thread -------------------------------------------------------------------------------------------
 
     def _write(self, moment: datetime, cache: str, contents: tuple[bytes, ...]) -> None:
-        """Write one folder, and remove the oldest until the limits are kept; the newest stays, whatever its size."""
+        """Write one folder, and remove the oldest until the limits are kept; the newest stays, however large it is."""
         if self._known is None:
             self._known = deque(sorted(self._find())) if self._folder.is_dir() else deque()
         known = self._known

@@ -16,12 +16,7 @@ from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Histogram as PrometheusHistogram
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
 from shepherd.server.observe.record import Record
@@ -193,12 +188,16 @@ _TOTALS = (
 _LEVELS_BY_CACHE = (
     ("shepherd_live_jobs", "live", "Requests that are being computed."),
     ("shepherd_queue_depth", "waiting", "Requests that wait for their turn."),
-    ("shepherd_engine_quiet_seconds", "quiet_s", "How long work has waited without any progress; 0 while it goes on."),
+    (
+        "shepherd_engine_quiet_seconds",
+        "quiet_s",
+        "How long work has waited without any progress; 0 while there is some.",
+    ),
 )
 _TOTALS_BY_CACHE = (
     ("shepherd_jobs", "jobs", "Requests that the engine has taken on."),
     ("shepherd_preemptions", "preemptions", "Running requests that were put aside for older ones."),
-    ("shepherd_rebases", "rebases", "Conversations that were computed anew to get lower positions."),
+    ("shepherd_rebases", "rebases", "Conversations that were computed again to get lower positions."),
     ("shepherd_sequences_dropped", "dropped", "Idle conversations that left the KV cache."),
     ("shepherd_sequences_saved", "saved", "Of those, the ones that were kept in memory or on disk."),
     ("shepherd_sequences_restored", "restored", "Conversations that came back from there."),

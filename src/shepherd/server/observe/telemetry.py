@@ -82,7 +82,7 @@ class Tracing:
 
 
 def configured(environ: Mapping[str, str]) -> Tracing | None:
-    """The tracing that the environment configures; None without one, or if it is not possible (the log says why)."""
+    """The tracing that the environment configures; None without one, or if it fails (the log gives the reason)."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if is_off or exporter == "none" or not any(environ.get(name, "").strip() for name in SWITCHES):
@@ -100,16 +100,11 @@ def configured(environ: Mapping[str, str]) -> Tracing | None:
 def _provider(exporter: str) -> TracerProvider:
     """Raises: `ImportError` without the extra."""
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra, and slow
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import (  # noqa: PLC0415
-        BatchSpanProcessor,
-        ConsoleSpanExporter,
-        SpanExporter,
-    )
+    from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
 
-    sender: SpanExporter
+    sender: export.SpanExporter
     if exporter == "console":
-        sender = ConsoleSpanExporter()
+        sender = export.ConsoleSpanExporter()
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -119,7 +114,7 @@ def _provider(exporter: str) -> TracerProvider:
     if str(named.get("service.name", "")).startswith("unknown_service"):
         del named["service.name"]
     provider = TracerProvider(resource=Resource({"service.name": OURSELVES, **named}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(sender))
+    provider.add_span_processor(export.BatchSpanProcessor(sender))
     return provider
 
 
