@@ -62,11 +62,9 @@ def _decode(cache: Fields) -> tuple[str, CacheStats]:
 
 def _plain_values(cls: type[CacheStats | SequenceStats], table: Fields) -> Json:
     """The fields of `cls` that are numbers and texts, checked."""
-    values = {}
-    for each in fields(cls):
-        if each.type in _READERS and (each.name in table.body or each.default is MISSING):
-            values[each.name] = _get(table, each.name, str(each.type))
-    return values
+    plain = (each for each in fields(cls) if each.type in _READERS)
+    given = (each for each in plain if each.name in table.body or each.default is MISSING)
+    return {each.name: _get(table, each.name, str(each.type)) for each in given}
 
 
 def _get(table: Fields, name: str, kind: str) -> Any:

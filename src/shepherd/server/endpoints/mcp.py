@@ -52,9 +52,8 @@ INVALID_REQUEST = -32600
 """JSON-RPC 2.0, section 5.1."""
 SHORTEST_SILENCE_S = 0.1
 """Between two messages of progress: a command may print thousands of lines in a second."""
-
 MOST_CONVERSATIONS = 16
-"""Over HTTP: conversations whose toolboxes, with their cut results, are kept."""
+"""Over HTTP: the server keeps the toolboxes, with their cut results, of so many conversations."""
 
 Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
 """The tools for one user; None = an unknown user."""
@@ -67,7 +66,7 @@ def make_server(open_box: Open) -> Server[Any]:
 
     numbers = itertools.count(1)
     boxes = LruCache["ConversationToolbox"](MOST_CONVERSATIONS)
-    """A result that was cut is read on in the box where it is kept, by a request of its own."""
+    """A later request reads the rest of a result that was cut in the box that keeps it."""
 
     async def box_of(context: ServerRequestContext[Any, Any]) -> ConversationToolbox:
         place = _conversation(context)
@@ -99,12 +98,12 @@ def make_server(open_box: Open) -> Server[Any]:
 
 
 async def serve_stdio(open_box: Open) -> None:
-    """Serve until the client closes our standard input. Nothing but the protocol goes to standard output meanwhile."""
+    """Serve until the client closes our standard input. Only the protocol goes to standard output meanwhile."""
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
     server = make_server(open_box)
     with _input_taken() as wire:
-        # The SDK would read in a thread that nothing can interrupt: no signal could end us before the client does.
+        # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
         lines = cast(Any, _lines(wire))  # it is only iterated over
         async with stdio_server(stdin=lines) as (read, write):
             await server.run(read, write, server.create_initialization_options())
@@ -177,7 +176,7 @@ class _Endpoint:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
         try:
-            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # the guard has looked at the host
+            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # `AuthMiddleware` checks the host
             async with sessions.run():
                 started.set_result(sessions)
                 await asyncio.Event().wait()

@@ -74,11 +74,6 @@ def _get_fact(store: MemoryStore, arguments: Arguments) -> Json:
     return answer
 
 
-def _profile(store: MemoryStore, arguments: Arguments) -> Json:
-    profile, candidates = ([as_json.fact(each) for each in facts] for facts in (store.profile(), store.candidates()))
-    return {"profile": profile, "candidates": candidates}
-
-
 def _judge(store: MemoryStore, arguments: Arguments) -> Json:
     (store.confirm if arguments["action"] == "confirm" else store.reject)(arguments["id"])
     return {"success": True, "id": arguments["id"], "action": arguments["action"]}
@@ -201,7 +196,10 @@ MEMORY_ENDPOINTS = (
     ),
     MemoryEndpoint(
         "memory-profile", "GET", "/v1/memory/profile", "Standing instructions and preferences, and proposed ones",
-        _profile,
+        lambda store, given: {
+            "profile": [as_json.fact(each) for each in store.profile()],
+            "candidates": [as_json.fact(each) for each in store.candidates()],
+        },
     ),
     MemoryEndpoint(
         "memory-add-to-profile", "POST", "/v1/memory/profile", "Add to the profile, with effect at once",

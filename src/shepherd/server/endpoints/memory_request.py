@@ -103,21 +103,17 @@ class MemoryEndpoint:
         if not self.forgets:
             return answer
         if arguments["dry_run"]:
-            return await asyncio.to_thread(
-                _ask, lambda store, wanted: {"messages": len(store.find(**wanted))}, service, user, answer
-            )
+            found = await asyncio.to_thread(_ask, lambda store, what: store.find(**what), service, user, answer)
+            return {"messages": len(found)}
         removed = await service.forget(user, **answer)
         return {"messages": removed.n_messages, "facts": removed.n_facts}
 
 
 async def _export(
-    context: RequestContext,
-    make_lines: Callable[[MemoryStore, Arguments], Iterator[str]],
-    user: str,
-    arguments: Arguments,
+    context: RequestContext, make: Callable[[MemoryStore, Arguments], Iterator[str]], user: str, arguments: Arguments
 ) -> None:
     """Send lines of JSON while they are made."""
-    lines = await asyncio.to_thread(_ask, make_lines, context.state.service, user, arguments)
+    lines = await asyncio.to_thread(_ask, make, context.state.service, user, arguments)
     page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
     context.record.status = 200
     await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})

@@ -196,17 +196,6 @@ class _AdmittedRequest:
 
         return metered
 
-    def close(self) -> None:
-        """Stop counting the request."""
-        self.admission.leave(self.caller, self.n)
-        self.admission.drop(self.n_bytes)
-
-    def widen(self, n: int) -> None:
-        """Count it as `n` requests. Raises: as `Admission.enter`."""
-        if n > self.n:
-            self.admission.enter(self.caller, n - self.n)
-            self.n = n
-
 
 def admit_choices(scope: Scope, n_choices: int) -> None:
     """Count a request whose body asks for `n_choices` answers as that many.
@@ -219,8 +208,9 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
             "several requests"
         )
     admitted: _AdmittedRequest | None = scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.widen(n_choices)
+    if admitted is not None and n_choices > admitted.n:
+        admitted.admission.enter(admitted.caller, n_choices - admitted.n)
+        admitted.n = n_choices
 
 
 class AdmissionMiddleware:
@@ -263,7 +253,8 @@ class AdmissionMiddleware:
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
-            admitted.close()
+            self._admission.leave(caller, admitted.n)
+            self._admission.drop(admitted.n_bytes)
 
 
 def _name(caller: Caller) -> str:

@@ -66,15 +66,6 @@ class Key:
         return cls(name, bytes.fromhex(match[1]), **limits)
 
 
-def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
-    """`keys`, each with a name; `None` stays `None`: open."""
-    if keys is None:
-        return None
-    return tuple(
-        key if isinstance(key, Key) else Key.of(key, name=f"key-{number}") for number, key in enumerate(keys, 1)
-    )
-
-
 def generate_key() -> str:
     """A new random key."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
@@ -110,7 +101,10 @@ class AuthMiddleware:
         """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
         names that an open server also accepts. `refused` is called with `key`, `host` or `origin` at each refusal."""
         self._app = app
-        self._keys = as_keys(api_keys)
+        self._keys: list[Key] | None = None
+        if api_keys is not None:
+            named = ((f"key-{number}", key) for number, key in enumerate(api_keys, 1))
+            self._keys = [key if isinstance(key, Key) else Key.of(key, name=name) for name, key in named]
         self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
         self._checks_host = is_loopback(host)
         self._origins = frozenset(origin.rstrip("/") for origin in origins)
@@ -120,7 +114,9 @@ class AuthMiddleware:
         if scope["type"] == "http":
             address = (scope.get("client") or ("",))[0]
             scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
-            if not _is_public(scope):
+            # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
+            is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
+            if not is_probe and scope["path"] not in PUBLIC_PATHS:
                 try:
                     key = self._check(scope["headers"])
                 except _Refusal as refusal:
@@ -187,11 +183,6 @@ class _Refusal(NotAllowed):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message, status=401 if reason == "key" else 403)
         self.reason = reason
-
-
-def _is_public(scope: Scope) -> bool:
-    # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
-    return scope["path"] in PUBLIC_PATHS or (scope["method"] == "HEAD" and scope["path"] == "/")
 
 
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:

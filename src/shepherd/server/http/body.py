@@ -48,12 +48,11 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(limit)
-    chunks: list[bytes] = []
-    n_bytes = 0
+    body = bytearray()
     more = True
     begun_s = time.monotonic()
     while more:
-        left_s = begun_s + stall_s + n_bytes / SLOWEST_BYTES_PER_S - time.monotonic()
+        left_s = begun_s + stall_s + len(body) / SLOWEST_BYTES_PER_S - time.monotonic()
         try:
             async with asyncio.timeout(min(stall_s, left_s)):
                 message = await receive()
@@ -62,13 +61,11 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
             raise InvalidRequest(f"the body {how}; send it again", status=408) from error
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunk = message.get("body", b"")
-        n_bytes += len(chunk)
-        if n_bytes > limit:
+        body += message.get("body", b"")
+        if len(body) > limit:
             raise BodyTooLarge(limit)
-        chunks.append(chunk)
         more = message.get("more_body", False)
-    return b"".join(chunks)
+    return bytes(body)
 
 
 def json_bytes(body: Any) -> bytes:

@@ -1,7 +1,7 @@
 """The answers to several requests as one stream: the choices of one body.
 
-The first answer begins alone. At its first token its prompt has been computed, and the other answers, which usually
-have the same prompt, find it in the cache.
+The first answer begins alone. At its first token its prompt is in the cache, where the other answers find it: usually
+they have the same prompt.
 """
 
 from __future__ import annotations

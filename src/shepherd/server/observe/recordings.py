@@ -54,10 +54,10 @@ def read(path: Path) -> list[Recording]:
     if not path.exists():
         raise ConfigError(f"there is no recording at {path}")
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    return sorted(map(read_one, files), key=lambda recording: recording.n)
+    return sorted(map(_read_one, files), key=lambda recording: recording.n)
 
 
-def read_one(path: Path) -> Recording:
+def _read_one(path: Path) -> Recording:
     """The recording in a file. Raises: `ConfigError` when it holds none."""
     try:
         found = json.loads(path.read_bytes())
