@@ -1,4 +1,4 @@
-"""No number, and no list of texts, ends the process or takes much memory, whatever surface it comes over."""
+"""No number, and no list of texts, ends the process or takes much memory, in any protocol."""
 
 import json
 import os

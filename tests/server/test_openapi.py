@@ -25,7 +25,7 @@ BOUNDS = settings(
 
 
 KEY = {"authorization": "Bearer sk"}
-"""Without one the memory is shown to nobody who is not on this machine, and a test's client is nowhere."""
+"""Without one only this machine gets the memory, and the client of a test has no address."""
 
 
 def described(service: ScriptedService, mode: GenerationMode) -> schemathesis.BaseSchema:

@@ -173,7 +173,7 @@ async def test_a_client_that_stops_reading_is_dropped(
         assert service.n_running == 0
 
 
-async def test_a_slow_reader_holds_up_nobody(listening: Listening) -> None:
+async def test_a_slow_reader_delays_no_other_client(listening: Listening) -> None:
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         nonce = request.messages[0].text
         if nonce == "slow":

@@ -83,7 +83,7 @@ def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, 
 
 
 def spellings(path: str) -> Iterator[bytes]:
-    """The same path, or nearly, as somebody may write it who wants in."""
+    """The same path, or nearly, as an attacker may write it."""
     raw = path.encode()
     yield raw
     yield raw + b"/"
@@ -160,7 +160,7 @@ async def test_with_the_key_every_route_is_reached() -> None:
         assert await status_of(app, method, path.encode(), headers) not in (401, 403)
 
 
-async def test_the_probe_of_claude_code_needs_no_key_and_tells_nothing() -> None:
+async def test_the_probe_of_claude_code_needs_no_key_and_reveals_nothing() -> None:
     async with client_of(ScriptedService(saying("Hi")), api_keys=(SECRET,)) as client:
         probe = await client.head("/")
         assert (probe.status_code, probe.content) == (200, b"")
