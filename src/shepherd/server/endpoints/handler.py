@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import ContextFull, InvalidRequest, ShepherdError
-from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, read_body, send_json
+from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
@@ -200,6 +200,10 @@ class RequestContext:
     def patience_s(self, error: Exception) -> float:
         """How long the client may take to read this error."""
         return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
+
+
+def json_response(body: Any, status: int = 200) -> Response:
+    return Response(json_bytes(body), status, media_type="application/json")
 
 
 class Answer(Response):

@@ -17,9 +17,8 @@ from starlette.responses import Response
 
 from shepherd.core import EngineDown, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import PlainEndpoint, state_of
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.page import encode_page
-from shepherd.server.http.body import json_response
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.names import ALIAS

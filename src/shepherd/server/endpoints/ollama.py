@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, Request, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import Answer, PlainEndpoint, state_of
+from shepherd.server.endpoints.handler import Answer, PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
-from shepherd.server.http.body import json_response, send_json
+from shepherd.server.http.body import send_json
 from shepherd.server.http.errors import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json

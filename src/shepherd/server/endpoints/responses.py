@@ -9,9 +9,8 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
-from shepherd.server.endpoints.handler import PlainEndpoint, state_of
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.page import encode_page
-from shepherd.server.http.body import json_response
 from shepherd.wire.base import shown
 
 MAX_PAGE = 100

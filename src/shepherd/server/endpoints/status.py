@@ -13,9 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches
-from shepherd.server.endpoints.handler import PlainEndpoint, state_of
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
-from shepherd.server.http.body import json_response
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest
@@ -72,10 +71,6 @@ def json_bytes(body: Any) -> bytes:
     """The JSON text of `body`, in UTF-8."""
     # Half a character in a model's output or a client's model name must not break the answer.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def json_response(body: Any, status: int = 200) -> Response:
-    return Response(json_bytes(body), status, media_type="application/json")
 
 
 def with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
