@@ -1,9 +1,10 @@
 """How much a run proves of what is too much for every run: large grids, random searches, kills.
 
-| `SHEPHERD_THOROUGH` | what is proved                                                        | two cores        |
-| ------------------- | --------------------------------------------------------------------- | ---------------- |
-| not set             | a share of every grid, the first of each family in it; short searches | under 5 minutes  |
-| `1`                 | every grid whole; `.ci/run` sets it                                    | under 30 minutes |
+| `SHEPHERD_THOROUGH` | what is proved                                                         | two cores        |
+| ------------------- | ---------------------------------------------------------------------- | ---------------- |
+| not set             | a share of every grid, the first of each family in it; short searches; | under 4 minutes  |
+|                     | a quarter of the tests that take seconds each (`costly`)               |                  |
+| `1`                 | all of it; `.ci/run` sets it                                           | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
 The share turns with the commit, so that what one commit leaves out another one proves. `SHEPHERD_SAMPLE` repeats the
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+COSTLY = 0.25
+"""Share of the tests marked `costly` that a quick run takes."""
 
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
