@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    if sampling.LEVEL:
+    if sampling.LEVEL > 0:
         return None
     return f"sampled: SHEPHERD_SAMPLE={sampling.turn()} (SHEPHERD_THOROUGH=1 leaves nothing out)"
 
@@ -106,10 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the longest files first, and leave out what is not in this run's share of the grids that are marked."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
-    if sampling.LEVEL or _names_tests(config) or config.option.keyword:
+    if sampling.LEVEL > 0 or _names_tests(config) or config.option.keyword:
         return
+    of_all = pytest.mark.sampled(sampling.GLANCE).mark if sampling.LEVEL < 0 else None
     costly = [item for item in items if (mark := item.get_closest_marker("costly")) and not _is_due(item, mark)]
-    marks = {item: mark for item in items if (mark := item.get_closest_marker("sampled"))}
+    marks = {item: mark for item in items if (mark := of_all or item.get_closest_marker("sampled"))}
 
     def family(item: pytest.Item) -> tuple[str, object]:
         assert isinstance(item, pytest.Function)

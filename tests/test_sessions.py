@@ -29,6 +29,8 @@ from tests.sampling import amount
 
 from shepherd.server.observe.recordings import Recording
 
+pytestmark = pytest.mark.model
+
 TAIL = 8
 """Tokens of `<|im_start|>assistant\\n<think>\\n`."""
 
