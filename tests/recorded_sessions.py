@@ -11,7 +11,6 @@ of the recordings, so that prompts have as many tokens as they would have for a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -25,6 +24,7 @@ from typing import Any
 import gguf
 import numpy as np
 from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES
+from tests.in_time import until
 
 from shepherd import config
 from shepherd.app.app import App
@@ -304,10 +304,6 @@ async def measured(app: App, player: Player, recordings: Sequence[Recording]) ->
 
 
 async def resting(app: App, n_jobs: int = 0) -> CacheStats:
-    """The figures of the cache once it has done so many jobs: they are told now and then."""
-    for _ in range(12000):
-        stats = app.stats()["main"]
-        if stats.jobs >= n_jobs and not stats.live and not stats.waiting:
-            return stats
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"the engine does not come to rest: {app.stats()}")
+    """The figures of the cache once it has done so many jobs: they follow a moment after an answer."""
+    await until(lambda: (now := app.stats()["main"]).jobs >= n_jobs and not now.live and not now.waiting)
+    return app.stats()["main"]

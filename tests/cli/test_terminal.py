@@ -159,6 +159,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -
     assert person.waits_for_the_end() == 0
 
 
+@pytest.mark.costly
 def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> None:
     person = start()
     person.waits_for("> ")
@@ -167,6 +168,7 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> Non
     assert person.echoes_and_lines()
 
 
+@pytest.mark.costly
 def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     person = start("--temperature", "0", "--notools")
     person.waits_for("> ")
@@ -184,6 +186,7 @@ def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
 
 
+@pytest.mark.costly
 def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
     home.never_ending()
     person = start("--max-tokens", "600")

@@ -303,6 +303,7 @@ def test_an_editor_gets_what_fits_at_its_cursor(filling: str) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.costly
 def test_a_model_that_cannot_fill_gaps_says_so_to_editors(server: str) -> None:
     with httpx2.Client(base_url=server, timeout=60) as client:
         told = client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})

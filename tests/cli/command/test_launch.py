@@ -219,6 +219,7 @@ def test_keys_are_in_no_command_line_which_everybody_can_read() -> None:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.costly
 def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listening: Listening) -> None:
     with listening(service(), api_keys=("s3cret",)) as port:
         ask = [name, "--url", f"127.0.0.1:{port}/v1/", "--api-key", "s3cret"]
@@ -398,6 +399,7 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
 
 
 @pytest.mark.model
+@pytest.mark.costly
 def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: Path, tmp_path: Path) -> None:
     stub.then("import time\nprint(os.environ['OPENAI_API_BASE'], flush=True)\ntime.sleep(60)")
     serving = ("--model", str(lamb), "--port", "0", "--context-size", "1k", "--threads", "1")
@@ -419,6 +421,7 @@ def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: P
         urllib.request.urlopen(url)
 
 
+@pytest.mark.costly
 def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
     ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
     assert ran.returncode == 1

@@ -149,6 +149,7 @@ def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("height", [4, 12, 100])
+@pytest.mark.sampled(0.3)
 def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: int, height: int) -> None:
     assert Painter(height=height).finish(*deltas(cuts(SAMPLE, [size]))) == whole(SAMPLE)
 
@@ -313,6 +314,7 @@ def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
 
 
 @pytest.mark.parametrize(("line", "most"), [("x = 1  # {n}\n", 100), ('"""' + "\n", 100), ("words {n}\n", 1000)])
+@pytest.mark.costly
 def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line: str, most: int) -> None:
     opening = "```python\n" + ('"""\n' if most == 1000 else "")  # a string that does not end
     found = markdown.OpenFence.find(opening, Console(width=80, force_terminal=True, color_system="standard"))
@@ -329,6 +331,7 @@ def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line:
 @pytest.mark.parametrize("program", ["", "\n", "\n\nx\n\n", "    x\n\n\n\n", "``\n", "\tx\n", "日本" * 30 + "\n"])
 @pytest.mark.parametrize("fence", ["```", "~~~~", "  ```py", "``` no-such-language x"])
 @pytest.mark.parametrize("end", ["", "\n", "\nafter\n"])
+@pytest.mark.sampled(0.2)
 def test_a_fence_that_grows_ends_as_the_whole(program: str, fence: str, end: str) -> None:
     text = f"before\n{fence}\n{program}{fence.split(maxsplit=1)[0].rstrip('py').strip()}{end}"
     console = Console(width=40, force_terminal=True, color_system="standard", highlight=False)

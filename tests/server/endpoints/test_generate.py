@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.in_time import until
 from tests.scripted_service import Script, ScriptedService, playing, saying
 
 from shepherd.core import Event, Finished, Progress, Request, Started, TextDelta
@@ -39,13 +40,6 @@ async def asking(url: str, body: dict[str, Any]) -> AsyncIterator[asyncio.Stream
         yield reader
     finally:
         writer.transport.abort()  # reads nothing more, as a process that was killed
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what real sockets bring about."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - nothing sets an event for it
-            await asyncio.sleep(0.001)
 
 
 async def endless_text(request: Request) -> AsyncGenerator[Event, None]:

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.in_time import until
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
@@ -52,9 +53,7 @@ class Held:
 
 
 async def until_running(service: ScriptedService, n: int) -> None:
-    async with asyncio.timeout(20):
-        while service.n_running < n:  # noqa: ASYNC110 - nothing sets an event for it
-            await asyncio.sleep(0)
+    await until(lambda: service.n_running >= n)
 
 
 # ---- requests per minute

@@ -110,6 +110,7 @@ async def test_small_answers_are_not_held_back_by_nagles_algorithm() -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.costly
 def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: signal.Signals, loop: str) -> None:
     with started(0.2, loop) as (program, url), asked(url, ENDLESS) as pieces:
         next(pieces)
