@@ -34,18 +34,8 @@ class ShepherdCommand(click.Command):
         write_options(self, ctx, formatter, self.sections)
 
 
-class ShepherdGroup(click.Group):
-    """Commands under one word; takes all shared options, its help shows none of them."""
-
-    context_class = Context
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.params = [*self.params, *SHARED]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_options(self, ctx, formatter, ())
-        self.format_commands(ctx, formatter)
+class ShepherdGroup(click.Group, ShepherdCommand):
+    """Commands under one word."""
 
 
 class Program(ShepherdGroup):
@@ -53,7 +43,7 @@ class Program(ShepherdGroup):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
-        write_options(self, ctx, formatter, SECTIONS)
+        ShepherdCommand.format_options(self, ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -198,6 +188,7 @@ def _program() -> Program:
         callback=click.pass_context(_start),
         invoke_without_command=True,
         params=[*CHAT_PARAMS, version],
+        sections=SECTIONS,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
         help="Runs language models on your own machine: a chat in the terminal, and a server for other programs.",
