@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean
+from shepherd.cli.text import clean, field_lines
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def show_marked(mark: str, colour: str, text: str) -> None:
 
 def show_fields(fields: Mapping[str, str]) -> None:
     """Print one `Name: value` line for each field, the values in one column."""
-    width = max(map(len, fields), default=0) + 1
-    for name, value in fields.items():
-        show(f"{name + ':':<{width}} {clean(value)}")
+    for line in field_lines(fields):
+        show(clean(line))
 
 
 def show_error(text: str) -> None:

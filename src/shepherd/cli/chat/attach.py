@@ -89,12 +89,10 @@ def decode(raw: bytes) -> str:
     return raw.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def fenced(title: str, text: str, suffix: str = "") -> str:
-    """`text` below its title, between fences longer than any in it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    language = suffix.removeprefix(".") if suffix.removeprefix(".").isalnum() else ""
-    return f"{title}:\n{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+def fenced(text: str, language: str = "") -> str:
+    """`text` between fences longer than any in it."""
+    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
 def _path(name: str, folder: Path) -> Path:
@@ -132,7 +130,8 @@ def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
         )
     if media_type is not None:
         return Image(media_type, raw)
-    return Text(f"{fenced(f'File {name}', decode(raw), Path(name).suffix)}\n\n", aside=True)
+    suffix = Path(name).suffix.removeprefix(".")
+    return Text(f"File {name}:\n{fenced(decode(raw), suffix if suffix.isalnum() else '')}\n\n", aside=True)
 
 
 def _bytes(name: str, path: Path) -> tuple[bytes, int]:

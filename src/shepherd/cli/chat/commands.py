@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import re
+import sys
 from collections.abc import Iterable
 
 from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
 from shepherd.cli.text import excerpt
 from shepherd.core import InvalidRequest
@@ -153,7 +156,10 @@ async def _switch(chat: Chat, name: str) -> None:
     if found is not None and found.current:
         chat.note(f"{found.name} is the current model already.")
         return
-    with chat.loading(found.name if found else ""):
+    if found and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
+        sys.stderr.write(f"Loading provider: {found.name}\n")
+        sys.stderr.flush()
+    with progress_shown(chat.view.screen):
         try:
             facts = await chat.app.switch(chat.session, name)
         finally:
@@ -177,7 +183,7 @@ def _model_names_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iter
 async def _context(chat: Chat, argument: str) -> None:
     from shepherd.cli.chat import context_view
 
-    for line in context_view.draw(await chat.session.window(), width=chat.width, plain=chat.is_plain):
+    for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
         chat.draw(line)
     usage = chat.session.usage
     chat.note(f"{len(chat.session.messages)} messages")
@@ -211,7 +217,7 @@ def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tup
 
 
 async def _stats(chat: Chat, argument: str) -> None:
-    chat.say_fields(chat.stats.rows(width=chat.width, plain=chat.is_plain))
+    chat.say_fields(chat.stats.rows(width=chat.view.width, plain=chat.view.is_plain))
 
 
 async def _exit(chat: Chat, argument: str) -> None:

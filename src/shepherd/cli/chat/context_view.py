@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from shepherd.cli.text import cut, n_columns
 
 if TYPE_CHECKING:
     from shepherd.backends.local.window import Window, WindowRow
@@ -121,24 +121,21 @@ def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
         left = f"{name:<{columns[0]}}  {n_tokens:>{columns[1]}}  "
         word = f"{words[state]:<{longest}}  "
         room = width - len(left) - len(word)
-        yield [(left, ""), (word, STYLES[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
+        yield [
+            (left, ""),
+            (word, STYLES[state].styles[0]),
+            (cut(" ".join(excerpt.split()), room, "~" if plain else "…"), "dim"),
+        ]
 
 
 def _clipped(line: Line, width: int) -> Line:
     """The beginning of a line that fits."""
     pieces = []
     for text, style in line:
-        shown = set_cell_size(text, width) if cell_len(text) > width else text
-        width -= cell_len(shown)
+        shown = cut(text, width, "")
+        width -= n_columns(shown)
         pieces.append((shown, style))
     return pieces
-
-
-def _cut(text: str, width: int, plain: bool) -> str:
-    """A text, or its beginning and a mark."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, width - 1).rstrip() + ("~" if plain else "…") if width > 1 else ""
 
 
 def _rows(window: Window) -> Iterator[tuple[str, str, str, str]]:

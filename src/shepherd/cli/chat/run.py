@@ -19,7 +19,7 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
-from shepherd.cli.loading import load_models
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
@@ -95,8 +95,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     try:
         saves = None if resume is None else app.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
-        with handling(signal.SIGINT, _leave_at_once):
-            await load_models(app, view, patient=True)
+        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
+            await app.load(show, patient=True)
         # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
@@ -139,15 +139,23 @@ async def _converse(config: Config, resume: str | None) -> int:
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
-        with handling(signal.SIGINT, _leave_at_once):
+        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
-            await load_models(app, view, person=person, patient=person is None)
+            await app.load(show, person=person, patient=person is None)
         facts = app.facts()
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        lines = _reader(on_terminal)
-        chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        reader: Reader
+        if on_terminal:
+            from shepherd.cli.terminal.editor import TerminalReader
+
+            reader = TerminalReader()
+        else:
+            from shepherd.cli.terminal.reader import PipeReader
+
+            reader = PipeReader()
+        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:
@@ -155,16 +163,6 @@ async def _converse(config: Config, resume: str | None) -> int:
         return await repl.Repl(chat).run()
     finally:
         await app.aclose()
-
-
-def _reader(on_terminal: bool) -> Reader:
-    if on_terminal:
-        from shepherd.cli.terminal.editor import TerminalReader
-
-        return TerminalReader()
-    from shepherd.cli.terminal.reader import PipeReader
-
-    return PipeReader()
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:

@@ -9,18 +9,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shepherd.cli import logs
 from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import ChatStats, TurnStats
-from shepherd.cli.terminal.view import TerminalView, View
+from shepherd.cli.terminal.view import View
+from shepherd.cli.text import field_lines
 from shepherd.core import Image, ShepherdError, Text
 
 if TYPE_CHECKING:
@@ -176,41 +175,12 @@ class Chat:
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
         """Show a line of pieces, each with its style."""
-        if isinstance(self.view, TerminalView):
-            from rich.text import Text as Styled
-
-            self.view.console.print(Styled.assemble(*line, no_wrap=True), soft_wrap=True)
-        else:
-            self.view.say("".join(text for text, _ in line).rstrip())
+        self.view.draw(line)
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Show one `Name: value` line for each field, the values in one column."""
-        rows = list(fields)
-        width = max((len(name) for name, _ in rows), default=0) + 1
-        for name, value in rows:
-            self.say(f"{name + ':':<{width}} {value}")
-
-    @property
-    def width(self) -> int:
-        """Columns that a line may have."""
-        return self.view.console.width if isinstance(self.view, TerminalView) else 100
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether to draw with ASCII only: a pipe may lead anywhere."""
-        return not isinstance(self.view, TerminalView)
-
-    @contextmanager
-    def loading(self, name: str) -> Iterator[None]:
-        """Within the block, log records appear above the progress of loading the model `name`."""
-        if name and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-            sys.stderr.write(f"Loading provider: {name}\n")
-            sys.stderr.flush()
-        with logs.above(self.view.screen):
-            try:
-                yield
-            finally:
-                self.view.hide_loading()
+        for line in field_lines(dict(fields)):
+            self.say(line)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`, for a thread that completes the typed text; None when it fails or takes too long."""

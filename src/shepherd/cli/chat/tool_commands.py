@@ -265,7 +265,7 @@ async def resource(chat: Chat, argument: str) -> None:
             f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}",
             field="uri",
         )
-    chat.attached.append(Text(f"{attach.fenced(f'Resource {uri}', found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
     images = " Its images are not sent." if found.images else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 

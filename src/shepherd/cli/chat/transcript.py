@@ -11,12 +11,12 @@ import base64
 import html
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from shepherd.cli.chat.attach import fenced
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 Render = Callable[[Sequence[Message], str | None, str], str]
@@ -111,23 +111,18 @@ def _blocks(part: Part) -> Iterator[str]:
         case Reasoning(text=text):
             yield "\n".join(f"> {line}".rstrip() for line in text.splitlines())
         case ToolCall(name=name, arguments=arguments):
-            yield _fenced(f'{json.dumps({"call": name})[:-1]}, "arguments": {arguments}}}', "json")
+            yield fenced(f'{json.dumps({"call": name})[:-1]}, "arguments": {arguments}}}', "json")
         case ToolResult(parts=parts):
             for piece in parts:
-                yield _fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
+                yield fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
         case Image():
             yield _picture(part)
         case BadCall(raw=raw):
-            yield _fenced(raw)
+            yield fenced(raw)
 
 
 def _picture(image: Image) -> str:
     return f"![image]({image.url})" if image.url else f"[{image.media_type or 'image'}, {len(image.data or b'')} bytes]"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
-    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
 def _message_json(message: Message) -> dict[str, Any]:

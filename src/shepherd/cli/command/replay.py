@@ -29,7 +29,7 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.server_client import find_address, transport_error
-from shepherd.cli.loading import load_models
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
@@ -100,7 +100,8 @@ def run(
 
         app = App(config)
         try:
-            await load_models(app, PipeView())
+            with progress_shown(PipeView().screen) as show_progress:
+                await app.load(show_progress)
             async with listening(app) as (own, key), Player(own, key=key) as player:
                 return await all_played(player, recordings, speed=speed, as_json=as_json)
         finally:

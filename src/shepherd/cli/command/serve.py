@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import configure, logs, render
+from shepherd.cli import configure, render
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
@@ -151,18 +152,14 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
-    view = PipeView()
-    with logs.above(view.screen):
-        loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
-        try:
-            await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
-            if not loading.done():
-                # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
-                sys.stdout.flush()
-                os._exit(0)
-            await loading
-        finally:
-            view.hide_loading()
+    with progress_shown(PipeView().screen) as show:
+        loading = asyncio.create_task(app.load(show, lazy=True))
+        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+            sys.stdout.flush()
+            os._exit(0)
+        await loading
     return not server.done()
 
 

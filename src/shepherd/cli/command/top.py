@@ -10,11 +10,12 @@ counts come from (`engine/stats.py`) and how they are encoded (`server/endpoints
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -28,6 +29,7 @@ from rich.text import Text
 from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal import mode
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
 from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -307,12 +309,14 @@ def _watch(server: Server, console: Console) -> None:
     watch.poll()
     with (
         handling(signal.SIGTERM, _leave),
-        _keys() as pressed,
+        mode.reading(keys=True) as has_keys,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
             live.update(watch.picture(), refresh=True)
-            if pressed(POLL_S) in {"q", "Q"}:
+            if not has_keys:
+                time.sleep(POLL_S)
+            elif _pressed(POLL_S) in {"q", "Q"}:
                 return
             watch.poll()
 
@@ -321,34 +325,9 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-@contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits some seconds for a key and returns it, or an empty text. Ctrl-C stays a signal."""
-    try:
-        import termios
-        import tty
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError, termios.error):  # Windows, a pipe, or no standard input at all
-        yield _no_key
-        return
-    import os
-    import select
-
-    def pressed(patience_s: float) -> str:
-        if not select.select([descriptor], [], [], patience_s)[0]:
-            return ""
-        # No byte: the terminal is closed.
-        return os.read(descriptor, 1).decode("latin-1") or "q"
-
-    tty.setcbreak(descriptor)
-    try:
-        yield pressed
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _no_key(patience_s: float) -> str:
-    time.sleep(patience_s)
-    return ""
+def _pressed(patience_s: float) -> str:
+    """The key that the user presses within some seconds, or else an empty text."""
+    if not select.select([sys.stdin], [], [], patience_s)[0]:
+        return ""
+    # No byte: the terminal is closed.
+    return os.read(sys.stdin.fileno(), 1).decode("latin-1") or "q"

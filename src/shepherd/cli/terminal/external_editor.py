@@ -8,13 +8,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal import mode
 from shepherd.core import InvalidRequest
 
 _USUAL = ("nano", "vi", "notepad")
@@ -31,7 +29,7 @@ async def edited(text: str) -> str:
         file.write_text(text, encoding="utf-8", newline="\n")
         try:
             # Ctrl-C belongs to the editor, which would inherit `SIG_IGN`, but not a handler.
-            with handling(signal.SIGINT, lambda *_: None), _usual_terminal():
+            with handling(signal.SIGINT, lambda *_: None), mode.reading(keys=False):
                 done = await asyncio.to_thread(subprocess.run, [*command, str(file)], check=False)
         except OSError as error:
             raise InvalidRequest(
@@ -53,24 +51,3 @@ def _command() -> list[str]:
     if not words and not found:
         raise InvalidRequest("no editor was found; set EDITOR, or write /edit TEXT", field="text")
     return words or [str(found)]
-
-
-@contextmanager
-def _usual_terminal() -> Iterator[None]:
-    """Within the block the terminal has its usual mode: it echoes keys, and Enter ends a line."""
-    try:
-        import termios
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError):
-        yield
-        return
-    usual = [*before]
-    usual[0] |= termios.ICRNL
-    usual[3] |= termios.ECHO | termios.ICANON
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, usual)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
