@@ -84,8 +84,11 @@ def write_error_event(error: ShepherdError) -> None:
     write(json.dumps({"event": "error", "code": error.code, "message": error.message}, ensure_ascii=False) + "\n")
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their cells; in a pipe no cell is cut off."""
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:
+    """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
+    if none and not rows:
+        show(none)
+        return
     from rich.table import Table
     from rich.text import Text
 

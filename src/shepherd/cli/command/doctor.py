@@ -12,7 +12,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,45 +48,44 @@ class CheckContext:
     config: Config | None = None
 
 
+Check = Callable[[CheckContext], Iterator[CheckResult]]
+
+
 def run(options: Mapping[str, Any], *, as_json: bool) -> int:
     """Print every result; the exit status is 1 when a check fails."""
     logs.set_up({"log_level": "error", **options})
-    results = list(examine(CheckContext(options)))
-    if as_json:
-        render.show_json([asdict(result) for result in results])
-    else:
-        for result in results:
-            _show(result)
-    return int(any(result.state == "bad" for result in results))
+    return _report(CHECKS, CheckContext(options), as_json=as_json)
 
 
 def show_build(options: Mapping[str, Any]) -> int:
     """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    results = list(_results(_library, CheckContext({})))
-    for result in results:
-        _show(result)
+    return _report((_library,), CheckContext({}))
+
+
+def _report(checks: Sequence[Check], context: CheckContext, *, as_json: bool = False) -> int:
+    results = [result for check in checks for result in _results(check, context)]
+    if as_json:
+        render.show_json([asdict(result) for result in results])
+    else:
+        for result in results:
+            mark, colour = _MARKS[result.state]
+            render.show_marked(mark, colour, f"{result.name}: {result.detail}")
+            if result.hint:
+                render.show(f"    {result.hint}")
     return int(any(result.state == "bad" for result in results))
 
 
-def examine(context: CheckContext) -> Iterator[CheckResult]:
-    """The results of all checks, one at a time."""
-    for check in CHECKS:
-        yield from _results(check, context)
-
-
-def _results(check: Callable[[CheckContext], Iterator[CheckResult]], context: CheckContext) -> Iterator[CheckResult]:
+def _results(check: Check, context: CheckContext) -> Iterator[CheckResult]:
     try:
         yield from check(context)
     except ShepherdError as error:
         yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _show(result: CheckResult) -> None:
-    mark, colour = _MARKS[result.state]
-    render.show_marked(mark, colour, f"{result.name}: {result.detail}")
-    if result.hint:
-        render.show(f"    {result.hint}")
+def _wish(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
+    """What was `found`, or else a note with what can be done."""
+    return CheckResult(name, "ok", found) if found else CheckResult(name, "note", otherwise, hint)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -117,15 +116,14 @@ def _processor(context: CheckContext) -> Iterator[CheckResult]:
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
     yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
-    found = devices()
-    yield CheckResult(
+    yield _wish(
         "GPU",
-        "ok" if found else "note",
-        ", ".join(found) or "none found; models run on the CPU",
-        "" if found else "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
+        ", ".join(devices()),
+        "none found; models run on the CPU",
+        "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
     yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs")
-    yield CheckResult("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
+    yield _wish("RPC", "built in" if supports_rpc() else "", "not built in")
 
 
 def _memory(context: CheckContext) -> Iterator[CheckResult]:
@@ -203,19 +201,16 @@ def _port(context: CheckContext) -> Iterator[CheckResult]:
 
 def _parts(context: CheckContext) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    yield CheckResult(
-        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a little slower"
-    )
-    hub = shutil.which("hf")
-    yield CheckResult(
+    yield _wish("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
+    yield _wish(
         "hf",
-        "ok" if hub else "note",
-        hub or "not installed; it downloads models from Hugging Face",
-        "" if hub else "Get it with: uv tool install huggingface_hub",
+        shutil.which("hf") or "",
+        "not installed; it downloads models from Hugging Face",
+        "Get it with: uv tool install huggingface_hub",
     )
 
 
-CHECKS: tuple[Callable[[CheckContext], Iterator[CheckResult]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _versions,
     _library,
     _processor,

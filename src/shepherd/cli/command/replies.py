@@ -6,6 +6,7 @@ It reads what is there and checks nothing: other servers write these protocols, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 RESPONSES_DELTAS = (
@@ -14,17 +15,17 @@ RESPONSES_DELTAS = (
 )  # fmt: skip
 
 
+@dataclass(slots=True)
 class ReplySummary:
     """The summary of one answer, folded from its events."""
 
-    def __init__(self) -> None:
-        self.text = ""
-        """Reasoning, text and calls, in order; or the error."""
-        self.failed = False
-        self.prompt: int | None = None
-        """Tokens, cached ones included; None before the answer reports them."""
-        self.cached: int | None = None
-        self.output: int | None = None
+    text: str = ""
+    """Reasoning, text and calls, in order; or the error."""
+    failed: bool = False
+    prompt: int | None = None
+    """Tokens, cached ones included; None before the answer reports them."""
+    cached: int | None = None
+    output: int | None = None
 
     def feed(self, event: Any) -> None:
         """Read one event, or a whole body."""
