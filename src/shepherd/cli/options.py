@@ -12,15 +12,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-SECTIONS = ("Model", "Answers", "Server", "Tools", "Messages")
-
-
-class SharedOption(click.Option):
-    """An option of every command."""
-
-    section = ""
-    """Of the help page."""
-
 
 def token_count(value: str) -> int:
     """A number of tokens; `32k` means 32 x 1024. Raises: `BadParameter`."""
@@ -60,25 +51,18 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
-def _option(*flags: str, **settings: Any) -> SharedOption:
-    return SharedOption(flags, **settings)
+def _option(*flags: str, **settings: Any) -> click.Option:
+    return click.Option(flags, **settings)
 
 
-def _flag(*flags: str, help: str) -> SharedOption:
-    """On or not given; with `--x/--no-x` also off."""
-    return SharedOption(flags, is_flag=True, default=None, help=help)
+def _flag(*flags: str, help: str) -> click.Option:
+    return click.Option(flags, is_flag=True, default=None, help=help)
 
 
-def _repeated(*flags: str, metavar: str, help: str, type: Any = None) -> SharedOption:
-    return SharedOption(
+def _repeated(*flags: str, metavar: str, help: str, type: Any = None) -> click.Option:
+    return click.Option(
         flags, multiple=True, default=None, metavar=metavar, type=type, help=f"{help}; may be repeated."
     )
-
-
-def _in_section(section: str, *options: SharedOption) -> tuple[SharedOption, ...]:
-    for option in options:
-        option.section = section
-    return options
 
 
 _CACHE_TYPE: Mapping[str, Any] = {
@@ -91,9 +75,8 @@ _INT: Mapping[str, Any] = {"type": int, "metavar": "N"}
 _FLOAT: Mapping[str, Any] = {"type": float, "metavar": "X"}
 _LEVELS = click.Choice(("debug", "info", "warning", "error"), case_sensitive=False)
 
-SHARED: tuple[SharedOption, ...] = (
-    *_in_section(
-        "Model",
+OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
+    "Model": (
         _option("-m", "--model", type=Model(), help="A GGUF file, or a name from 'shepherd models list'."),
         _option("--backend", metavar="NAME", help="What runs the model; llamacpp by default."),
         _option("--config", type=click.Path(), metavar="FILE", help="Read this TOML or JSON file, not the project's."),
@@ -112,8 +95,7 @@ SHARED: tuple[SharedOption, ...] = (
         _option("--cache-type-k", **_CACHE_TYPE, help="Number format of the cached keys."),
         _option("--cache-type-v", **_CACHE_TYPE, help="Number format of the cached values."),
     ),
-    *_in_section(
-        "Answers",
+    "Answers": (
         _option("--system", metavar="TEXT", help='The system prompt; "" for none.'),
         _option("--temperature", **_FLOAT, help="Randomness; 0 always takes the most likely token."),
         _option("--top-p", **_FLOAT, help="Sample from the likeliest tokens that make up this share."),
@@ -129,8 +111,7 @@ SHARED: tuple[SharedOption, ...] = (
             help="Show the model what it remembers of earlier conversations, or not; in a chat this is on.",
         ),
     ),
-    *_in_section(
-        "Server",
+    "Server": (
         _flag("--server", help="The same as 'shepherd serve'."),
         _option("--host", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
         _option("--port", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
@@ -144,8 +125,7 @@ SHARED: tuple[SharedOption, ...] = (
             help="Run the local tools on the server for requests that bring no tools.",
         ),
     ),
-    *_in_section(
-        "Tools",
+    "Tools": (
         _flag("--list-tools", help="List the tools and exit."),
         _option("--enable-tools", **_NAMES, help="Offer only these tools or groups to the model."),
         _option("--disable-tools", **_NAMES, help="Never offer these tools or groups."),
@@ -155,15 +135,18 @@ SHARED: tuple[SharedOption, ...] = (
         _flag("--read-only", help="Refuse calls that change anything."),
         _flag("--dry-run", help="Show how files would change, and do not change them."),
     ),
-    *_in_section(
-        "Messages",
+    "Messages": (
         _flag("--log-json", help="Log one JSON object per line."),
         _option("--save/--no-save", default=None, help="Save the conversation in a file, or not."),
         _flag("-v", "--verbose", help="Show more messages."),
         _option("--log-level", type=_LEVELS, metavar="LEVEL", help="debug, info, warning or error."),
         _flag("--debug", help="Log everything and show tracebacks; a server writes each request to files."),
     ),
-)
+}
+"""The options that every command takes, by the section of the help page."""
+
+SECTIONS = tuple(OPTIONS)
+SHARED = tuple(option for section in OPTIONS.values() for option in section)
 
 NOT_CONFIG = frozenset({"bare", "config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
 """Options that are not keys of the configuration. `bare` is set by `main`: the chat runs without its name."""
@@ -213,12 +196,8 @@ def write_options(
     command: click.Command, ctx: click.Context, formatter: click.HelpFormatter, sections: Sequence[str]
 ) -> None:
     """Write the options of `command`: its own first, then the shared ones of the `sections`."""
-    rows: dict[str, list[tuple[str, str]]] = {section: [] for section in ("Options", *sections)}
-    for param in command.get_params(ctx):
-        section = param.section if isinstance(param, SharedOption) else "Options"
-        if section in rows and (record := param.get_help_record(ctx)) is not None:
-            rows[section].append(record)
-    for heading, records in rows.items():
-        if records:
+    own = [param for param in command.get_params(ctx) if param not in SHARED]
+    for heading, params in (("Options", own), *((section, OPTIONS[section]) for section in sections)):
+        if rows := [record for param in params if (record := param.get_help_record(ctx)) is not None]:
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(rows)

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
@@ -150,7 +150,7 @@ async def _provider(chat: Chat, argument: str) -> None:
 
 
 async def _switch(chat: Chat, name: str) -> None:
-    """Continue with another model. Raises: as `ChatApp.switch`."""
+    """Continue with another model. Raises: as `App.switch`."""
     word = name.casefold()
     found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
     if found is not None and found.current:
@@ -217,7 +217,7 @@ def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tup
 
 
 async def _stats(chat: Chat, argument: str) -> None:
-    chat.say_fields(chat.stats.rows(width=chat.view.width, plain=chat.view.is_plain))
+    chat.say_fields(stats.stat_rows(chat.turns, width=chat.view.width, plain=chat.view.is_plain))
 
 
 async def _exit(chat: Chat, argument: str) -> None:

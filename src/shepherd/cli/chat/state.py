@@ -13,25 +13,22 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import logs
 from shepherd.cli.chat import attach
-from shepherd.cli.chat.stats import ChatStats, TurnStats
+from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.view import View
 from shepherd.cli.text import field_lines
 from shepherd.core import Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import ConversationStore
     from shepherd.agent.turn import TurnEvent
-    from shepherd.app.conversations import ActiveModel, ModelChoice
-    from shepherd.cli.terminal.answer import Answer
+    from shepherd.app.app import App
+    from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
+    from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.cli.terminal.reader import Reader
-    from shepherd.core.status import Health, ModelCard
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.mcp.servers import McpServerPool
 
 _TICK_S = 1 / 15
 _PATIENCE_S = 2.0
@@ -40,43 +37,11 @@ _PATIENCE_S = 2.0
 T = TypeVar("T")
 
 
-class ChatApp(Protocol):
-    """The parts of `App` that a conversation uses."""
-
-    @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None without any."""
-        ...
-
-    def facts(self) -> ActiveModel: ...
-
-    def health(self) -> Health: ...
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-    def choices(self) -> Sequence[ModelChoice]:
-        """What `switch` accepts."""
-        ...
-
-    async def switch(self, session: Session, name: str) -> ActiveModel:
-        """Unload the current model and continue the session with the one called `name`.
-
-        Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
-        """
-        ...
-
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = nowhere."""
-        ...
-
-    def memory(self, user: str | None) -> MemoryStore | None: ...
-
-
 class Chat:
     """One conversation: its session, where it is shown, where it is saved."""
 
     def __init__(
-        self, app: ChatApp, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
+        self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
     ) -> None:
         """`max_rounds`: the most rounds that a turn may have, for the line below an answer."""
         self.app = app
@@ -88,7 +53,8 @@ class Chat:
         self.saves = app.saves()
         self.name = ""
         """The name of its saved file; empty before it is saved."""
-        self.stats = ChatStats()
+        self.turns: list[TurnStats] = []
+        """The turns since the conversation began or was loaded."""
         self.attached: list[Text] = []
         """Resources to send with the next message."""
         self.switched_tools: dict[str, bool] = {}
@@ -123,7 +89,7 @@ class Chat:
             return False
         finally:
             turn.end()
-            self.stats.add(turn)
+            self.turns.append(turn)
             await self.save()
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             self.note(line)
@@ -152,8 +118,7 @@ class Chat:
 
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""
-        self.stats = ChatStats()
-        self.attached = []
+        self.turns, self.attached = [], []
         self.name = ""
 
     def last_question(self) -> str | None:
@@ -212,7 +177,7 @@ class Command:
 
 
 @asynccontextmanager
-async def _ticking(answer: Answer) -> AsyncIterator[None]:
+async def _ticking(answer: MarkdownAnswer | JsonAnswer | PlainAnswer) -> AsyncIterator[None]:
     """Within the block the answer is redrawn regularly, also when no event comes."""
 
     async def tick() -> None:

@@ -47,14 +47,14 @@ def save(name: str, messages: Sequence[Message], *, system: str | None, model: s
 
 def to_json(messages: Sequence[Message], system: str | None, model: str) -> str:
     """`{"model", "system", "messages": [{"role", "parts": [{"type", ...}]}]}`."""
-    told = [_message_json(message) for message in messages]
-    return json.dumps({"model": model, "system": system, "messages": told}, ensure_ascii=False, indent=2) + "\n"
+    document = {"model": model, "system": system, "messages": [_message_json(message) for message in messages]}
+    return _json(document, indent=2)
 
 
 def to_json_lines(messages: Sequence[Message], system: str | None, model: str) -> str:
     """One message per line, the system prompt first; the parts as in `to_json`."""
-    all_of_them = [*([Message.system(system)] if system else []), *messages]
-    return "".join(json.dumps(_message_json(message), ensure_ascii=False) + "\n" for message in all_of_them)
+    prompt = [Message.system(system)] if system else []
+    return "".join(_json(_message_json(message)) for message in (*prompt, *messages))
 
 
 def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> str:
@@ -126,17 +126,13 @@ def _picture(image: Image) -> str:
 
 
 def _message_json(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+    return {"role": message.role, "parts": [{"type": type(part).__name__, **asdict(part)} for part in message.parts]}
 
 
-def _part(part: Part) -> dict[str, Any]:
-    """A part with its type; bytes as base64."""
+def _json(document: Any, indent: int | None = None) -> str:
+    """JSON, with bytes as base64."""
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return base64.b64encode(value).decode("ascii")
-        if isinstance(value, Mapping):
-            return {name: plain(each) for name, each in value.items()}
-        return [plain(each) for each in value] if isinstance(value, tuple | list) else value
+    def encode(raw: bytes) -> str:
+        return base64.b64encode(raw).decode("ascii")
 
-    return {"type": type(part).__name__, **plain(asdict(part))}
+    return json.dumps(document, ensure_ascii=False, indent=indent, default=encode) + "\n"

@@ -35,7 +35,6 @@ from shepherd.cli.command.launch_settings import (
     SIDE_MODEL,
     Client,
     LaunchTarget,
-    Settings,
     as_shell,
     side_model,
 )
@@ -82,7 +81,7 @@ def run(
     if program is None:
         render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
-    config = configure.load_config(_without_model(options))
+    config = configure.load_config({**options, "model": None})  # a server may know names that this machine does not
     with ExitStack() as stack:
         address = server_client.find_address(config, url, options.get("api_keys") or ())
         found, model = _query(address), options.get("model")
@@ -100,7 +99,10 @@ def run(
         _warn_about_small_context(agent, target)
         settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
-        _write(settings, Path(folder))
+        for name, text in settings.files.items():
+            made = os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(made, "w", encoding="utf-8") as file:
+                file.write(text)
         context = f", {target.n_ctx} tokens of context" if target.n_ctx else ""
         render.show_note(f"{agent.title} uses {target.model} at {address.url}{context}")
         return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
@@ -110,8 +112,8 @@ def _print(
     client: Client, options: Mapping[str, Any], arguments: Sequence[str], url: str | None, *, show_key: bool
 ) -> int:
     """Print the settings as shell commands. Starts nothing: without a server, the configuration has the model."""
-    config = configure.load_config(_without_model(options))
-    address = server_client.find_running(config, url, options.get("api_keys") or ())
+    config = configure.load_config({**options, "model": None})
+    address = server_client.find_address(config, url, options.get("api_keys") or (), is_running=True)
     found = _query(address)
     target = (
         _choose_model(found, options.get("model"), address, config) if found else _configured_model(options, address)
@@ -124,11 +126,6 @@ def _print(
     for line in as_shell(client, client.configure(target, arguments), arguments):
         render.write(line + "\n")
     return 0
-
-
-def _without_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the model: a running server may know names that this machine does not."""
-    return {name: value for name, value in options.items() if name != "model"}
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -164,21 +161,17 @@ def _query(address: server_client.Address) -> ServerInfo | None:
             }
             if not n_ctx:
                 raise BadReply(f"{address.url} lists no models", backend=address.url)
-            knows = _knows(client, SIDE_MODEL)
+            # Counting tokens is cheap, unless a model must be loaded for it.
+            probe = {"model": SIDE_MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+            try:
+                knows = client.post("/v1/messages/count_tokens", json=probe).status_code == 200
+            except httpx2.TimeoutException:
+                knows = True
         except httpx2.ConnectError:
             return None
         except httpx2.TransportError as error:
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
     return ServerInfo(n_ctx, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
-
-
-def _knows(client: httpx2.Client, model: str) -> bool:
-    """Whether the routes accept this model; counting tokens is cheap, unless a model must be loaded for it."""
-    probe = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    try:
-        return client.post("/v1/messages/count_tokens", json=probe).status_code == 200
-    except httpx2.TimeoutException:
-        return True
 
 
 def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
@@ -215,7 +208,8 @@ def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_clie
     # The server reads keys in files itself. Keys of this command line go through its environment, which is private.
     keys = tuple(options.get("api_keys") or ())
     key = server_client.own_key(config)
-    if not (keys or key or server_client.has_keys(config) or is_loopback(config.server.host)):
+    asks_for_keys = config.server.api_keys is not None or config.server.keys is not None
+    if not (keys or key or asks_for_keys or is_loopback(config.server.host)):
         key = secrets.token_urlsafe(24)
         keys = (key,)
     environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(keys)} if keys else {})}
@@ -339,12 +333,6 @@ def _warn_about_small_context(client: Client, target: LaunchTarget) -> None:
 
 
 # -- the client -------------------------------------------------------------------------------------------------------
-
-
-def _write(settings: Settings, folder: Path) -> None:
-    for name, text in settings.files.items():
-        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
+from shepherd.cli.command.server_client import connect, find_address, refusal, transport_error
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
@@ -46,7 +46,7 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
     Raises: `ShepherdError` when the server cannot be reached, or refuses access.
     """
     config = configure.load_config(options)
-    address = find_running(config, url, options.get("api_keys") or ())
+    address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:
         server = Server(client)
         on_terminal = render.is_terminal(sys.stdout)

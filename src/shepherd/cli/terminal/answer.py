@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.text import clean, cut, format_count, n_columns, output_line
@@ -52,22 +52,6 @@ EVENT_NAMES: dict[type[TurnEvent], str] = {
 """The names of events in `--json` (docs/chat.md)."""
 
 Write = Callable[[str], None]
-
-
-class Answer(Protocol):
-    """Shows one turn."""
-
-    def feed(self, event: TurnEvent) -> None:
-        """Take the next event."""
-        ...
-
-    def tick(self) -> None:
-        """Draw what has come since the last call; the caller repeats it regularly."""
-        ...
-
-    def close(self) -> None:
-        """Write the rest: the stream has ended, or was stopped."""
-        ...
 
 
 # -- calls and results ------------------------------------------------------------------------------------------------

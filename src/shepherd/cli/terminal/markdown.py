@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -83,20 +83,6 @@ class Piece:
     """They belong to the block before them: no empty line between."""
 
 
-class Flow(Protocol):
-    """One text on its way to the screen."""
-
-    def feed(self, text: str) -> None: ...
-
-    def picture(self) -> tuple[list[Piece], list[Piece]]:
-        """The pieces that are finished since the last call, and the live ones."""
-        ...
-
-    def end(self) -> list[Piece]:
-        """The live pieces as finished ones: the text is complete."""
-        ...
-
-
 class PlainFlow:
     """Plain text in one style: a line is finished when another one follows."""
 
@@ -110,10 +96,12 @@ class PlainFlow:
         self._pending += text
 
     def picture(self) -> tuple[list[Piece], list[Piece]]:
+        """The pieces that are finished since the last call, and the live ones."""
         finished = self._take(self._pending.rfind("\n"))
         return finished, self._pieces(self._pending)
 
     def end(self) -> list[Piece]:
+        """The live pieces as finished ones: the text is complete."""
         finished = self._take(len(self._pending))
         self._pending, self._has_begun = "", False
         return finished
@@ -188,6 +176,10 @@ class MarkdownFlow:
         """Pieces of the next blocks."""
         goes_on = [block.goes_on or (not at and self._goes_on) for at, block in enumerate(these)]
         return [Piece(draw(block.text, self._console), on) for block, on in zip(these, goes_on, strict=True)]
+
+
+Flow = PlainFlow | MarkdownFlow
+"""One text on its way to the screen."""
 
 
 class OpenFence:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import render
-from shepherd.cli.terminal.answer import Answer, JsonAnswer, PlainAnswer
+from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import clean
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.live import MarkdownAnswer
     from shepherd.tools.base import Form, Person, Question, Verdict
 
 
@@ -57,7 +58,7 @@ class TerminalView:
         """Show an error after which the conversation continues."""
         self.say(error.message, style="red")
 
-    def answer(self) -> Answer:
+    def answer(self) -> MarkdownAnswer:
         """Show the next turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
@@ -107,7 +108,7 @@ class PipeView:
     def fail(self, error: ShepherdError) -> None:
         render.show_error(error.message)
 
-    def answer(self) -> Answer:
+    def answer(self) -> JsonAnswer | PlainAnswer:
         if self._as_json:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True), safe=sys.stdout.isatty())
