@@ -8,7 +8,8 @@ imported until a command runs, so that `shepherd --help` stays cheap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -109,10 +110,12 @@ def _explain(error: Exception) -> None:
 # -- from the table to commands ---------------------------------------------------------------------------------------
 
 
-def _run(ctx: click.Context, row: Subcommand) -> None:
-    """Import the function of a command, call it, and exit with its status."""
+def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
+    """Import the function of a command, call it, and exit with its status; nothing for a group before its command."""
     import importlib
 
+    if ctx.invoked_subcommand is not None:
+        return
     values = {param.name: _value(ctx, param.name) for param in row.params if param.name}
     options = _options(ctx, values.pop("model_word", None))
     first: Any = options
@@ -144,20 +147,11 @@ def _options(ctx: click.Context, model_word: str | None) -> dict[str, Any]:
     return {**options, "bare": True} if ctx.meta.get(_BARE) else options
 
 
-def _callback(row: Subcommand) -> Callable[..., None]:
-    @click.pass_context
-    def run(ctx: click.Context, /, **_values: Any) -> None:
-        if ctx.invoked_subcommand is None:
-            _run(ctx, row)
-
-    return run
-
-
 def _start(ctx: click.Context, /, **_values: Any) -> None:
     """The root: the chat, when no command follows."""
     if ctx.invoked_subcommand is None:
         ctx.meta[_BARE] = True
-        _run(ctx, next(row for row in SUBCOMMANDS if row.name == "chat"))
+        _run(next(row for row in SUBCOMMANDS if row.name == "chat"), ctx)
     elif ctx.invoked_subcommand != "chat":
         if ctx.params["prompt"] is not None or ctx.params["as_json"]:
             ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
@@ -197,7 +191,7 @@ def _program() -> Program:
     groups: dict[str, click.Group] = {"": root}
     for row in SUBCOMMANDS:
         above, _, name = row.name.rpartition(" ")
-        callback = _callback(row) if row.runs else None
+        callback = click.pass_context(partial(_run, row)) if row.runs else None
         command: click.Command
         if any(other.name.startswith(f"{row.name} ") for other in SUBCOMMANDS):
             command = groups[row.name] = ShepherdGroup(

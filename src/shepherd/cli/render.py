@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from shepherd.cli.text import clean, field_lines
-from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,11 +76,6 @@ def show_note(text: str) -> None:
 def show_json(value: Any) -> None:
     """Print a JSON document."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-def write_error_event(error: ShepherdError) -> None:
-    """Write the last line of `--json` for an answer that failed."""
-    write(json.dumps({"event": "error", "code": error.code, "message": error.message}, ensure_ascii=False) + "\n")
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:

@@ -36,10 +36,10 @@ _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
-    (b"RIFF????WEBP", "image/webp"),
-    (b"BM????\x00\x00\x00\x00", "image/bmp"),
+    (b"RIFF....WEBP", "image/webp"),
+    (b"BM....\x00\x00\x00\x00", "image/bmp"),
 )
-"""How image files begin, `?` for any byte."""
+"""How image files begin, as regular expressions."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
@@ -98,7 +98,8 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
         raw, size = _bytes(name, path)
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
-    if (media_type := _image_type(raw)) is not None:
+    media_type = next((kind for start, kind in _IMAGES if re.match(start, raw, re.DOTALL)), None)
+    if media_type is not None:
         if not sees_images(app):
             raise InvalidRequest(
                 f"@{name} is an image, and {app.facts().model} reads only text; leave it out, or change to a "
@@ -139,10 +140,3 @@ def _bytes(name: str, path: Path) -> tuple[bytes, int]:
     with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MOST_IMAGE_BYTES + 1)
         return raw, max(found.st_size, len(raw))
-
-
-def _image_type(raw: bytes) -> str | None:
-    for start, media_type in _IMAGES:
-        if len(raw) >= len(start) and all(want in (b"?"[0], byte) for want, byte in zip(start, raw, strict=False)):
-            return media_type
-    return None

@@ -128,8 +128,8 @@ async def _model(chat: Chat, argument: str) -> None:
         "Cache": facts.cache,
     }
     chat.say_fields(rows.items())
-    if len(chat.app.choices()) > 1:
-        chat.note("/model NAME changes to another one: " + ", ".join(_names(chat)))
+    if len(names := [choice.name for choice in chat.app.choices()]) > 1:
+        chat.note("/model NAME changes to another one: " + ", ".join(names))
 
 
 async def _provider(chat: Chat, argument: str) -> None:
@@ -168,16 +168,8 @@ async def _switch(chat: Chat, name: str) -> None:
     await chat.save()
 
 
-def _names(chat: Chat) -> list[str]:
-    return [choice.name for choice in chat.app.choices()]
-
-
 def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
-
-
-def _model_names_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [*_model_names(chat, words, last), *([] if words else [("next", "the next one in the list")])]
 
 
 async def _context(chat: Chat, argument: str) -> None:
@@ -272,7 +264,9 @@ COMMANDS: dict[str, Command] = {
         _provider,
         "[NAME|next]",
         "'next' takes the next one in the list, and the first after the last.",
-        _model_names_and_next,
+        lambda chat, words, last: (
+            [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
+        ),
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",

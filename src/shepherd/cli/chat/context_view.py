@@ -35,6 +35,9 @@ class RowStyle:
     """Neighbours use them in turn, so that they differ."""
     word: str
 
+    def drawn(self, plain: bool) -> str:
+        return self.plain if plain else self.sign
+
 
 STYLES = {
     "pinned": RowStyle("▓", "#", ("blue", "bright_blue"), "pinned"),
@@ -84,9 +87,9 @@ def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
         n = round(room * before / total) - drawn  # rounds the sum, so that rounding errors do not add up
         drawn += n
         look = STYLES[state]
-        yield (look.plain if plain else look.sign) * (n + least), look.styles[index % 2]
+        yield look.drawn(plain) * (n + least), look.styles[index % 2]
     free = STYLES["free"]
-    yield (free.plain if plain else free.sign) * (room - drawn), free.styles[0]
+    yield free.drawn(plain) * (room - drawn), free.styles[0]
 
 
 def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
@@ -105,7 +108,7 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
         if line and length + len(piece) + 1 > width:
             yield line
             line, length = [], 0
-        line += [(look.plain if plain else look.sign, look.styles[0]), (piece, "")]
+        line += [(look.drawn(plain), look.styles[0]), (piece, "")]
         length += len(piece) + 1
     yield line
 
@@ -115,7 +118,7 @@ def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
     columns = [max((len(row[n]) for row in rows), default=0) for n in range(2)]
     words = {row[2]: STYLES[row[2]].word for row in rows}
     if width < _NARROW:
-        words = {state: STYLES[state].plain if plain else STYLES[state].sign for state in words}
+        words = {state: STYLES[state].drawn(plain) for state in words}
     longest = max(map(len, words.values()), default=0)
     for name, n_tokens, state, excerpt in rows:
         left = f"{name:<{columns[0]}}  {n_tokens:>{columns[1]}}  "

@@ -7,6 +7,7 @@ per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -72,16 +73,12 @@ def _resumed(go_on: bool, resume: str | None) -> str | None:
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
     """`-p` and the text of the pipe; one of them may be empty. Raises: `UsageError` without either."""
-    typed = "" if prompt is None else _readable(prompt)
+    # An argument has surrogates for invalid bytes; they become U+FFFD.
+    typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
     if not typed.strip() and not text.strip():
         raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
     return typed, text
-
-
-def _readable(argument: str) -> str:
-    """An argument of the command line with U+FFFD for the surrogates that Python has for invalid bytes."""
-    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
@@ -118,7 +115,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
                 await asyncio.to_thread(saves.save, session.to_saved(), found[0])
     except ShepherdError as error:
         if as_json:
-            render.write_error_event(error)
+            document = {"event": "error", "code": error.code, "message": error.message}
+            render.write(json.dumps(document, ensure_ascii=False) + "\n")
         raise
     finally:
         await app.aclose()

@@ -1,4 +1,7 @@
-"""The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers."""
+"""The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers.
+
+A function is a command; `*_words` are its completions. The table in `commands.py` has their help.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim"
 
 
 async def tools(chat: Chat, argument: str) -> None:
-    """List the tools, show one, or switch it on or off."""
     box = _box(chat)
     verb, *names = argument.replace(",", " ").split() or [""]
     if verb in {"on", "off"}:
@@ -60,7 +62,6 @@ def restore_switches(chat: Chat) -> None:
 
 
 def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/tools`."""
     if chat.session.toolbox is None:
         return []
     rows = _box(chat).status()
@@ -109,7 +110,6 @@ def _box(chat: Chat) -> ConversationToolbox:
 
 
 async def permissions(chat: Chat, argument: str) -> None:
-    """List the remembered permissions, or forget one."""
     permission = _box(chat).permission
     verb, _, pattern = argument.partition(" ")
     if not argument:
@@ -130,24 +130,18 @@ async def permissions(chat: Chat, argument: str) -> None:
 
 
 def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/permissions`."""
     if not words:
         return [("forget", "ask again")]
     if len(words) > 1 or chat.session.toolbox is None:
         return []
-    return [("all", "everything"), *((rule, how) for rule, _, how in _remembered(chat))]
-
-
-def _remembered(chat: Chat) -> Iterable[tuple[str, str, str]]:
     lines = (line.rpartition(": ") for line in _box(chat).permission.remembered())
-    return (parts for parts in lines if " " not in parts[0])
+    return [("all", "everything"), *((rule, how) for rule, _, how in lines if " " not in rule)]
 
 
 # -- MCP servers ------------------------------------------------------------------------------------------------------
 
 
 async def mcp(chat: Chat, argument: str) -> None:
-    """Show the servers, or restart one."""
     servers = _servers(chat)
     verb, _, name = argument.partition(" ")
     if verb == "restart" and name:
@@ -160,7 +154,6 @@ async def mcp(chat: Chat, argument: str) -> None:
 
 
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/mcp`."""
     if chat.app.servers is None or len(words) > 1:
         return []
     return (
@@ -171,7 +164,6 @@ def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
 
 
 async def prompts(chat: Chat, argument: str) -> None:
-    """List the prompts."""
     found = await _servers(chat).prompts()
     for each in found:
         gaps = " ".join(gap.name if gap.required else f"[{gap.name}]" for gap in each.arguments)
@@ -180,7 +172,6 @@ async def prompts(chat: Chat, argument: str) -> None:
 
 
 async def prompt(chat: Chat, argument: str) -> None:
-    """Ask with a prompt and its arguments."""
     servers = _servers(chat)
     if not argument:
         raise InvalidRequest("write /prompt NAME; /prompts lists them", field="name")
@@ -236,7 +227,6 @@ def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
 
 
 def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/prompt`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.prompts()) or ()
@@ -247,7 +237,6 @@ def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
 
 
 async def resource(chat: Chat, argument: str) -> None:
-    """List the resources, or attach one to the next message."""
     servers = _servers(chat)
     if not argument:
         known = await servers.resources()
@@ -271,7 +260,6 @@ async def resource(chat: Chat, argument: str) -> None:
 
 
 def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/resource`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.resources()) or ()

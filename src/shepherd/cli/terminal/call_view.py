@@ -14,7 +14,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from shepherd.agent.turn import CallReturned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
+from shepherd.cli.terminal.answer import LINE_WIDTH, result_line, result_text
 from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -30,20 +30,12 @@ _INDENT = "  "
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
 
 
-def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
-    """The line of a running call; `is_named`: with its name, because its own line is not right above."""
-    return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
-
-
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
     """A spinner with the time, between two texts."""
-    parts = [part for part in (before, _duration(seconds), after) if part]
-    return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
-
-
-def _duration(seconds: float) -> str:
     whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
+    duration = f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
+    parts = [part for part in (output_line(before), duration, output_line(after)) if part]
+    return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
 
 
 def outcome(returned: CallReturned, width: int) -> list[Text]:

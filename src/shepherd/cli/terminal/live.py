@@ -232,7 +232,8 @@ class MarkdownAnswer:
                 lines += self._lines(line)
         elif self._running_since is not None:
             seconds = self._clock() - self._running_since
-            lines += self._lines(call_view.running(call, seconds, is_named=call.is_shown))
+            name = call.call.name if call.is_shown else ""  # else its own line is right above
+            lines += self._lines(call_view.spinning(seconds, name, call.line))
         return lines
 
     def _call(self, call: OpenCall) -> list[str]:

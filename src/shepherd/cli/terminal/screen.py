@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +24,8 @@ _UP, _ERASE_LINE, _ERASE_BELOW = "\x1b[{}A", "\x1b[2K", "\x1b[J"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Draw(Protocol):
-    """As `Screen.update`."""
-
-    def __call__(self, finished: Sequence[str], live: Sequence[str] = ()) -> None: ...
+Draw = Callable[..., None]
+"""As `Screen.update`."""
 
 
 class Screen:
@@ -91,7 +89,8 @@ class Screen:
                 out += _ERASE_BELOW
             self._live = shown
             if out:
-                self._write(out)
+                self.console.file.write(out)
+                self.console.file.flush()
 
     def _compare(self, wanted: Sequence[str]) -> tuple[int, int]:
         """How many lines stay, and how many rows to go up to the first one that changes."""
@@ -108,7 +107,3 @@ class Screen:
         from rich.cells import cell_len
 
         return max(1, -(-cell_len(_COLOUR.sub("", line)) // self._width))
-
-    def _write(self, text: str) -> None:
-        self.console.file.write(text)
-        self.console.file.flush()
