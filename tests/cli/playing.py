@@ -18,6 +18,7 @@ from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
@@ -158,7 +159,7 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        chat = Chat(cast("App", stage), session, PipeView(), Script(*lines))
+        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", Script(*lines)))
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -7,6 +7,7 @@ imported until a command runs, so that `shepherd --help` stays cheap.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -77,9 +78,8 @@ class Program(ShepherdGroup):
 
 def _near_command(word: str, commands: Sequence[str]) -> str | None:
     import difflib
-    from pathlib import Path
 
-    if Path(word).exists() or not word.isalpha():
+    if os.path.exists(word) or not word.isalpha():
         return None
     return next(iter(difflib.get_close_matches(word, commands, n=1, cutoff=0.75)), None)
 
@@ -87,7 +87,6 @@ def _near_command(word: str, commands: Sequence[str]) -> str | None:
 def _prepare_streams() -> None:
     """Neither text that the terminal's encoding cannot show nor a closed stream may end the program."""
     import io
-    import os
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -117,7 +116,11 @@ def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
     if ctx.invoked_subcommand is not None:
         return
     values = {param.name: _value(ctx, param.name) for param in row.params if param.name}
-    options = _options(ctx, values.pop("model_word", None))
+    options = given_options(ctx)
+    if (model := values.pop("model_word", None)) is not None and options.setdefault("model", model) != model:
+        ctx.fail(f"Two models are named, {model!r} and {options['model']!r}; give one.")
+    if ctx.meta.get(_BARE):
+        options["bare"] = True
     first: Any = options
     if row.name.startswith("memory "):
         from shepherd.cli.command.memory import MemoryAccess
@@ -138,15 +141,6 @@ def _value(ctx: click.Context, name: str) -> Any:
     return ctx.params.get(name)
 
 
-def _options(ctx: click.Context, model_word: str | None) -> dict[str, Any]:
-    options = given_options(ctx)
-    if model_word is not None:
-        if options.get("model", model_word) != model_word:
-            ctx.fail(f"Two models are named, {model_word!r} and {options['model']!r}; give one.")
-        options["model"] = model_word
-    return {**options, "bare": True} if ctx.meta.get(_BARE) else options
-
-
 def _start(ctx: click.Context, /, **_values: Any) -> None:
     """The root: the chat, when no command follows."""
     if ctx.invoked_subcommand is None:
@@ -159,35 +153,20 @@ def _start(ctx: click.Context, /, **_values: Any) -> None:
             ctx.fail("--continue and --resume belong to the chat.")
 
 
-def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        import shepherd
-
-        click.echo(f"shepherd {shepherd.__version__}")
-        ctx.exit()
-
-
 def _program() -> Program:
     """The root with the commands of the table."""
-    version = click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_version,
-        help="Show the version and exit.",
-    )
     root = Program(
         "shepherd",
         callback=click.pass_context(_start),
         invoke_without_command=True,
-        params=[*CHAT_PARAMS, version],
+        params=[*CHAT_PARAMS],
         sections=SECTIONS,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
         help="Runs language models on your own machine: a chat in the terminal, and a server for other programs.",
         epilog="Start with 'shepherd' alone: it chats with a tiny model that needs no download.",
     )
+    click.version_option(package_name="shepherd", prog_name="shepherd", message="%(prog)s %(version)s")(root)
     groups: dict[str, click.Group] = {"": root}
     for row in SUBCOMMANDS:
         above, _, name = row.name.rpartition(" ")

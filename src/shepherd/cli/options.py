@@ -6,6 +6,7 @@ Not here: the commands (`subcommands.py`). Imports click alone: `shepherd --help
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,6 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        import os
         from pathlib import Path
 
         from shepherd.models import catalog
@@ -185,8 +185,6 @@ class Context(click.Context):
     formatter_class = ColourFormatter
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        import os
-
         super().__init__(*args, **settings)
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
             self.color = False

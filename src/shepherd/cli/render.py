@@ -6,6 +6,7 @@ Not here: the conversation (`terminal/view.py`), and how values are spelled (`te
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -24,15 +25,11 @@ EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, she
 
 def is_terminal(stream: Any) -> bool:
     """Whether `stream` is a terminal that understands escape codes."""
-    import os
-
     return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def colours_wanted(stream: Any = None) -> bool:
     """Whether to write colours to `stream`, standard output by default."""
-    import os
-
     return is_terminal(stream or sys.stdout) and not os.environ.get("NO_COLOR")
 
 
@@ -69,12 +66,11 @@ def show_warning(text: str) -> None:
 
 
 def show_note(text: str) -> None:
-    """Print one dim sentence on standard error: progress, for the person who waits."""
+    """Print one dim sentence on standard error, about progress."""
     click.secho(f"shepherd: {text}", dim=colours_wanted(sys.stderr), err=True)
 
 
 def show_json(value: Any) -> None:
-    """Print a JSON document."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.cli.small_terminal import Terminal
 
 from shepherd.cli.terminal.consent import TerminalPerson, exposed
-from shepherd.cli.terminal.keyboard import END, ENTER
+from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
@@ -61,7 +61,7 @@ class Asked:
         console = Console(file=self.terminal, force_terminal=True, width=width, height=height, highlight=False)  # type: ignore[arg-type]  # what a console needs of a file
         self.screen = Screen(console)
         self.keys = Keys(*keys, lines=lines)
-        self.person = TerminalPerson(self.screen, self.keys)
+        self.person = TerminalPerson(self.screen, cast("TerminalKeyboard", self.keys))
         self.while_asked: list[list[str]] = []
         """What stood there at every wait for a key."""
         self.keys.on_wait = lambda: self.while_asked.append(self.terminal.lines)

@@ -45,12 +45,8 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
 def parts(text: str, app: App, n_ctx: int) -> tuple[Text | Image, ...]:
-    """The files and images that `text` names, then `text`. Reads files: not on the event loop.
-
-    `n_ctx`: tokens that the conversation can hold.
-
-    Raises: `InvalidRequest` for an existing path that cannot be attached.
-    """
+    """The files and images that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`: tokens of the
+    conversation. Raises: `InvalidRequest` for an existing path that cannot be attached."""
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
@@ -89,7 +85,7 @@ def fenced(text: str, language: str = "") -> str:
 def _path(name: str, folder: Path) -> Path:
     try:
         return folder / Path(name).expanduser()
-    except (RuntimeError, ValueError):  # such as ~nobody
+    except (RuntimeError, ValueError):  # such as an unknown ~user
         return folder / name
 
 

@@ -67,7 +67,7 @@ def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
 
 
 def state_of(row: WindowRow) -> str:
-    """The style of a row. A pinned row is always cached; `pinned` says more."""
+    """The style of a row. A pinned row is always cached, so `pinned` has more information."""
     return "pinned" if row.kept and row.state == "cached" else row.state
 
 

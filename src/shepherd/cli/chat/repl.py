@@ -83,10 +83,7 @@ class Repl:
             self._busy = None
 
     async def _send(self, text: str) -> None:
-        """Send `text` with the files that it names, and show the answer.
-
-        Raises: `InvalidRequest` for a file that cannot be attached.
-        """
+        """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
         parts = await asyncio.to_thread(chat.read_parts, text)
         if await chat.play(chat.session.chat((*chat.attached, *parts))):

@@ -26,7 +26,6 @@ from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
 
 
@@ -42,7 +41,11 @@ def run(
 
         tools.show_list(options, as_json=as_json)
         return None
-    resume = _resumed(go_on, resume)
+    if go_on and resume is not None:
+        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
+    if resume is not None and not resume.strip():
+        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
+    resume = saved_commands.NEWEST if go_on else resume
     config, bare = configure.load_config(options), bool(options.get("bare"))
     asked_to_chat = prompt is not None or as_json or resume is not None or not bare
     if options.get("server") or (config.serve and not asked_to_chat):
@@ -54,21 +57,9 @@ def run(
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
-    try:
-        if one_shot:
-            return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
-        return signals.run(_converse(config, resume))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _resumed(go_on: bool, resume: str | None) -> str | None:
-    """The saved conversation to continue, `NEWEST` for the newest; None for a new one."""
-    if go_on and resume is not None:
-        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
-    if resume is not None and not resume.strip():
-        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
-    return saved_commands.NEWEST if go_on else resume
+    if one_shot:
+        return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
+    return signals.run(_converse(config, resume))
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
@@ -144,7 +135,7 @@ async def _converse(config: Config, resume: str | None) -> int:
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        reader: Reader
+        reader: state.Reader
         if on_terminal:
             from shepherd.cli.terminal.editor import TerminalReader
 

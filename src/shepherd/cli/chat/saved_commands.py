@@ -22,10 +22,7 @@ NEWEST = ""
 
 
 def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
-    """The whole name and the content of a saved conversation; `name` may be a unique beginning.
-
-    Raises: `InvalidRequest` without such a conversation; `SaveError`.
-    """
+    """The whole name and the content of the conversation called `name ...`. Raises: `InvalidRequest`, `SaveError`."""
     saves = _given(saves)
     if name == NEWEST:
         newest = saves.newest()

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from shepherd.agent.turn import TurnEvent
     from shepherd.app.app import App
     from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
+    from shepherd.cli.terminal.editor import TerminalReader
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.cli.terminal.reader import Reader
+    from shepherd.cli.terminal.reader import PipeReader
+
+    Reader = TerminalReader | PipeReader
 
 _TICK_S = 1 / 15
 _PATIENCE_S = 2.0
@@ -71,10 +74,7 @@ class Chat:
     # turns
 
     def read_parts(self, text: str) -> tuple[Text | Image, ...]:
-        """`text` and the files that it names. Reads files: not on the event loop.
-
-        Raises: `InvalidRequest` for a file that cannot be attached.
-        """
+        """As `attach.parts`."""
         return attach.parts(text, self.app, self.session.n_ctx)
 
     async def play(self, happenings: AsyncGenerator[TurnEvent, None]) -> bool:

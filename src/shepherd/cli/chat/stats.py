@@ -46,10 +46,8 @@ class AnswerStats:
 
 
 class TurnStats:
-    """Counts and times of one turn: one answer, or several with calls between them.
-
-    A stopped answer counts one token for each piece that arrived.
-    """
+    """Counts and times of one turn: its answers, and the calls between them. A stopped answer counts one token for each
+    piece that arrived."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

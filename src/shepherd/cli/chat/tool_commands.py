@@ -39,7 +39,13 @@ async def tools(chat: Chat, argument: str) -> None:
             chat.note(f"{', '.join(changed)}: {verb}.")
     elif verb:
         for row in _matching(box, verb):
-            _show_tool(chat, row)
+            chat.say(row.name, "bold")
+            chat.say(row.description)
+            state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
+            chat.note(f"{row.category}, {state}")
+            spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
+            if spec is not None:
+                chat.say(json.dumps(spec.parameters, ensure_ascii=False, indent=2, default=dict))
     else:
         rows = box.status()
         if not rows:
@@ -69,17 +75,6 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
     if words:
         return names
     return [("on", "switch on"), ("off", "switch off"), *names]
-
-
-def _show_tool(chat: Chat, row: ToolStatus) -> None:
-    chat.say(row.name, "bold")
-    chat.say(row.description)
-    state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
-    chat.note(f"{row.category}, {state}")
-    spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
-    if spec is not None:
-        for line in json.dumps(spec.parameters, ensure_ascii=False, indent=2, default=dict).splitlines():
-            chat.say(line)
 
 
 def _verdict(row: ToolStatus) -> str:
@@ -184,10 +179,10 @@ async def prompt(chat: Chat, argument: str) -> None:
     parts: list[Text | Image] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
-        said = [part for part in message.parts if isinstance(part, Text | Image)]
+        shown = [part for part in message.parts if isinstance(part, Text | Image)]
         if any(one.role != "user" for one in messages):  # an example conversation: the roles are part of it
-            said.insert(0, Text(f"{message.role.capitalize()}: "))
-        parts += [*said, Text("\n\n")]
+            shown.insert(0, Text(f"{message.role.capitalize()}: "))
+        parts += [*shown, Text("\n\n")]
     if any(isinstance(part, Image) for part in parts) and not attach.sees_images(chat.app):
         raise InvalidRequest(f"{found.name} contains images, and this model reads only text", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
@@ -251,8 +246,7 @@ async def resource(chat: Chat, argument: str) -> None:
     limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
-            f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}",
-            field="uri",
+            f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
     chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
     images = " Its images are not sent." if found.images else ""

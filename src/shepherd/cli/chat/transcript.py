@@ -23,10 +23,7 @@ Render = Callable[[Sequence[Message], str | None, str], str]
 
 
 def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
-    """Write a new file and return its path; `form`, or else the end of `name`, selects the format.
-
-    Raises: `InvalidRequest` for an unknown format, and when the file exists or cannot be written.
-    """
+    """Write a new file in the format `form`, or else of the end of `name`; its path. Raises: `InvalidRequest`."""
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
     if suffix not in FORMATS:

@@ -48,15 +48,14 @@ if TYPE_CHECKING:
 
 MISSING = 127
 """Exit status for a missing program, as in a shell."""
-
 STOP_S = 60.0
 """How long the server may take to stop: it writes its conversations to disk."""
-
 MAX_LOGS = 10
 """Log files of started servers that are kept, the newest ones."""
-
 NOTE_S = 10.0
 """A note says that the server is still starting, this often."""
+OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
+"""Shared options that this command uses itself, or that choose a running server."""
 
 
 def run(
@@ -93,10 +92,18 @@ def run(
             assert found is not None
             # A model named by its file has another name on the server, where it is the default.
             model = model if model in found.n_ctx else None
-        else:
-            _warn_about_options(options, address)
+        elif words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
+            render.show_warning(
+                f"a server already runs at {address.url}, and {shlex.join(words)} does not change it; stop the server "
+                "first, or choose another port with --port"
+            )
         target = _choose_model(found, model, address, config)
-        _warn_about_small_context(agent, target)
+        if target.n_ctx and target.prompt < 2 * agent.first_prompt:
+            render.show_warning(
+                f"{target.model} has a context of {target.n_ctx} tokens, and {agent.title} starts with about "
+                f"{agent.first_prompt} tokens of its own; give it more with "
+                "--context-size 64k, or its requests may fail"
+            )
         settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         for name, text in settings.files.items():
@@ -310,26 +317,6 @@ def _configured_model(options: Mapping[str, Any], address: server_client.Address
         return LaunchTarget(address.url, options.get("model") or "default", key)
     cache = config.caches[0]
     return LaunchTarget(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
-
-
-OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
-"""Shared options that this command uses itself, or that choose a running server."""
-
-
-def _warn_about_options(options: Mapping[str, Any], address: server_client.Address) -> None:
-    if words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
-        render.show_warning(
-            f"a server already runs at {address.url}, and {shlex.join(words)} does not change it; stop the server "
-            "first, or choose another port with --port"
-        )
-
-
-def _warn_about_small_context(client: Client, target: LaunchTarget) -> None:
-    if target.n_ctx and target.prompt < 2 * client.first_prompt:
-        render.show_warning(
-            f"{target.model} has a context of {target.n_ctx} tokens, and {client.title} starts with about "
-            f"{client.first_prompt} tokens of its own; give it more with --context-size 64k, or its requests may fail"
-        )
 
 
 # -- the client -------------------------------------------------------------------------------------------------------

@@ -139,10 +139,7 @@ def toml(value: Any) -> str:
 
 
 def without_entry(text: str, index: int) -> str:
-    """The text without the lines of its entry number `index`: from its header to the next one.
-
-    Comments right above the next header belong to it and stay.
-    """
+    """The text without its entry number `index`. Comments right above the next header belong to that and stay."""
     lines = text.splitlines(keepends=True)
     headers = [number for number, line in enumerate(lines) if HEADER.match(line.rstrip("\r\n"))]
     if index >= len(headers):
@@ -157,11 +154,8 @@ def without_entry(text: str, index: int) -> str:
 
 
 def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str) -> None:
-    """Replace the file in one step: by `content` as JSON, or by `toml_text`, if that holds `content`. Only the user can
-    read a new file.
-
-    Raises: `ConfigError`, which names `otherwise`: how to change the file by hand.
-    """
+    """Replace the file in one step: by `content` as JSON, or by `toml_text` if that holds `content`. A new file is
+    private. Raises: `ConfigError`, which names `otherwise`: how to change the file by hand."""
     if file.suffix == ".json":
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
     else:

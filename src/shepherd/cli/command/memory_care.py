@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,9 +23,6 @@ from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
 from shepherd.memory.records import Fact, to_datetime
 from shepherd.memory.transfer import as_json
-
-if TYPE_CHECKING:
-    from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
 """Messages that are shown before the question whether to delete them."""
@@ -74,7 +71,10 @@ def forget(
             click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
         if len(ids) > SAMPLE:
             click.echo(f"  and {len(ids) - SAMPLE} more", err=True)
-        if not _agreed(yes):
+        if not yes and not sys.stdin.isatty():
+            render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
+            return 1
+        if not yes and not click.confirm("Delete this for good?", err=True):
             return 1
         if everything and access.user is not None:
             stores.forget_user(access.user)  # deletes the user's own file
@@ -93,15 +93,6 @@ def _facts(store: MemoryStore, matching: str | None, everything: bool) -> list[F
     phrase = folded(matching) if matching else None
     facts = store.facts(status=None)
     return [fact for fact in facts if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))]
-
-
-def _agreed(yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
-        return False
-    return click.confirm("Delete this for good?", err=True)
 
 
 def prune(access: MemoryAccess, *, to: str | None) -> None:
@@ -203,18 +194,14 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
             problems = {"problems": [str(problem) for problem in done.problems]}
             documents.append({"file": file, **asdict(done), **problems})
             if not access.as_json:
-                _show_imported(file, done)
+                parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
+                others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
+                others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
+                parts += [f"{number} {what}" for what, number in others.items() if number]
+                render.show(clean(f"{file}: {', '.join(parts)}"))
         if access.as_json:
             render.show_json({"files": documents})
     return status
-
-
-def _show_imported(file: str, done: ImportResult) -> None:
-    parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
-    others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
-    others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
-    parts += [f"{number} {what}" for what, number in others.items() if number]
-    render.show(clean(f"{file}: {', '.join(parts)}"))
 
 
 def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:

@@ -3,7 +3,7 @@
     recording, folder of recordings, debug files ─▶ Recording ─ play ─▶ ReplayResult ─▶ a table, or JSON lines
 
 It shows what the requests cost in tokens, and what has changed: the status, the tokens and, for debug files, which hold
-the answer, its text. Not here: who writes the files (`server/observe/recordings.py`, `server/observe/debug_files.py`).
+the answer, its text. Not here: the writers of the files (`server/observe/recordings.py`, `server/observe/debug_files.py`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str],
     (lambda sent, got: got.get("object") == "response" or "response" in str(got.get("type")), "/v1/responses"),
     (lambda sent, got: "done" in got and "message" in got, "/api/chat"),
     (lambda sent, got: "done" in got, "/api/generate"),
-    (
-        lambda sent, got: got.get("type") == "error" or "system" in sent or "anthropic_version" in sent,
-        "/v1/messages",
-    ),
+    (lambda sent, got: got.get("type") == "error" or "system" in sent or "anthropic_version" in sent, "/v1/messages"),
     (lambda sent, got: "input" in sent and "messages" not in sent, "/v1/responses"),
     (lambda sent, got: "prompt" in sent, "/v1/completions"),
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "/v1/memory/"
 DEBUG_FOLDER = "logs"
-"""In the working folder, unless `server.debug_dir` says otherwise."""
+"""In the working folder; `server.debug_dir` overrides it."""
 
 
 def run(options: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Where a running server is found from here, and how it is asked; its errors in one wording.
+"""Finds a running server, connects to it, and turns its failures into errors.
 
-Not here: what is asked (`top.py`, `launch.py`, `replay.py`).
+Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def own_key(config: Config) -> str | None:
 
 
 def local(address: str) -> str:
-    """The address that a server says it listens on, as it is reached from this machine."""
+    """The address for this machine of a server that reports `address`."""
     found = httpx2.URL(address)
     return url(_from_here(found.host.strip("[]")), found.port or 80)
 
@@ -72,7 +72,7 @@ def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) ->
         return TimedOut(f"{url} has not answered for {timeout_s:g} s", backend=url)
     if isinstance(error, httpx2.ConnectError):
         return no_server(url)
-    return Unreachable(f"{url} cannot be asked: {clean(str(error)) or type(error).__name__}", backend=url)
+    return Unreachable(f"the request to {url} failed: {clean(str(error)) or type(error).__name__}", backend=url)
 
 
 def no_server(url: str) -> Unreachable:

@@ -201,10 +201,7 @@ def with_tools(
         finally:
             await app.aclose()
 
-    try:
-        return signals.run(body())
-    except KeyboardInterrupt:
-        raise SystemExit(signals.INTERRUPTED) from None
+    return signals.run(body())
 
 
 def list_tools(config: Config) -> tuple[list[ListedTool], Sequence[str]]:

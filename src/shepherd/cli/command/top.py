@@ -1,6 +1,6 @@
 """`shepherd top`: shows the caches and conversations of a running server, once a second.
 
-    Server.poll ─▶ Sample ─┬─ board (a table for people)
+  Watch.sample ─▶ Sample ─┬─ board (a table for people)
     the previous Sample ───┴─ sample_json (an object for programs)
 
 A speed is the difference of two samples' counts. While the server is away, the last sample stays. Not here: where the
@@ -48,15 +48,15 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
     config = configure.load_config(options)
     address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:
-        server = Server(client)
+        watch = Watch(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
             if as_json:
-                _print_samples(server, once=once)
+                _print_samples(watch, once=once)
             elif once or not on_terminal:
-                render.result_console().print(board(server.poll()))
+                render.result_console().print(board(watch.sample()))
             else:
-                _watch(server, render.result_console())
+                _redraw(watch, render.result_console())
         except KeyboardInterrupt:
             return 0
     return 0
@@ -77,38 +77,6 @@ class Sample:
     """The name of the model and the counts, by cache."""
     server: Mapping[str, int]
     """Counts of the server itself; empty for an old server."""
-
-
-class Server:
-    """A running server, seen through its HTTP interface."""
-
-    def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
-        base = client.base_url
-        self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
-        """Without a password."""
-        self._client = client
-        self._clock = clock
-
-    def poll(self) -> Sample:
-        """The state of the server now.
-
-        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
-        """
-        try:
-            answer = self._client.get(PATH)
-        except httpx2.TransportError as error:
-            raise transport_error(error, self.address, TIMEOUT_S) from error
-        if answer.status_code != 200:
-            raise refusal(answer, self.address)
-        try:
-            body = answer.json()
-            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError, InvalidRequest) as error:
-            raise BadReply(
-                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
-                "is it a Shepherd server?",
-                backend=self.address,
-            ) from error
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
@@ -251,12 +219,37 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
 class Watch:
     """Polls a server again and again; the last sample stays while the server is away."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        base = client.base_url
+        self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
+        """Without a password."""
+        self._client = client
+        self._clock = clock
         self.before: Sample | None = None
         self.now: Sample | None = None
         self.problem: ShepherdError | None = None
         """Why the last poll failed."""
+
+    def sample(self) -> Sample:
+        """The state of the server now.
+
+        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
+        """
+        try:
+            answer = self._client.get(PATH)
+        except httpx2.TransportError as error:
+            raise transport_error(error, self.address, TIMEOUT_S) from error
+        if answer.status_code != 200:
+            raise refusal(answer, self.address)
+        try:
+            body = answer.json()
+            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
+        except (ValueError, RecursionError, InvalidRequest) as error:
+            raise BadReply(
+                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
+                "is it a Shepherd server?",
+                backend=self.address,
+            ) from error
 
     def poll(self) -> None:
         """Poll once.
@@ -264,7 +257,7 @@ class Watch:
         Raises: `ShepherdError` when no poll has worked yet and the server is not just starting.
         """
         try:
-            found = self._server.poll()
+            found = self.sample()
             # After a gap the difference of the counts means nothing.
             self.before = self.now if self.problem is None else None
             self.now = found
@@ -279,15 +272,14 @@ class Watch:
         """The board, and below it the problem, or the keys."""
         parts = [board(self.now, self.before)] if self.now else []
         if self.problem is None:
-            note = Text(f"\n{self._server.address} · q quits", style="dim")
+            note = Text(f"\n{self.address} · q quits", style="dim")
         else:
             note = Text(f"\n{self.problem.message}; trying again. q quits", style="yellow")
         return Group(*parts, note)
 
 
-def _print_samples(server: Server, *, once: bool) -> None:
+def _print_samples(watch: Watch, *, once: bool) -> None:
     """One JSON object per sample, one per line; one sample if `once`."""
-    watch = Watch(server)
     while True:
         watch.poll()
         if watch.problem is not None and once:
@@ -303,9 +295,8 @@ def _print_samples(server: Server, *, once: bool) -> None:
         time.sleep(POLL_S)
 
 
-def _watch(server: Server, console: Console) -> None:
+def _redraw(watch: Watch, console: Console) -> None:
     """Redraw the board after every sample, until the user presses q."""
-    watch = Watch(server)
     watch.poll()
     with (
         handling(signal.SIGTERM, _leave),

@@ -1,7 +1,7 @@
 """How a call looks on a terminal: its progress, and its result, folded where it is long.
 
     [Tool Call: edit_file(path="a.py", old="x", new="y")]      call_line
-    ⠹ 3 s · what it said last                                  running, gives way to:
+    ⠹ 3 s · its last line of progress                          running; replaced by:
     [Tool Result: a.py: 1 replacement]                         outcome
       @@ -1,3 +1,3 @@                                          and a diff, or the first lines of the content
       … 34 more lines
@@ -44,20 +44,15 @@ def outcome(returned: CallReturned, width: int) -> list[Text]:
     head = result_line(returned, min(LINE_WIDTH, width))
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
-        return lines + diff(returned.diff)
+        changes = returned.diff.strip("\n").split("\n")
+        shown = [row(_INDENT + readable(line), diff_style(line)) for line in changes[: DIFF_LINES + 1]]
+        return lines + folded(shown, DIFF_LINES, len(changes) - len(shown))
     content = result_text(returned.result).strip("\r\n")
     if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
-    shown = readable(content[:_LOOKED_AT]).split("\n")
     style = "red" if is_error else "dim"
-    return lines + folded([row(_INDENT + line, style) for line in shown], HEAD_LINES, content.count("\n", _LOOKED_AT))
-
-
-def diff(text: str) -> list[Text]:
-    """The beginning of a unified diff, in colours."""
-    lines = text.strip("\n").split("\n")
-    shown = [row(_INDENT + readable(line), diff_style(line)) for line in lines[: DIFF_LINES + 1]]
-    return folded(shown, DIFF_LINES, len(lines) - len(shown))
+    shown = [row(_INDENT + line, style) for line in readable(content[:_LOOKED_AT]).split("\n")]
+    return lines + folded(shown, HEAD_LINES, content.count("\n", _LOOKED_AT))
 
 
 def diff_style(line: str) -> str:

@@ -19,10 +19,7 @@ _USUAL = ("nano", "vi", "notepad")
 
 
 async def edited(text: str) -> str:
-    """The text after the user has edited `text`.
-
-    Raises: `InvalidRequest` when there is no editor, or it fails.
-    """
+    """The text after the user has edited `text`. Raises: `InvalidRequest` when there is no editor, or it fails."""
     command = _command()
     with tempfile.TemporaryDirectory(prefix="shepherd-") as folder:  # readable by its owner alone
         file = Path(folder) / "question.md"
@@ -41,10 +38,9 @@ async def edited(text: str) -> str:
 
 
 def _command() -> list[str]:
-    """Raises: `InvalidRequest`."""
-    said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
-        words = shlex.split(said)
+        words = shlex.split(chosen)
     except ValueError as error:
         raise InvalidRequest(f"$EDITOR cannot be read: {error}", field="text") from error
     found = next(filter(None, map(shutil.which, _USUAL)), None)

@@ -1,7 +1,7 @@
 """The fields of a form of an MCP server: their questions, and the values of the answers.
 
 A flat JSON Schema (strings with formats, numbers, booleans, choices of one or several) becomes `Field`s, one question
-each. Pure. Not here: how the person is asked (`consent.py`).
+each. Pure. Not here: the questions on the screen (`consent.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,27 @@ class Field:
         return _text(self.schema, "description")
 
     @property
-    def hint(self) -> str:
+    def wanted(self) -> str:
         """The accepted answers, in a few words."""
-        return f"{_HINTS[self.kind](self)}{'' if self.is_required else '; may stay empty'}"
+        match self.kind:
+            case "boolean":
+                return "yes or no"
+            case "one":
+                return "its number or name"
+            case "several":
+                limits = _spelled(*_range(self.schema, "minItems", "maxItems"), "of them")
+                return f"numbers or names, commas between{limits}"
+            case "string":
+                known = _FORMATS.get(_text(self.schema, "format"))
+                limits = _spelled(*_range(self.schema, "minLength", "maxLength"), "characters")
+                return f"{known[0] if known else 'text'}{limits}"
+            case _:
+                words = "a whole number" if self.kind == "integer" else "a number"
+                return f"{words}{_spelled(*_range(self.schema, 'minimum', 'maximum'))}"
+
+    @property
+    def hint(self) -> str:
+        return f"{self.wanted}{'' if self.is_required else '; may stay empty'}"
 
     @property
     def default(self) -> str:
@@ -87,10 +105,7 @@ class Field:
 
 
 def fields(schema: Mapping[str, Any]) -> list[Field]:
-    """The questions of a form, in order; none when it needs only a yes or no.
-
-    Raises: `ValueError`, one sentence, for a form with other fields.
-    """
+    """The questions of a form, in order; none when it needs only a yes or no. Raises: `ValueError`, one sentence."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return []
@@ -183,24 +198,13 @@ _FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 """The words for each format, and a test that returns something false or raises `ValueError` for other texts."""
 
 
-def _string_hint(field: Field) -> str:
-    low, high = _range(field.schema, "minLength", "maxLength")
-    known = _FORMATS.get(_text(field.schema, "format"))
-    return f"{known[0] if known else 'text'}{_spelled(low, high, 'characters')}"
-
-
 def _read_string(field: Field, answer: str) -> str:
     low, high = _range(field.schema, "minLength", "maxLength")
     known = _FORMATS.get(_text(field.schema, "format"))
     with suppress(ValueError):
         if low <= len(answer) <= high and (known is None or known[1](answer)):
             return answer
-    raise ValueError(f"{_quoted(answer)} is not {_string_hint(field)}.")
-
-
-def _number_hint(field: Field) -> str:
-    kind = "a whole number" if field.kind == "integer" else "a number"
-    return f"{kind}{_spelled(*_range(field.schema, 'minimum', 'maximum'))}"
+    raise ValueError(f"{_quoted(answer)} is not {field.wanted}.")
 
 
 def _read_number(field: Field, answer: str) -> int | float:
@@ -210,7 +214,7 @@ def _read_number(field: Field, answer: str) -> int | float:
         value = int(answer) if re.fullmatch(r"[+-]?\d+", answer) else float(answer)
         if low <= value <= high and not math.isinf(value):
             return value
-    raise ValueError(f"{_quoted(answer)} is not {_number_hint(field)}.")
+    raise ValueError(f"{_quoted(answer)} is not {field.wanted}.")
 
 
 def _read_boolean(field: Field, answer: str) -> bool:
@@ -218,10 +222,6 @@ def _read_boolean(field: Field, answer: str) -> bool:
     if found is None:
         raise ValueError(f"{_quoted(answer)} is neither yes nor no.")
     return found
-
-
-def _several_hint(field: Field) -> str:
-    return f"numbers or names, commas between{_spelled(*_range(field.schema, 'minItems', 'maxItems'), 'of them')}"
 
 
 def _read_several(field: Field, answer: str) -> list[str]:
@@ -232,14 +232,6 @@ def _read_several(field: Field, answer: str) -> list[str]:
     return values
 
 
-_HINTS: Mapping[Kind, Callable[[Field], str]] = {
-    "string": _string_hint,
-    "number": _number_hint,
-    "integer": _number_hint,
-    "boolean": lambda field: "yes or no",
-    "one": lambda field: "its number or name",
-    "several": _several_hint,
-}
 _READERS: Mapping[Kind, Callable[[Field, str], Any]] = {
     "string": _read_string,
     "number": _read_number,

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def reading(*, keys: bool) -> Iterator[bool]:
-    """Within the block, standard input gives single `keys` without an echo, or else edited lines with an echo.
-
-    Ctrl-C stays a signal. Yields whether there is a terminal.
-    """
+    """Within the block, standard input gives single `keys` without an echo, or else edited lines with an echo; Ctrl-C
+    stays a signal. Yields whether there is a terminal."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield False
         return

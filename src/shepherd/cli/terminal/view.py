@@ -9,9 +9,8 @@ Not here: how an answer looks (`answer.py`, `live.py`), the results of other com
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,7 +22,7 @@ from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.tools.base import Form, Person, Question, Verdict
+    from shepherd.tools.base import Person
 
 
 class TerminalView:
@@ -66,26 +65,9 @@ class TerminalView:
 
     def person(self) -> Person | None:
         """The person at the terminal, for questions; None without a person."""
-        return _LatePerson(self)
-
-
-class _LatePerson:
-    """The person at the terminal. The code that asks is imported for the first question: most chats have none."""
-
-    def __init__(self, view: TerminalView) -> None:
-        self._view = view
-
-    @cached_property
-    def _person(self) -> Person:
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        return TerminalPerson(self._view.screen)
-
-    async def allow(self, question: Question) -> Verdict:
-        return await self._person.allow(question)
-
-    async def fill(self, form: Form) -> Mapping[str, Any] | None:
-        return await self._person.fill(form)
+        return TerminalPerson(self.screen)
 
 
 class PipeView:
