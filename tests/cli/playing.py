@@ -39,7 +39,7 @@ from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Scripted:
-    """A back end that answers in order, and remembers what it was asked. An answer may wait for ever."""
+    """A back end that answers in order, and remembers the requests. An answer may never end."""
 
     def __init__(self, *answers: Message | str | Exception) -> None:
         self.answers = list(answers)

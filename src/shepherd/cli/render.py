@@ -88,22 +88,16 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str 
         table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
-    result_console().print(table)
+    console().print(table)
 
 
-def result_console() -> Console:
-    """Standard output for results that rich draws; in a pipe no line is cut off."""
+def console(stream: TextIO | None = None) -> Console:
+    """`stream`, standard output by default, for what rich draws; in a pipe no line is cut off."""
     from rich.console import Console
 
-    terminal = is_terminal(sys.stdout)
-    return Console(file=sys.stdout, force_terminal=terminal, highlight=False, width=None if terminal else 10_000)
-
-
-def terminal_console(stream: TextIO) -> Console:
-    """A terminal on which rich draws a conversation."""
-    from rich.console import Console
-
-    return Console(file=stream, force_terminal=True, highlight=False)
+    terminal = is_terminal(stream or sys.stdout)
+    width = None if terminal else 10_000
+    return Console(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
 def banner(facts: ActiveModel, version: str, n_tools: int = 0) -> list[str]:

@@ -25,11 +25,9 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: the terminal is restored, and the programs
-    that tools have started end.
-
-    The coroutine is cancelled. A handler that raises would interrupt any code, and the guard around tools that leave
-    the program would catch the exception.
+    """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: they cancel the coroutine, so the terminal
+    is restored, and the programs that tools have started end. A handler that raises would interrupt any code, and the
+    guard around tools that leave the program would catch the exception.
 
     Raises: `SystemExit` with 128 + the signal, also for Ctrl-C; what the coroutine raises.
     """

@@ -1,4 +1,4 @@
-"""`shepherd launch`: what clients are told, that it is the same when printed, and who starts and stops the server."""
+"""`shepherd launch`: the settings of clients, the same when printed, and the start and the end of the server."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ told = {{"env": dict(os.environ), "arguments": sys.argv[1:], "files": sorted(fil
 pathlib.Path(os.environ["TOLD"]).write_text(json.dumps(told))
 {then}
 """
-"""A client that writes down what it was told."""
+"""A client that records its arguments and variables."""
 
 
 class Stub:

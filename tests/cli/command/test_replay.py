@@ -1,4 +1,4 @@
-"""`shepherd replay`: what was sent once is sent again, and what has changed since is told."""
+"""`shepherd replay`: recorded requests are sent again, and the changes are reported."""
 
 from __future__ import annotations
 

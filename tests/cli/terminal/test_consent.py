@@ -1,4 +1,4 @@
-"""A person is asked in the middle of a turn: what they see, what their keys mean, and what no accident may do."""
+"""Questions to the person during a turn: the lines on the screen, the meaning of the keys, and no accidental yes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = Question("execute_command", {"command": "npm test", "timeout": 30}, "r
 
 
 class Keys:
-    """A keyboard whose keys are known, or come when the test says so."""
+    """A keyboard whose keys are known, or come when the test sends them."""
 
     def __init__(self, *keys: str, lines: tuple[str | None, ...] = ()) -> None:
         self.keys: asyncio.Queue[str] = asyncio.Queue()
@@ -54,7 +54,7 @@ class Keys:
 
 
 class Asked:
-    """Somebody with those keys in front of a small terminal."""
+    """A person with these keys in front of a small terminal."""
 
     def __init__(self, *keys: str, lines: tuple[str | None, ...] = (), width: int = 80, height: int = 60) -> None:
         self.terminal = Terminal(width, height)

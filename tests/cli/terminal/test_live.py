@@ -49,7 +49,7 @@ class Painter:
         show_thinking: bool = True,
         no_color: bool = False,
     ) -> None:
-        """`frame_s`: how far the clock goes on at every look."""
+        """`frame_s`: how far the clock advances at every look."""
         self.terminal = Terminal(width, height)
         console = Console(
             file=self.terminal,  # type: ignore[arg-type]  # what a console needs of a file

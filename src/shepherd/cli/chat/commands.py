@@ -59,7 +59,7 @@ async def _help(chat: Chat, argument: str) -> None:
         return
     width = max(len(f"{name} {command.argument}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
-        chat.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
+        chat.view.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
     chat.say()
     chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
     chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
@@ -146,7 +146,7 @@ async def _provider(chat: Chat, argument: str) -> None:
         for choice in choices:
             mark = "*" if choice.current else " "
             style = "green" if choice.current else ""
-            chat.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
+            chat.view.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
 
 
 async def _switch(chat: Chat, name: str) -> None:
@@ -176,7 +176,7 @@ async def _context(chat: Chat, argument: str) -> None:
     from shepherd.cli.chat import context_view
 
     for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
-        chat.draw(line)
+        chat.view.draw(line)
     usage = chat.session.usage
     chat.note(f"{len(chat.session.messages)} messages")
     chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")

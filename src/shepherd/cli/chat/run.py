@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -95,13 +95,12 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         assert isinstance(words, Text)
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
-        answer = view.answer()
         try:
-            async with aclosing(session.chat((*files, whole))) as events:
-                async for event in events:
-                    answer.feed(event)
+            with closing(view.answer()) as answer:
+                async with aclosing(session.chat((*files, whole))) as events:
+                    async for event in events:
+                        answer.feed(event)
         finally:
-            answer.close()
             if found is not None and saves is not None:
                 await asyncio.to_thread(saves.save, session.to_saved(), found[0])
     except ShepherdError as error:

@@ -48,7 +48,7 @@ async def load(chat: Chat, argument: str) -> None:
     widths = [max(len(row[n]) for row in rows) for n in range(3)]
     for each, row in zip(listed, rows, strict=True):
         name, old, length = (f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True))
-        chat.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
+        chat.view.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
     chat.note("/load NAME continues one.")
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,12 +77,15 @@ class Chat:
         """As `attach.parts`."""
         return attach.parts(text, self.app, self.session.n_ctx)
 
-    async def play(self, happenings: AsyncGenerator[TurnEvent, None]) -> bool:
+    async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
         turn = TurnStats()
         try:
-            with logs.above(self.view.screen):
-                await self._show(happenings, turn)
+            with logs.above(self.view.screen), closing(self.view.answer()) as answer:
+                async with aclosing(events), _ticking(answer):
+                    async for event in events:
+                        turn.feed(event)
+                        answer.feed(event)
         except ShepherdError as error:
             self.has_failed = True
             self.view.fail(error)
@@ -94,16 +97,6 @@ class Chat:
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             self.note(line)
         return True
-
-    async def _show(self, happenings: AsyncGenerator[TurnEvent, None], turn: TurnStats) -> None:
-        answer = self.view.answer()
-        try:
-            async with aclosing(happenings), _ticking(answer):
-                async for happening in happenings:
-                    turn.feed(happening)
-                    answer.feed(happening)
-        finally:
-            answer.close()
 
     async def save(self) -> None:
         """Save the conversation; the first failure is shown, later ones are not."""
@@ -137,10 +130,6 @@ class Chat:
     def note(self, text: str) -> None:
         """Show a line that matters less."""
         self.view.say(text, style="dim")
-
-    def draw(self, line: Sequence[tuple[str, str]]) -> None:
-        """Show a line of pieces, each with its style."""
-        self.view.draw(line)
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Show one `Name: value` line for each field, the values in one column."""

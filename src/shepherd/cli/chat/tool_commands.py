@@ -55,7 +55,7 @@ async def tools(chat: Chat, argument: str) -> None:
         for row in rows:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
-            chat.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
+            chat.view.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
         chat.note("/tools NAME shows one; /tools on NAME and /tools off NAME switch it.")
 
 
@@ -145,7 +145,7 @@ async def mcp(chat: Chat, argument: str) -> None:
         raise InvalidRequest("write /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
         about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
-        chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
+        chat.view.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
@@ -162,7 +162,7 @@ async def prompts(chat: Chat, argument: str) -> None:
     found = await _servers(chat).prompts()
     for each in found:
         gaps = " ".join(gap.name if gap.required else f"[{gap.name}]" for gap in each.arguments)
-        chat.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
+        chat.view.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
     chat.note("/prompt NAME ARGUMENT=VALUE asks with one." if found else "No server has prompts.")
 
 
@@ -236,7 +236,8 @@ async def resource(chat: Chat, argument: str) -> None:
     if not argument:
         known = await servers.resources()
         for each in known:
-            chat.draw([(each.uri, "cyan"), (f"  {each.server}  {each.name}", "dim"), (f"  {each.description}", "")])
+            source = f"  {each.server}  {each.name}"
+            chat.view.draw([(each.uri, "cyan"), (source, "dim"), (f"  {each.description}", "")])
         chat.note("/resource URI attaches one to your next message." if known else "No server has resources.")
         return
     server, _, uri = argument.rpartition(" ")

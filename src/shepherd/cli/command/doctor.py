@@ -76,7 +76,7 @@ def _results(check: Check, options: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _wish(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
+def _optional(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
     """What was `found`, or else a note with what can be done."""
     return CheckResult(name, "ok", found) if found else CheckResult(name, "note", otherwise, hint)
 
@@ -109,14 +109,14 @@ def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
     yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
-    yield _wish(
+    yield _optional(
         "GPU",
         ", ".join(devices()),
         "none found; models run on the CPU",
         "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
     yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs")
-    yield _wish("RPC", "built in" if supports_rpc() else "", "not built in")
+    yield _optional("RPC", "built in" if supports_rpc() else "", "not built in")
 
 
 def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -191,8 +191,8 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    yield _wish("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
-    yield _wish(
+    yield _optional("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
+    yield _optional(
         "hf",
         shutil.which("hf") or "",
         "not installed; it downloads models from Hugging Face",

@@ -67,12 +67,8 @@ def run(
     printing: bool,
     show_key: bool,
 ) -> int:
-    """Run the client called `client` with `arguments`, or print its settings; its exit status.
-
-    `options` are those of `shepherd serve`, for a server that is started here; the client uses their model.
-
-    Raises: `ShepherdError` when no server can be found or started, or it refuses access.
-    """
+    """Run the client called `client` with `arguments`, or print its settings; its exit status. `options` are those of
+    `shepherd serve`, for a server that is started here; the client uses their model. Raises: `ShepherdError`."""
     agent = CLIENTS[client]
     if printing:
         return _print(agent, options, arguments, url, show_key=show_key)
@@ -150,10 +146,8 @@ class ServerInfo:
 
 
 def _query(address: server_client.Address) -> ServerInfo | None:
-    """The models of the server at `address`; None when no server answers. Waits while it loads.
-
-    Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
-    """
+    """The models of the server at `address`; None when no server answers. Waits while it loads. Raises: `NotAllowed`,
+    `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server."""
     with server_client.connect(address) as client:
         try:
             _wait_for_model(client, address)

@@ -32,14 +32,13 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     config = configure.load_config(options)
     if as_json:
         render.show_json([entry(each) for each in config.mcp_servers])
-    elif config.mcp_servers:
-        rows = [
-            (each.name, each.url or " ".join((each.command or "", *each.args)), "" if each.enabled else "off")
-            for each in config.mcp_servers
-        ]
-        render.show_table(("NAME", "SERVER", ""), rows)
-    else:
-        render.show("No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one.")
+        return
+    rows = [
+        (each.name, each.url or " ".join((each.command or "", *each.args)), "" if each.enabled else "off")
+        for each in config.mcp_servers
+    ]
+    none = "No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one."
+    render.show_table(("NAME", "SERVER", ""), rows, none)
 
 
 def entry(server: McpServerConfig) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> 
         return
     from shepherd.memory.search.excerpt import shorten
 
-    console = render.result_console()
+    console = render.console()
     console.print(f"Found {len(hits)} archived conversation(s):", style="bold")
     for number, hit in enumerate(hits, 1):
         where = [day(hit.timestamp), hit.title, hit.conversation[:NAME_CHARS], f"message {hit.message_id}"]
@@ -212,7 +212,7 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
 
 
 def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
-    console = render.result_console()
+    console = render.console()
     about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)

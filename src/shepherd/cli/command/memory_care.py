@@ -19,9 +19,8 @@ from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import clean, format_size, one_line
 from shepherd.core import InvalidRequest
-from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
-from shepherd.memory.records import Fact, to_datetime
+from shepherd.memory.records import to_datetime
 from shepherd.memory.transfer import as_json
 
 SAMPLE = 5
@@ -61,7 +60,12 @@ def forget(
             "matching": matching,
             "before_ms": ALWAYS if everything else moment("--before", before),
         }
-        ids, facts = store.find(**wanted), _facts(store, matching, everything)
+        ids, phrase = store.find(**wanted), folded(matching) if matching else None
+        facts = [
+            fact
+            for fact in store.facts(status=None)
+            if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))
+        ]
         if not ids and not facts:
             access.show_result({"forgotten": {"messages": 0, "facts": 0}}, "No message or fact matches.")
             return 0
@@ -86,13 +90,6 @@ def forget(
     says = f"Deleted: {amount}.\nA running server or chat keeps them in its caches until it ends."
     access.show_result({"forgotten": {"messages": len(ids), "facts": len(facts)}}, says)
     return 0
-
-
-def _facts(store: MemoryStore, matching: str | None, everything: bool) -> list[Fact]:
-    """The facts that would be deleted."""
-    phrase = folded(matching) if matching else None
-    facts = store.facts(status=None)
-    return [fact for fact in facts if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))]
 
 
 def prune(access: MemoryAccess, *, to: str | None) -> None:

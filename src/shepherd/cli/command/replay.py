@@ -3,7 +3,7 @@
     recording, folder of recordings, debug files ─▶ Recording ─ play ─▶ ReplayResult ─▶ a table, or JSON lines
 
 It shows what the requests cost in tokens, and what has changed: the status, the tokens and, for debug files, which hold
-the answer, its text. Not here: the writers of the files (`server/observe/recordings.py`, `server/observe/debug_files.py`).
+the answer, its text. Not here: the writers of the files (`recordings.py` and `debug_files.py` in `server/observe`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
+from shepherd.cli.command.serve import running
 from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
@@ -306,20 +307,14 @@ async def all_played(
 @asynccontextmanager
 async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address and the key of a server for a loaded `App`, on a free port of this machine."""
-    from shepherd.server.app import create_app, serve
+    from shepherd.server.app import create_app
 
     key = secrets.token_urlsafe(24)
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     asgi = create_app(service, api_keys=[key], observe=observe)
-    serving = asyncio.create_task(serve(asgi, host="127.0.0.1", port=0, on_ready=ready.set_result))
-    try:
-        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            await serving
-        yield f"http://127.0.0.1:{ready.result()}", key
-    finally:
-        serving.cancel()
-        await asyncio.wait((serving,))
+    async with running(asgi, host="127.0.0.1", port=0) as (server, port):
+        if port is None:
+            await server
+        yield f"http://127.0.0.1:{port}", key
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
@@ -341,7 +336,7 @@ def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
 
 def show(answers: Sequence[ReplayResult]) -> None:
     """Print the table, the changed texts, and the summary."""
-    render.result_console().print(picture(answers))
+    render.console().print(picture(answers))
     for answer in answers:
         if answer.diff:
             render.show(f"\n{answer.recording.n}:\n{clean(answer.diff)}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,6 @@ def serve(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     from shepherd.app.app import App
-    from shepherd.server import app as server_app
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
@@ -62,21 +61,25 @@ async def _serve(config: Config) -> None:
         app = App(config)
         stack.push_async_callback(app.aclose)
         asgi = _application(config, app, keys, stack)
-        bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        server = asyncio.create_task(
-            server_app.serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
-        )
-        stack.push_async_callback(_end, server)
-        starting: list[asyncio.Future[Any]] = [server, bound]
+        async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):
+            if port is not None and await _load_while(server, app):
+                for line in _banner(app, asgi, url(host, port), made):
+                    render.write(line + "\n")
+            await server
+
+
+@asynccontextmanager
+async def running(asgi: FastAPI, **settings: Any) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
+    """A server that runs during the block: its task, and its port; None when it ended before it listened."""
+    from shepherd.server.app import serve
+
+    bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(serve(asgi, on_ready=bound.set_result, **settings))
+    starting: list[asyncio.Future[Any]] = [server, bound]
+    try:
         await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
-        if bound.done() and await _load_while(server, app):
-            for line in _banner(app, asgi, url(host, bound.result()), made):
-                render.write(line + "\n")
-        await server
-
-
-async def _end(server: asyncio.Task[None]) -> None:
-    if not server.done():
+        yield server, bound.result() if bound.done() else None
+    finally:
         server.cancel()
         await asyncio.gather(server, return_exceptions=True)
 

@@ -54,9 +54,9 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
             if as_json:
                 _print_samples(watch, once=once)
             elif once or not on_terminal:
-                render.result_console().print(board(watch.sample()))
+                render.console().print(board(watch.sample()))
             else:
-                _redraw(watch, render.result_console())
+                _redraw(watch, render.console())
         except KeyboardInterrupt:
             return 0
     return 0

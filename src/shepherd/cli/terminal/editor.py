@@ -82,10 +82,8 @@ def _keys() -> KeyBindings:
         if state is not None and state.complete_index is not None:
             buffer.complete_next()
             return
-        event_of_tab = CompleteEvent(completion_requested=True)
-        found = list(buffer.completer.get_completions(buffer.document, event_of_tab)) or (
-            state.completions if state else []
-        )
+        pressed = CompleteEvent(completion_requested=True)
+        found = list(buffer.completer.get_completions(buffer.document, pressed)) or (state.completions if state else [])
         if len(found) == 1:
             buffer.apply_completion(found[0])
         elif found and (common := get_common_complete_suffix(buffer.document, found)):

@@ -32,7 +32,7 @@ class TerminalView:
     """Whether to draw with ASCII only: a pipe may lead anywhere."""
 
     def __init__(self, *, show_thinking: bool = True) -> None:
-        self.console = render.terminal_console(sys.stdout)
+        self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
 
@@ -79,7 +79,7 @@ class PipeView:
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
         # A person may watch standard error while the answer goes into a file.
-        self.screen = Screen(render.terminal_console(sys.stderr)) if render.is_terminal(sys.stderr) else None
+        self.screen = Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None
 
     def say(self, text: str, *, style: str = "") -> None:
         render.write(text + "\n")
