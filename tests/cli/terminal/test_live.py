@@ -213,7 +213,7 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
     )
     assert shown == [
         "[2 messages (100 tokens) left the context; the conversation",
-        "goes on]",
+        "continues]",
         "",
         "Hm, let me see.",
         "",
