@@ -59,8 +59,8 @@ def model(sessions: dict[str, list[Recording]], tmp_path_factory: pytest.TempPat
 
 
 async def played(model: Path, folder: Path, recordings: Sequence[Recording]) -> list[Played]:
-    async with playing(model, folder) as (app, player):
-        return await measured(app, player, recordings)
+    async with playing(model, folder) as (app, client):
+        return await measured(app, client, recordings)
 
 
 def too_much(requests: Sequence[Played], tail: int) -> list[Played]:

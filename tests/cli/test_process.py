@@ -257,7 +257,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
     "no template": (no_template, "4096", "has no chat template"),
     "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
 }
-"""What is handed in (made from a folder and the embedded model), the context size, and what must be said of it."""
+"""The input (made from a folder and the embedded model), the context size, and the expected message."""
 CHAT, REPL, SERVE = ("chat", "-p", "Hello"), (), ("serve", "--port", "0")
 
 

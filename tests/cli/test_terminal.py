@@ -44,7 +44,7 @@ Whoever starts the tests may ignore that signal, and children inherit it; no ter
 
 
 class Person:
-    """Someone who types into a pseudo-terminal and reads what appears there."""
+    """A person that types into a pseudo-terminal and reads what appears there."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.seen = ""
@@ -114,7 +114,7 @@ Start = Callable[..., Person]
 
 @pytest.fixture
 def start(home: Home) -> Iterator[Start]:
-    """`start(*arguments)` - a person who has started the program, and leaves when the test ends."""
+    """`start(*arguments)` - a person that has started the program, and leaves when the test ends."""
     with ExitStack() as stack:
 
         def started(*arguments: str) -> Person:

@@ -50,7 +50,7 @@ class Pane:
 
     @contextmanager
     def running(self, *command: str, cwd: Path, width: int, height: int) -> Iterator[Pane]:
-        """The program waits for the one who watches what it writes."""
+        """The program waits for its reader."""
         (self._folder / "settings").write_text(SETTINGS)
         for name in ("told", "gate"):
             os.mkfifo(self._folder / name)

@@ -49,7 +49,7 @@ class Painter:
         show_thinking: bool = True,
         no_color: bool = False,
     ) -> None:
-        """`frame_s`: how far the clock goes on at every look."""
+        """`frame_s`: how far the clock advances at every look."""
         self.terminal = Terminal(width, height)
         console = Console(
             file=self.terminal,  # type: ignore[arg-type]  # what a console needs of a file
@@ -214,7 +214,7 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
     )
     assert shown == [
         "[2 messages (100 tokens) left the context; the conversation",
-        "goes on]",
+        "continues]",
         "",
         "Hm, let me see.",
         "",
@@ -228,7 +228,7 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
 
 def test_what_leaves_in_the_middle_of_a_part_is_told_once_behind_it() -> None:
     events = (TextDelta("```\ncode\n"), Evicted(2, 9), TextDelta("more\n"), Evicted(1, 3), TextDelta("```\n\nText."))
-    line = "[3 messages (12 tokens) left the context; the conversation goes on]"
+    line = "[3 messages (12 tokens) left the context; the conversation continues]"
     undisturbed = Painter(width=80).finish(*(event for event in events if isinstance(event, TextDelta)))
     assert Painter(width=80).finish(*events) == [*undisturbed, "", line]
     before_a_call = Painter(width=80).finish(
@@ -240,7 +240,7 @@ def test_what_leaves_in_the_middle_of_a_part_is_told_once_behind_it() -> None:
 def test_an_eviction_is_told_in_dim_letters() -> None:
     painter = Painter(width=80)
     painter.finish(Evicted(3, 12))
-    assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation goes on]\x1b[0m" in painter.terminal.raw
+    assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation continues]\x1b[0m" in painter.terminal.raw
 
 
 def test_hidden_thinking_shows_that_it_goes_on_and_then_nothing() -> None:
@@ -325,7 +325,7 @@ def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line:
         fence.feed(line.format(n=n))
         if n % 7 == 0:
             fence.picture()
-            assert fence.n_held <= most
+            assert len(fence._lines) <= most
 
 
 @pytest.mark.parametrize("program", ["", "\n", "\n\nx\n\n", "    x\n\n\n\n", "``\n", "\tx\n", "日本" * 30 + "\n"])
