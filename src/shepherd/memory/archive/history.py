@@ -366,7 +366,7 @@ def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> Non
     )
 
 
-def pin(connection: apsw.Connection, id: int, pinned: bool) -> None:
+def pin(connection: apsw.Connection, id: int, pinned: bool = True) -> None:
     """Protect a message from pruning, or no longer. Raises: `InvalidRequest` for an unknown id."""
     connection.execute("UPDATE message SET pinned = ? WHERE id = ?", (int(pinned), id))
     if not connection.changes():

@@ -73,7 +73,7 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 
 
 def conversations(
-    connection: apsw.Connection, *, limit: int | None = None, before: int | None = None
+    connection: apsw.Connection, limit: int | None = None, before: int | None = None
 ) -> list[Conversation]:
     """All conversations, newest first; `before`: those older than the one with this id."""
     sql = f"SELECT {_CONVERSATION} FROM conversation WHERE id < ? ORDER BY id DESC LIMIT ?"
