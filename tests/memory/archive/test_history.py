@@ -175,8 +175,7 @@ def test_a_system_prompt_said_twice_on_the_spot_is_one_message(file: apsw.Connec
 def test_the_title_is_the_first_line_that_the_user_says(file: apsw.Connection) -> None:
     archive(file, [Entry("system", "be brief")], session="s")
     archive(file, [Entry("user", "\n  what   is\tthis?\nsecond line")], session="t")
-    archive(file, [Entry("user", LONG[3])], session="u", title="given")
-    assert [conversation.title for conversation in queries.conversations(file)] == ["given", "what is this?", ""]
+    assert [conversation.title for conversation in queries.conversations(file)] == ["what is this?", ""]
     assert len(headline("word " * 40)) == 80
 
 
@@ -192,7 +191,7 @@ def test_text_that_sqlite_cannot_hold_is_made_fit(file: apsw.Connection) -> None
     ids = archive(file, [Entry("user", "nul \0 and half \ud83d of a pair, 设备")])
     assert bodies(file, ids) == ["nul \ufffd and half ? of a pair, 设备"]
     assert archive(file, [Entry("user", "nul \0 and half \ud83d of a pair, 设备")]) == ids
-    archive(file, say("x"), session="s \0 \ud83d", model="m \ud83d", title="t \ud83d")
+    archive(file, say("x"), session="s \0 \ud83d", model="m \ud83d")
     assert queries.newest_turn(file, "s \0 \ud83d") == [2]
     assert queries.conversation(file, "\ud83d") is None
 

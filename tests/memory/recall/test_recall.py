@@ -277,7 +277,7 @@ def test_what_was_pruned_to_nothing_is_not_recalled(store: MemoryStore) -> None:
     assert ask(store, "What opens my bicycle lock?") is None
 
 
-@pytest.mark.parametrize("options", [{"budget": 0}, {"budget": -1}, {"budget": 10}, {"max_items": 0}])
+@pytest.mark.parametrize("options", [{"budget": 0}, {"budget": -1}, {"budget": 10}])
 def test_without_room_nothing_is_recalled(store: MemoryStore, options: dict[str, int]) -> None:
     tell(store, "My bicycle lock opens with 4711.", "Noted.")
     assert ask(store, "What opens my bicycle lock?", **options) is None

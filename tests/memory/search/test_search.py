@@ -40,7 +40,7 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
         Entry("assistant", "The capital of France is Paris."),
         *exchange("And of Spain?", "Madrid."),
     ]
-    ids = archive(connection, history, session="s", title="Capitals")
+    ids = archive(connection, history, session="s")
     (hit, *others) = search(connection, "capital of France", 3)
     uuid = connection.execute("SELECT uuid FROM conversation").get
     assert hit == Hit(
@@ -51,7 +51,7 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
         message_id=ids[0],
         role="user",
         conversation=uuid,
-        title="Capitals",
+        title="What is the capital of France?",
         snippet="What is the capital of France?",
     )
     assert 0.9 <= hit.score <= 1.0

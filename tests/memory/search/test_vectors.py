@@ -177,16 +177,6 @@ def test_equal_messages_come_newest_first() -> None:
     assert found[0][1] == pytest.approx(1, abs=0.01)
 
 
-def test_only_messages_that_are_allowed_are_found() -> None:
-    connection, embedder = schema.open_file(":memory:"), Numbered(16)
-    stored = drawn(np.random.default_rng(3), 500, 16)
-    vectors.add(connection, register(connection, embedder), range(500), stored)
-    index = VectorIndex(embedder)
-    found = index.nearest(connection, stored[7], 5, allowed={8, 9, 400, 9999})
-    assert {id for id, _ in found} == {8, 9, 400}
-    assert index.nearest(connection, stored[7], 5, allowed=()) == []
-
-
 # -- following the file --------------------------------------------------------------------------------------------
 
 
@@ -309,11 +299,9 @@ def test_users_come_first_and_newest_first_then_assistants_and_nobody_else() -> 
     assert ids() == [source, new, old]
     assert ids(assistants=True) == [answer]
     assert ids(below=new) == [old]
-    assert ids(above=old) == [source, new]
     assert [passage.id for passage in missing(held.connection, number, 2)] == [source, new]
     assert n_missing(held.connection, number) == 3
     assert n_missing(held.connection, number, assistants=True) == 1
-    assert n_missing(held.connection, number, above=old) == 2
     assert held.fill(Letters(), assistants=True) == 4
     assert set(held.rows()) == {old, new, source, answer}
     assert not {system, tool, blank} & set(held.rows())
@@ -367,7 +355,7 @@ def test_what_is_missing_is_filled_once_and_progress_ends_at_the_end() -> None:
     assert held.fill(embedder) == 0
     assert len(embedder.given) == 70
     (newest,) = held.say(("user", LONG))
-    assert held.fill(embedder, above=ids[-1]) == 1
+    assert held.fill(embedder) == 1
     assert newest in held.rows()
 
 

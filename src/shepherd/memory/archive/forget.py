@@ -80,13 +80,11 @@ def find(
     return [id for id, body, meta in rows if any(phrase in folded(text) for text in (body, *_call_texts(meta)))]
 
 
-def remove(
-    connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None, for_good: bool = True
-) -> Removed:
+def remove(connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None) -> Removed:
     """Delete these messages, also pinned ones, and what was made of them: vectors, facts, titles, and quotations in
     other messages' contexts. `matching`: facts and titles with this phrase are deleted as well.
 
-    `for_good`: they are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
+    They are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
     """
     chosen = json.dumps(list(ids))
     sql = (
@@ -97,12 +95,11 @@ def remove(
     n_facts = _remove_facts(connection, chosen, bodies, matching)
     _remove_titles(connection, {row[1] for row in rows}, bodies, matching)
     for name, table, id in (("sha", "message", "id"), ("chain", "message", "id"), ("chain", "alias", "message")):
-        if for_good:
-            connection.execute(
-                f"INSERT OR IGNORE INTO erased(sha, at_ms) SELECT {name}, ? FROM {table} "
-                f"WHERE {id} IN (SELECT value FROM json_each(?))",
-                (now_ms(), chosen),
-            )
+        connection.execute(
+            f"INSERT OR IGNORE INTO erased(sha, at_ms) SELECT {name}, ? FROM {table} "
+            f"WHERE {id} IN (SELECT value FROM json_each(?))",
+            (now_ms(), chosen),
+        )
     delete(connection, [(id, role) for id, _, role, _, _ in rows])
     return Removed(len(rows), n_facts, tuple(dict.fromkeys(sha for *_, sha in rows)))
 

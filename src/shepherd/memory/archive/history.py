@@ -159,15 +159,13 @@ def archive(
     *,
     session: str | None = None,
     model: str = "",
-    title: str | None = None,
     recent: LruCache[NamedHistory] | None = None,
 ) -> list[int]:
     """Store the new messages of a history; the ids of all its messages, in order. The same history stores nothing.
 
     The id 0 stands for a message that was forgotten, and is not stored again. `session` is the client's name for the
-    conversation; without it, a changed history becomes a branch. `title` is that of a new conversation; None = the
-    first line of the first user message. `recent` saves time only: its content is checked against the file, since a
-    transaction may have been rolled back.
+    conversation; without it, a changed history becomes a branch. `recent` saves time only: its content is checked
+    against the file, since a transaction may have been rolled back.
     """
     if not history:
         return []
@@ -196,9 +194,7 @@ def archive(
     places = {named.chains[i]: i for i in reversed(fresh)}
     new = sorted(places.values())  # a repeated system prompt is stored once
     if new or kept:
-        if title is None:
-            title = title_of(entries[i] for i in new)
-        title = clean(title)
+        title = title_of(entries[i] for i in new)
         if not end or (rest and is_followed):
             end = place or _Position(0, 0, -1, 0, 0)
             if new:

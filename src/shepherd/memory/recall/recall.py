@@ -167,13 +167,12 @@ def recall(
     shown: Collection[int] = (),
     budget: int,
     count: Callable[[str], int],
-    max_items: int = MAX_ITEMS,
 ) -> RecallBlock | None:
     """The earlier messages that matter to `question`; None when none does.
 
     `previous` is the user's message before it. `live` are the messages in the model's context, the question included;
     `shown` are those that blocks in the context quote. The block has at most `budget` tokens, which `count` counts, and
-    at most `max_items` units.
+    at most `MAX_ITEMS` units.
 
     Raises: `MemoryFailure`.
     """
@@ -182,7 +181,7 @@ def recall(
         ranked = store.rank(query, limit=LOOK, filters=DIALOGUE)
         choose = partial(_select, query=query, ranked=ranked, live=frozenset(live), shown=frozenset(shown), asked=asked)
         if units := store.read(choose):
-            return _fitted(units[:max_items], budget, count)
+            return _fitted(units[:MAX_ITEMS], budget, count)
     return None
 
 

@@ -23,7 +23,7 @@ from shepherd.memory.search import tokenizer
 from shepherd.memory.search.postings import FtsTable, Matches, find_matches
 from shepherd.memory.search.query import Filters, Term, answer_type_of, is_about_answers, terms_of
 from shepherd.memory.search.scope import Scope, find_scope
-from shepherd.memory.search.scoring import WEIGHTS, Score, Scorer, Weights
+from shepherd.memory.search.scoring import Score, Scorer
 from shepherd.memory.search.spelling import correct_spelling
 from shepherd.memory.search.vectors import Nearest
 
@@ -60,7 +60,6 @@ def rank(
     filters: Filters = NO_FILTERS,
     without: Collection[int] = (),
     vectors: Nearest | None = None,
-    weights: Weights = WEIGHTS,
 ) -> list[RankedMessage]:
     """The messages that answer a question, best first, at most `limit`; none when nothing does.
 
@@ -76,7 +75,7 @@ def rank(
     wanted = {TABLE_OF_ROLE.get(role) for role in filters.roles} or set(FTS_TABLES)
     tables = [FtsTable(connection, name, required, scope.first, scope.last) for name in FTS_TABLES if name in wanted]
     tokenize = tokenizer.word_tokenizer(connection)
-    job = RankQuery(query, terms, tokenize, scope, frozenset(without), limit + MARGIN, weights)
+    job = RankQuery(query, terms, tokenize, scope, frozenset(without), limit + MARGIN)
     matches = {table: job.find_matches(table) for table in tables}
     missing = frozenset[int].intersection(*(each.missing for each in matches.values())) if terms and tables else ()
     if missing and (corrected := correct_spelling(tables, terms, missing, tokenize)) != terms:
@@ -136,7 +135,6 @@ class RankQuery:
     without: frozenset[int]
     most: int
     """Messages of a table that are read, at most."""
-    weights: Weights
 
     def find_matches(self, table: FtsTable) -> Matches:
         if not self.terms:
@@ -147,7 +145,7 @@ class RankQuery:
 
     def score_matches(self, table: FtsTable, matches: Matches) -> list[ScoredMessage]:
         """Reads and scores the likeliest messages; those with a score of 0 are left out."""
-        scorer = Scorer(self.terms, matches, answer_type_of(self.query), self.tokenize, self.weights)
+        scorer = Scorer(self.terms, matches, answer_type_of(self.query), self.tokenize)
         made = []
         rows = self.scope.read(table.connection, matches.ids.tolist(), self.without)
         for row in islice(rows, min(MAX_READ[table.name], self.most)):
