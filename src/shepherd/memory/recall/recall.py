@@ -343,16 +343,12 @@ def _chosen(units: Sequence[QuoteUnit], coverage: Mapping[int, float], query: st
         return []
     best = max(coverage[unit.found.id] for unit in units)
     since = max(_age(unit.found) for unit in units if coverage[unit.found.id] == best)
-    return [
-        unit
-        for unit in units
-        if coverage[unit.found.id] >= best * (BESIDE_OLD if _is_correction(unit.found, since) else BESIDE_BEST)
-    ]
 
+    def share(message: StoredMessage) -> float:
+        is_correction = message.role == "user" and _age(message) > since and reports_change(message.body)
+        return BESIDE_OLD if is_correction else BESIDE_BEST
 
-def _is_correction(message: StoredMessage, since: tuple[int, int]) -> bool:
-    """Whether a user reports a change after that time."""
-    return message.role == "user" and _age(message) > since and reports_change(message.body)
+    return [unit for unit in units if coverage[unit.found.id] >= best * share(unit.found)]
 
 
 def _without_repetition(units: Iterable[QuoteUnit], held: Sequence[QuoteUnit]) -> list[QuoteUnit]:

@@ -19,7 +19,6 @@ from shepherd.memory.search.scope import ReplyKind
 from shepherd.memory.search.tokenizer import Tokenize
 from shepherd.memory.search.words import NUMBERS, WHEN
 
-
 # Tuned on generated conversations, half of them held out; the values agree with measurements on real ones.
 SATURATION = 1.0
 """BM25's k1: how soon a repeated term stops counting."""
