@@ -122,11 +122,11 @@ _TABLES: tuple[tuple[FactKind, bool, tuple[str, ...]], ...] = (
     ("preference", False, _PREFERENCES),
 )
 RULES = tuple((kind, is_name, re.compile(one, re.IGNORECASE)) for kind, is_name, table in _TABLES for one in table)
-"""Ways to begin a standing wish: its kind, and whether a name follows. Only the name is kept; else the whole sentence."""
+"""Ways to begin a standing wish: its kind, and whether a name follows. Only the name is kept; else all."""
 
 PASSING = re.compile(
-    r"(?i)\b(?:this time|just (?:this )?once|for now|right now|for the moment|at the moment|(?<!from )today|tonight|yet|"
-    r"(?:for|in|to|from) this (?!chat|conversation|point)\w+|(?:do|say|send|delete|touch|run) (?:that|this|it)\b|"
+    r"(?i)\b(?:this time|just (?:this )?once|for now|right now|for the moment|at the moment|(?<!from )today|tonight|"
+    r"yet|(?:for|in|to|from) this (?!chat|conversation|point)\w+|(?:do|say|send|delete|touch|run) (?:that|this|it)\b|"
     r"(?:don't|do not) (?:worry|hesitate|judge|laugh|be (?:mad|angry|sad|offended)|get me wrong|tell anyone|hate me|"
     r"leave|go|stop|cry|ask me|mind)|diesmal|heute|jetzt nicht|nicht jetzt|dieses mal|cette fois|aujourd'hui|esta vez|"
     r"hoy)\b"
@@ -139,14 +139,14 @@ REPORTED = re.compile(
 )
 """Before a wish of another person, or a text to be edited."""
 ANNOUNCED = re.compile(
-    r"(?i)\b(?:rules?|instructions?|requests?|preferences?|wish|note|reminder|thing|important|please|fyi|ps|bitte|wichtig|"
-    r"regel)\W*$"
+    r"(?i)\b(?:rules?|instructions?|requests?|preferences?|wish|note|reminder|thing|important|please|fyi|ps|bitte|"
+    r"wichtig|regel)\W*$"
 )
 """Before a colon that introduces a wish of the user."""
 OPENERS = re.compile(
-    r"(?i)\s*(?:(?:[-*•>]|\d+[.)])\s+|(?:hi|hello|hey|ok|okay|well|so|and|also|but|oh|btw|by the way|yes|no|right|alright|"
-    r"thanks|thank you|great|one more thing|another thing|fyi|p\.?s\.?|then|first|shepherd|assistant|hallo|also gut|"
-    r"übrigens|und|bonjour|salut|et|hola|y|oye)\b[\s,:!.–—-]+)*"
+    r"(?i)\s*(?:(?:[-*•>]|\d+[.)])\s+|(?:hi|hello|hey|ok|okay|well|so|and|also|but|oh|btw|by the way|yes|no|right|"
+    r"alright|thanks|thank you|great|one more thing|another thing|fyi|p\.?s\.?|then|first|shepherd|assistant|"
+    r"hallo|also gut|übrigens|und|bonjour|salut|et|hola|y|oye)\b[\s,:!.–—-]+)*"
 )
 """Before a wish, and not part of it."""
 

@@ -20,8 +20,8 @@ _QUESTION = re.compile(
     r"(?:tell|remind|give|show) me\b|explain\b|describe\b)"
 )
 asks_for_answer = re.compile(
-    r"(?i)\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|find|"
-    r"suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b"
+    r"(?i)\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|"
+    r"find|suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b"
 ).search
 """Whether a text asks for an answer, without being a question."""
 refers_back = re.compile(
@@ -35,8 +35,8 @@ _EVASION = re.compile(
     r"mention)|as an ai|(?:ich weiß|weiß ich)(?: \w+)? nicht|je ne sais pas|no (?:lo )?sé)\b"
 )
 reports_change = re.compile(
-    r"(?i)\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|since|"
-    r"sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b"
+    r"(?i)\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|"
+    r"since|sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b"
 ).search
 """Whether a text reports that something has changed."""
 is_first_person = re.compile(

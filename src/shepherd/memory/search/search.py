@@ -67,7 +67,7 @@ def search(
             timestamp=to_datetime(exchange.created_ms),
             message_id=exchange.id,
             role=exchange.role,
-            conversation=exchange.conversation,
+            conversation=exchange.uuid,
             title=exchange.title,
             snippet=snippet(exchange.body, term_spans(exchange.body, terms, locate), SNIPPET_CHARS),
             untrusted=exchange.trust == Trust.UNTRUSTED,
@@ -103,9 +103,10 @@ class Exchange(NamedTuple):
     body: str
     created_ms: int
     trust: int
-    conversation: str
+    uuid: str
     title: str
-    turn: tuple[int, int]
+    conversation: int
+    turn: int
     asked: str
     answered: str
 
@@ -119,8 +120,8 @@ def _exchanges(
         part = ids[start : start + at_once]
         found = _read(connection, part)
         for exchange in (found[id] for id in part if id in found):
-            if exchange.turn not in turns:
-                turns.add(exchange.turn)
+            if (turn := (exchange.conversation, exchange.turn)) not in turns:
+                turns.add(turn)
                 yield exchange, scores[exchange.id]
 
 
@@ -139,10 +140,7 @@ def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange
         """,
         (json.dumps(ids), LONGEST_TURN),
     )
-    return {
-        id: Exchange(id, role, body, created_ms, trust, uuid, title, (conversation, turn), asked, answered)
-        for id, role, body, created_ms, trust, uuid, title, conversation, turn, asked, answered in rows
-    }
+    return {row[0]: Exchange(*row) for row in rows}
 
 
 def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:

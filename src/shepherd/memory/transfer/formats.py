@@ -16,8 +16,8 @@ from shepherd.memory.transfer.items import (
     ExportLine,
     ImportedConversation,
     ImportProblem,
-    Items,
     LooseMessage,
+    ReadItems,
     UnreadableError,
     digest_name,
 )
@@ -29,7 +29,7 @@ _OWN_NAMES = (*_NAMES, "id", "uuid")
 """Of a conversation itself. In a message, `id` and `uuid` are those of the message."""
 
 
-def read_object(fields: Any, where: str) -> Items:
+def read_object(fields: Any, where: str) -> ReadItems:
     """What an object holds. Raises: `UnreadableError` when its shape is not known."""
     if isinstance(fields, list) and _has_message(fields):
         fields = {"messages": fields}
@@ -45,11 +45,11 @@ def read_object(fields: Any, where: str) -> Items:
     )
 
 
-def _read_export_line(fields: dict[str, Any], where: str) -> Items:
+def _read_export_line(fields: dict[str, Any], where: str) -> ReadItems:
     yield ExportLine(where, fields)
 
 
-def _read_list(fields: dict[str, Any], where: str) -> Items:
+def _read_list(fields: dict[str, Any], where: str) -> ReadItems:
     """A list of conversations one level down."""
     for number, each in enumerate(fields["conversations"], 1):
         try:
@@ -58,14 +58,14 @@ def _read_list(fields: dict[str, Any], where: str) -> Items:
             yield ImportProblem(f"{where}, conversation {number}", str(error))
 
 
-def _read_loose_message(fields: dict[str, Any], where: str) -> Items:
+def _read_loose_message(fields: dict[str, Any], where: str) -> ReadItems:
     found = read_message(fields, where)
     yield from (each for each in found if isinstance(each, ImportProblem))
     entries = tuple(each for each in found if isinstance(each, Entry))
     yield LooseMessage(find_name(fields, _NAMES), entries, find_text(fields, "title"), find_text(fields, "model"))
 
 
-def _read_conversation(fields: dict[str, Any], where: str) -> Items:
+def _read_conversation(fields: dict[str, Any], where: str) -> ReadItems:
     """One conversation as a list of messages in the form of the APIs."""
     messages = fields.get("messages", fields.get("conversations"))
     assert isinstance(messages, list)
@@ -85,7 +85,7 @@ def _has_message(objects: list[Any]) -> bool:
     return any(isinstance(each, dict) and ({"role", "sender", "from"} & each.keys()) for each in objects)
 
 
-SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], Items]], ...] = (
+SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], ReadItems]], ...] = (
     (lambda o: o.get("type") == "message" and "seq" in o and "body" in o, _read_export_line),
     (lambda o: o.get("type") == "conversation" and "uuid" in o, _read_export_line),
     (lambda o: o.get("type") == "fact" and "key" in o, _read_export_line),

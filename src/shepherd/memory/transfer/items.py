@@ -64,7 +64,10 @@ class UnreadableError(Exception):
     """Says what is wrong with one object."""
 
 
-Items = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
+Items = Iterator[ImportedConversation | ExportLine | ImportProblem]
+"""What a file holds."""
+ReadItems = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
+"""What an object of a file holds."""
 
 
 def digest_name(entries: Sequence[Entry]) -> str:

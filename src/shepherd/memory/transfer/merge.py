@@ -85,28 +85,31 @@ class ImportState:
     targets: dict[str, int] = field(default_factory=dict)
     """Of our own export: the ids of the stored conversations that their messages go to, by uuid."""
 
-    def update(self, other: ImportState) -> None:
-        self.ends.update(other.ends)
-        self.lines.update(other.lines)
-        self.targets.update(other.targets)
+    def copy(self) -> ImportState:
+        return ImportState(self.ends.copy(), self.lines.copy(), self.targets.copy())
 
 
-class Merge:
+def merge(
+    connection: apsw.Connection, items: Iterable[ImportedConversation | ExportLine], earlier: ImportState
+) -> tuple[ImportResult, ImportState]:
+    """Store some items of a file, in their order. `earlier` does not change, since the job may run twice."""
+    made = _Merge(connection, earlier)
+    made.store(items)
+    return made.result, made.state
+
+
+class _Merge:
     """One transaction of an import."""
 
     def __init__(self, connection: apsw.Connection, earlier: ImportState) -> None:
         self.connection = connection
-        self.result = ImportResult()
-        self.state = ImportState()
-        """What this transaction adds to `earlier`."""
-        self._earlier = earlier
+        self.result, self.state = ImportResult(), earlier.copy()
         self._has_erased = self._find_row("SELECT 1 FROM erased LIMIT 1") is not None
 
     def _find_row(self, sql: str, *values: Any) -> Any:
-        return next(iter(self.connection.execute(sql, values).fetchall()), None)
+        return self.connection.execute(sql, values).fetchone()
 
     def store(self, items: Iterable[ImportedConversation | ExportLine]) -> None:
-        """Store them, in their order."""
         run: list[MessageLine] = []
         for item in items:
             if isinstance(item, ImportedConversation):
@@ -135,7 +138,7 @@ class Merge:
     def _store_conversation(self, new: ImportedConversation) -> None:
         """Store the new messages of a conversation: after the known ones, or in a branch if others follow those."""
         key = (new.source, new.name)
-        end = (self.state.ends.get(key) or self._earlier.ends.get(key)) if new.is_continued else None
+        end = self.state.ends.get(key) if new.is_continued else None
         end = end or ConversationEnd(f"{new.source}:{new.name}", time_ms=new.created_ms)
         entries = new.entries
         chains = chained([entry.sha for entry in entries], end.seed)
@@ -274,9 +277,7 @@ class Merge:
 
     def _find_line(self, uuid: str) -> ConversationLine | None:
         """The line of a conversation that is not stored yet."""
-        if self._target(uuid):
-            return None
-        return self.state.lines.get(uuid) or self._earlier.lines.get(uuid)
+        return None if self._target(uuid) else self.state.lines.get(uuid)
 
     def _skip_forgotten(self, message: MessageLine) -> None:
         """Count a message that was forgotten here, and clear the title that quotes it."""
@@ -289,8 +290,10 @@ class Merge:
 
     def _target(self, uuid: str) -> int:
         """The stored conversation that messages of `uuid` go to; 0 = none."""
-        target = self.state.targets.get(uuid) or self._earlier.targets.get(uuid)
-        return target or (self._find_row("SELECT id FROM conversation WHERE uuid = ?", uuid) or (0,))[0]
+        return (
+            self.state.targets.get(uuid)
+            or (self._find_row("SELECT id FROM conversation WHERE uuid = ?", uuid) or (0,))[0]
+        )
 
     def _store_lines(self, run: Sequence[MessageLine]) -> None:
         """Store messages of one conversation; in a branch, if the conversation has other messages at their places."""
