@@ -250,7 +250,7 @@ def pruning(path: Path, folder: Path, words: list[str], n_messages: int, n_turns
     sizes, meanwhile = [before], []
     with MemoryStore(copy, max_size_bytes=before // 2) as store:
         started = time.monotonic()
-        while retention.is_over(sizes[-1], before // 2) and time.monotonic() - started < PATIENCE_S:
+        while sizes[-1] > before // 2 and time.monotonic() - started < PATIENCE_S:
             meanwhile.append(_arrive(store, *next(arrivals)))
             sizes.append(store.read(partial(retention.size_bytes, path=copy)))
         seconds = time.monotonic() - started

@@ -27,8 +27,7 @@ from shepherd.memory.archive import history as histories
 from shepherd.memory.archive import notes, queries
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.archive.names import NamedHistory
-from shepherd.memory.archive.retention import Pruned
-from shepherd.memory.archive.upkeep import Upkeep
+from shepherd.memory.archive.upkeep import Pruned, Upkeep
 from shepherd.memory.failure import failure
 from shepherd.memory.location import default_path
 from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, State, Stats, StoredMessage

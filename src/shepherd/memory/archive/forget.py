@@ -63,17 +63,14 @@ def find(
         raise InvalidRequest("forget: give a condition: messages, a conversation, a phrase, or a time", field="forget")
     if matching is not None and not folded(matching):
         raise InvalidRequest("matching: must not be empty", field="matching")
-    conditions: list[tuple[str, Any]] = []
-    if messages:
-        conditions.append(("id IN (SELECT value FROM json_each(?))", json.dumps(list(messages))))
-    if conversation is not None:
-        conditions.append(("conversation = (SELECT id FROM conversation WHERE uuid = ?)", conversation))
-    if before_ms is not None:
-        conditions.append(("created_ms < ?", before_ms))
-    where = " AND ".join(condition for condition, _ in conditions) or "TRUE"
-    rows = connection.execute(
-        f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [value for _, value in conditions]
-    )
+    given = {
+        "id IN (SELECT value FROM json_each(?))": json.dumps(list(messages)) if messages else None,
+        "conversation = (SELECT id FROM conversation WHERE uuid = ?)": conversation,
+        "created_ms < ?": before_ms,
+    }
+    conditions = {condition: value for condition, value in given.items() if value is not None}
+    where = " AND ".join(conditions) or "TRUE"
+    rows = connection.execute(f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [*conditions.values()])
     if matching is None:
         return [id for id, _, _ in rows]
     phrase = folded(matching)
@@ -87,10 +84,8 @@ def remove(connection: apsw.Connection, ids: Collection[int], *, matching: str |
     They are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
     """
     chosen = json.dumps(list(ids))
-    sql = (
-        "SELECT id, conversation, role, body, sha FROM message WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
-    )
-    rows = list(connection.execute(sql, (chosen,)))
+    wanted = "id IN (SELECT value FROM json_each(?)) ORDER BY id"
+    rows = list(connection.execute(f"SELECT id, conversation, role, body, sha FROM message WHERE {wanted}", (chosen,)))
     bodies = [body for _, _, _, body, _ in rows]
     n_facts = _remove_facts(connection, chosen, bodies, matching)
     _remove_titles(connection, {row[1] for row in rows}, bodies, matching)
@@ -156,7 +151,11 @@ def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexe
         "UNION SELECT m.id FROM wanted JOIN message m ON m.before2 = wanted.id)"
     )
     for id, role, body, created_ms, *before in list(connection.execute(sql, (json.dumps(list(changed)),))):
-        quoted = _bodies(connection, before)
+        quoted = [
+            row
+            for other in before
+            for row in connection.execute("SELECT id, body FROM message WHERE id = ? AND body <> ''", (other,))
+        ]
         # The nearest is first in the row, and last in the context, in the order of time.
         context = index.context(created_ms, body, [text for _, text in reversed(quoted)])
         before1, before2 = [*(other for other, _ in quoted), None, None][:2]
@@ -218,12 +217,6 @@ def _remove_titles(
     connection.execute(
         "UPDATE conversation SET title = '' WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),)
     )
-
-
-def _bodies(connection: apsw.Connection, ids: list[int | None]) -> list[tuple[int, str]]:
-    """Id and text of these messages, in the same order; those without text are left out."""
-    sql = "SELECT id, body FROM message WHERE id = ? AND body <> ''"
-    return [row for id in ids if id is not None for row in connection.execute(sql, (id,))]
 
 
 def _call_texts(meta: str | None) -> Iterator[str]:

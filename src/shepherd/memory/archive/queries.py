@@ -23,8 +23,8 @@ _CONVERSATION = (
 _LINEAGE = """
 WITH RECURSIVE line(id, parent, parent_seq, last) AS (
     SELECT id, parent, parent_seq, 9223372036854775807 FROM conversation WHERE id = ?
-    UNION ALL
-    SELECT c.id, c.parent, c.parent_seq, min(line.parent_seq, line.last)
+    UNION
+    SELECT c.id, c.parent, c.parent_seq, min(coalesce(line.parent_seq, -1), line.last)
     FROM line JOIN conversation c ON c.id = line.parent
 )
 """
@@ -62,6 +62,14 @@ def messages(
         )
     rows = connection.execute(sql, (conversation, min(after_seq, MOST), -1 if limit is None else min(limit, MOST)))
     return [_stored(row) for row in rows]
+
+
+def lineage(connection: apsw.Connection, conversation: int) -> list[tuple[int, int]]:
+    """A conversation and those it branched off, the oldest first, each with the last `seq` that belongs to it."""
+    return [
+        (int(id), int(last))
+        for id, last in connection.execute(f"{_LINEAGE} SELECT id, last FROM line ORDER BY id", (conversation,))
+    ]
 
 
 def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
@@ -148,7 +156,7 @@ def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
         for extreme, order in (("min", "ASC"), ("max", "DESC"))
     ]
     n_conversations, n_messages, n_evicted, n_pinned, n_pruned, n_facts, n_vectors = map(int, counts)
-    log = Path(f"{path}-wal")
+    pages, log = retention.sizes(connection, path)
     return Stats(
         conversations=n_conversations,
         messages=n_messages,
@@ -156,9 +164,9 @@ def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
         pruned=n_pruned,
         facts=n_facts,
         vectors=n_vectors,
-        size_bytes=retention.size_bytes(connection, path),
+        size_bytes=pages + log,
         file_bytes=path.stat().st_size,
-        log_bytes=log.stat().st_size if log.exists() else 0,
+        log_bytes=log,
         limit_bytes=limit_bytes,
         oldest_ms=ends[0],
         newest_ms=ends[1],
@@ -167,5 +175,6 @@ def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
 
 def _stored(row: tuple[Any, ...]) -> StoredMessage:
     id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta = row
-    trusted, where = Trust(trust), State(state)
-    return StoredMessage(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)
+    return StoredMessage(
+        id, conversation, seq, turn, role, body, created_ms, Trust(trust), State(state), bool(pinned), meta
+    )

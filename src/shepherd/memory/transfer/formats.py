@@ -7,6 +7,7 @@ conversations (`chat_apps.py`), and single messages (`messages.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from shepherd.memory.records import Entry
@@ -62,7 +63,8 @@ def _read_loose_message(fields: dict[str, Any], where: str) -> ReadItems:
     found = read_message(fields, where)
     yield from (each for each in found if isinstance(each, ImportProblem))
     entries = tuple(each for each in found if isinstance(each, Entry))
-    yield LooseMessage(find_name(fields, _NAMES), entries, find_text(fields, "title"), find_text(fields, "model"))
+    name, title, model = find_name(fields, _NAMES) or "", find_text(fields, "title"), find_text(fields, "model")
+    yield LooseMessage(ImportedConversation("jsonl", name, entries, title=title, model=model))
 
 
 def _read_conversation(fields: dict[str, Any], where: str) -> ReadItems:
@@ -103,24 +105,20 @@ class LooseMessages:
     """Gathers loose messages into conversations. Yields a part as soon as it is full, and the rest at the end."""
 
     def __init__(self) -> None:
-        self._entries: dict[str | None, list[Entry]] = {}
-        self._first: dict[str | None, LooseMessage] = {}
-        self._names: dict[str | None, str] = {}
-        """Of the conversations with a part that was yielded."""
+        self._held: dict[str, ImportedConversation] = {}
 
-    def add(self, message: LooseMessage) -> Iterator[ImportedConversation]:
-        entries = self._entries.setdefault(message.conversation, [])
-        self._first.setdefault(message.conversation, message)
-        entries.extend(message.entries)
-        if len(entries) >= PART:
-            yield self._part(message.conversation)
+    def add(self, part: ImportedConversation) -> Iterator[ImportedConversation]:
+        held = self._held.get(part.name)
+        self._held[part.name] = held = replace(held, entries=held.entries + part.entries) if held else part
+        if len(held.entries) >= PART:
+            yield self._part(part.name)
 
     def close(self) -> Iterator[ImportedConversation]:
-        for key in [key for key, entries in self._entries.items() if entries]:
+        for key in [key for key, held in self._held.items() if held.entries]:
             yield self._part(key)
 
-    def _part(self, key: str | None) -> ImportedConversation:
-        entries = tuple(self._entries.pop(key))
-        known, first = self._names.get(key), self._first[key]
-        self._names[key] = name = known or (digest_name(entries) if key is None else key)
-        return ImportedConversation("jsonl", name, entries, known is not None, first.title, None, first.model)
+    def _part(self, key: str) -> ImportedConversation:
+        held = self._held[key]
+        part = replace(held, name=held.name or digest_name(held.entries))
+        self._held[key] = replace(part, entries=(), is_continued=True)
+        return part

@@ -54,10 +54,8 @@ class ImportProblem:
 class LooseMessage:
     """A message on a line of its own."""
 
-    conversation: str | None
-    entries: tuple[Entry, ...]
-    title: str
-    model: str
+    part: ImportedConversation
+    """The message as a part of its conversation; `name` "" = the conversation of all that name none."""
 
 
 class UnreadableError(Exception):

@@ -186,11 +186,11 @@ class _Merge:
                 parent=(end.conversation, end.seq) if end.conversation else None,
             )
             end = replace(end, conversation=id)
-        at, turn = [], end.turn
+        new_messages, turn = [], end.turn
         for seq, (entry, chain) in enumerate(zip(timed, chains, strict=True), end.seq + 1):
             turn += entry.role == "user"
-            at.append((seq, turn, chain))
-        ids, before = self._add(end.conversation, end.before, timed, at)
+            new_messages.append(NewMessage(entry, seq, turn, chain))
+        ids, before = self._add(end.conversation, end.before, new_messages)
         # They are in no context here.
         self.connection.execute(
             "UPDATE message SET state = ? WHERE id BETWEEN ? AND ?", (int(State.EVICTED), ids[0], ids[-1])
@@ -198,23 +198,15 @@ class _Merge:
         return replace(end, seq=end.seq + len(timed), turn=turn, time_ms=time_ms, before=before)
 
     def _add(
-        self,
-        conversation: int,
-        before: tuple[tuple[str, int], ...],
-        entries: Sequence[Entry],
-        at: Sequence[tuple[int, int, bytes]],
+        self, conversation: int, before: tuple[tuple[str, int], ...], new: Iterable[NewMessage]
     ) -> tuple[range, tuple[tuple[str, int], ...]]:
-        """Store messages, each `at` its seq, turn and chain; their ids, and texts and ids of the last two messages."""
-        first = history.next_id(self.connection)
-        ids = range(first, first + len(entries))
-        new = []
-        for id, entry, (seq, turn, chain) in zip(ids, entries, at, strict=True):
-            new.append(NewMessage(entry, seq, turn, chain, [text for text, _ in before], [id for _, id in before]))
-            if entry.role != "system":
-                before = (*before, (entry.text, id))[-2:]
-        made = history.add_messages(self.connection, conversation, new)
-        assert made == ids
-        return ids, before
+        """Store messages after those `before`; their ids, and texts and ids of the last two messages."""
+        rows = []
+        for id, each in enumerate(new, history.next_id(self.connection)):
+            rows.append(each._replace(before=[text for text, _ in before], before_ids=[id for _, id in before]))
+            if each.entry.role != "system":
+                before = (*before, (each.entry.text, id))[-2:]
+        return history.add_messages(self.connection, conversation, rows), before
 
     def _has_message(self, conversation: int, first: int, last: int = 2**62) -> bool:
         """Whether a conversation has a message from one `seq` to another."""
@@ -323,8 +315,7 @@ class _Merge:
             target = self._create_branch(new, None)
         earlier = queries.messages(self.connection, target, after_seq=first.seq - 5, shared=True)
         before = tuple((m.body, m.id) for m in earlier if m.seq < first.seq and m.role != "system")[-2:]
-        at = [(message.seq, message.turn, message.chain) for message in new]
-        ids, _ = self._add(target, before, [message.entry for message in new], at)
+        ids, _ = self._add(target, before, (NewMessage(m.entry, m.seq, m.turn, m.chain) for m in new))
         self.result.messages += len(new)
         for message, id in zip(new, ids, strict=True):
             row = (int(message.state), message.pinned, message.sha)

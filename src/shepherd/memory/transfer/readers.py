@@ -96,7 +96,7 @@ def read(stream: IO[bytes], name: str = "", on_bytes: Callable[[int], None] | No
             for each in read_object(_parsed(part), where + place):
                 found = True
                 if isinstance(each, LooseMessage):
-                    yield from loose.add(each)
+                    yield from loose.add(each.part)
                 else:
                     yield each
         except (UnreadableError, RecursionError) as error:
