@@ -63,15 +63,8 @@ def add_conversation(
     parent: tuple[int, int] | None = None,
 ) -> int:
     """Insert a conversation; its id. `parent`: the conversation it branches off, and the last `seq` they share."""
-    row = (
-        uuid or str(uuids.uuid4()),
-        session,
-        clean(title),
-        now_ms() if created_ms is None else created_ms,
-        clean(model),
-        source,
-        *(parent or (None, None)),
-    )
+    time_ms = now_ms() if created_ms is None else created_ms
+    row = (uuid or str(uuids.uuid4()), session, clean(title), time_ms, clean(model), source, *(parent or (None, None)))
     connection.execute(
         "INSERT INTO conversation(uuid, session, title, created_ms, model, source, parent, parent_seq) "
         "VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
@@ -118,28 +111,14 @@ def next_id(connection: apsw.Connection) -> int:
 def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:
     entry = new.entry
     created_ms = now if entry.created_ms is None else entry.created_ms
-    body, indexed, meta = entry.text, index.indexed(entry), entry.meta
+    body, indexed = entry.text, index.indexed(entry)
     has_context = not entry.recalled and entry.role != "system"
     context = index.context(created_ms, body, new.before) if has_context else None
     quoted = new.before_ids[-2:] if has_context and len(body) < index.SHORT_CHARS else ()
-    before1, before2 = [*reversed(quoted), 0, 0][:2]
-    return (
-        id,
-        conversation,
-        new.seq,
-        new.turn,
-        entry.role,
-        body,
-        indexed if indexed != body else None,
-        context,
-        before1 or None,
-        before2 or None,
-        meta,
-        created_ms,
-        int(entry.trusted),
-        new.sha or entry.sha,
-        new.chain,
-    )
+    before = ([id or None for id in reversed(quoted)] + [None, None])[:2]
+    text = (body, indexed if indexed != body else None, context, *before, entry.meta)
+    place = (id, conversation, new.seq, new.turn, entry.role)
+    return *place, *text, created_ms, int(entry.trusted), new.sha or entry.sha, new.chain
 
 
 class _Position(NamedTuple):

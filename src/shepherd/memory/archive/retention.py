@@ -24,7 +24,7 @@ import apsw
 
 from shepherd.memory.archive import forget, index
 from shepherd.memory.archive.history import NOTES
-from shepherd.memory.records import Call, State
+from shepherd.memory.records import State
 from shepherd.memory.schema import pragma_int
 
 STEP = 20
@@ -191,10 +191,9 @@ def _without_arguments(meta: str | None) -> str | None:
     if not meta or len(meta) <= CALL_CHARS:
         return meta
     fields = json.loads(meta)
-    calls = [Call(**call) for call in fields.get("calls", ())]
-    fields["calls"] = [
-        (call if len(call.arguments) <= CALL_CHARS else call._replace(arguments="{}"))._asdict() for call in calls
-    ]
+    for call in fields.get("calls", ()):
+        if len(call["arguments"]) > CALL_CHARS:
+            call["arguments"] = "{}"
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -97,13 +97,7 @@ class TermHit(NamedTuple):
 class Scorer:
     """Scores messages of one table for one question."""
 
-    def __init__(
-        self,
-        terms: Sequence[Term],
-        matches: Matches,
-        answer_type: AnswerType,
-        tokenize: Tokenize,
-    ) -> None:
+    def __init__(self, terms: Sequence[Term], matches: Matches, answer_type: AnswerType, tokenize: Tokenize) -> None:
         self._idf, self._answer_type, self._tokenize = matches.idf, answer_type, tokenize
         self._total, self._is_large = sum(matches.idf), matches.is_large
         self._definition = definition_pattern(terms)

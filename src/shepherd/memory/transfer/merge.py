@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import apsw
@@ -50,9 +50,9 @@ class ImportResult:
     """The first `SHOWN_PROBLEMS` of them."""
 
     def add(self, other: ImportResult) -> None:
-        for name in ("conversations", "messages", "facts", "known", "forgotten", "left_out", "n_problems"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.problems += other.problems[: SHOWN_PROBLEMS - len(self.problems)]
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        del self.problems[SHOWN_PROBLEMS:]
 
     def add_problem(self, problem: ImportProblem) -> None:
         self.add(ImportResult(n_problems=1, problems=[problem]))
@@ -156,14 +156,10 @@ class _Merge:
         kept = [i for i in range(n_known, len(entries)) if not self._is_erased(entries[i].sha, chains[i])]
         if kept:
             end = self._append(new, end, [entries[i] for i in kept], [chains[i] for i in kept])
-        self.result.add(
-            ImportResult(
-                messages=len(kept),
-                known=sum(map(bool, ids)),
-                forgotten=len(entries) - len(kept) - sum(map(bool, ids)),
-                left_out=new.n_left_out,
-            )
-        )
+        known = sum(map(bool, ids))
+        forgotten = len(entries) - len(kept) - known
+        done = ImportResult(messages=len(kept), known=known, forgotten=forgotten, left_out=new.n_left_out)
+        self.result.add(done)
         self.state.ends[key] = replace(end, seed=chains[-1].hex())
 
     def _append(
