@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,17 @@ WITH RECURSIVE line(id, parent, parent_seq, last) AS (
 )
 """
 """A conversation and those it branched off, each with the last `seq` that belongs to the branch."""
+_STATS = """
+SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
+    -- two partial indexes; one query for both would read all rows
+    (SELECT count(*) FROM message WHERE state = 1 AND pinned = 0)
+        + (SELECT count(*) FROM message WHERE state = 1 AND pinned = 1),
+    (SELECT count(*) FROM message WHERE state = 2), (SELECT count(*) FROM fact WHERE status = 'current'),
+    (SELECT count(*) FROM vector),
+    min((SELECT created_ms FROM message WHERE message.conversation = conversation.id ORDER BY seq LIMIT 1)),
+    max((SELECT created_ms FROM message WHERE message.conversation = conversation.id ORDER BY seq DESC LIMIT 1))
+FROM conversation
+"""
 
 
 def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
@@ -126,51 +139,17 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
         ") ORDER BY seq DESC",
         (clean(session),),
     )
-    turn, ids = None, list[int]()
-    for id, its in rows:
-        if its != (turn := its if turn is None else turn):
-            break
-        ids.append(id)
-    return ids[::-1]
+    newest: list[Any] = next((list(group) for _, group in groupby(rows, key=itemgetter(1))), [])
+    return [id for id, _ in reversed(newest)]
 
 
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
     """Counts and sizes of a file."""
-    counts = [
-        connection.execute(f"SELECT count(*) FROM {what}").get
-        for what in (
-            "conversation",
-            "message",
-            "message WHERE state = 1 AND pinned = 0",  # two partial indexes; one query for both would read all rows
-            "message WHERE state = 1 AND pinned = 1",
-            "message WHERE state = 2",
-            "fact WHERE status = 'current'",
-            "vector",
-        )
-    ]
-    ends = [
-        connection.execute(
-            f"SELECT {extreme}((SELECT created_ms FROM message WHERE message.conversation = conversation.id "
-            f"ORDER BY seq {order} LIMIT 1)) FROM conversation"
-        ).get
-        for extreme, order in (("min", "ASC"), ("max", "DESC"))
-    ]
-    n_conversations, n_messages, n_evicted, n_pinned, n_pruned, n_facts, n_vectors = map(int, counts)
+    row: tuple[Any, ...]
+    (row,) = connection.execute(_STATS)
     pages, log = retention.sizes(connection, path)
-    return Stats(
-        conversations=n_conversations,
-        messages=n_messages,
-        evicted=n_evicted + n_pinned,
-        pruned=n_pruned,
-        facts=n_facts,
-        vectors=n_vectors,
-        size_bytes=pages + log,
-        file_bytes=path.stat().st_size,
-        log_bytes=log,
-        limit_bytes=limit_bytes,
-        oldest_ms=ends[0],
-        newest_ms=ends[1],
-    )
+    sizes = [pages + log, path.stat().st_size, log, limit_bytes]
+    return Stats(*row[:6], *sizes, *row[6:])
 
 
 def _stored(row: tuple[Any, ...]) -> StoredMessage:
