@@ -20,7 +20,7 @@ import apsw
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import history, queries
 from shepherd.memory.archive.history import NewMessage
-from shepherd.memory.records import Entry, State, Trust, chained, clean
+from shepherd.memory.records import Entry, State, Trust, chained
 from shepherd.memory.transfer.export_lines import ConversationLine, FactLine, MessageLine
 from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
 from shepherd.wire.base import Fields
@@ -172,9 +172,10 @@ class _Merge:
             timed.append(replace(entry, created_ms=time_ms))
         if not end.conversation or self._has_message(end.conversation, end.seq + 1):
             uuid = new.name if not end.conversation and _is_uuid(new.name) else ""
-            id = self._add_conversation(
-                uuid,
-                chains[0],
+            self.result.conversations += 1
+            id = history.add_conversation(
+                self.connection,
+                uuid=self._free_uuid(uuid, chains[0]),
                 title=new.title.strip() or history.title_of(entries),
                 created_ms=timed[0].created_ms if new.created_ms is None or end.conversation else new.created_ms,
                 model=new.model,
@@ -209,30 +210,11 @@ class _Merge:
         sql = "SELECT 1 FROM message WHERE conversation = ? AND seq BETWEEN ? AND ?"
         return self._find_row(sql, conversation, first, last) is not None
 
-    def _add_conversation(
-        self,
-        uuid: str,
-        chain: bytes,
-        *,
-        title: str,
-        created_ms: int | None,
-        model: str = "",
-        source: str = "",
-        parent: tuple[int, int] | None = None,
-    ) -> int:
-        """A new conversation called `uuid`. If that is taken, its uuid is made of its first message."""
+    def _free_uuid(self, uuid: str, chain: bytes) -> str | None:
+        """`uuid` for a new conversation; if that is taken, one made of its first message; None = that is taken too."""
         names = (name for name in (uuid, str(uuids.uuid5(_NAMESPACE, chain.hex()))) if name)
         taken = "SELECT 1 FROM conversation WHERE uuid = ?"
-        self.result.conversations += 1
-        return history.add_conversation(
-            self.connection,
-            uuid=next((name for name in names if not self._find_row(taken, name)), None),
-            title=clean(title),
-            created_ms=created_ms,
-            model=clean(model),
-            source=source,
-            parent=parent,
-        )
+        return next((name for name in names if not self._find_row(taken, name)), None)
 
     def _is_erased(self, sha: bytes, chain: bytes) -> bool:
         """Whether a message was forgotten here, by its content or by its place."""
@@ -321,10 +303,14 @@ class _Merge:
     def _create_branch(self, new: Sequence[MessageLine], parent: tuple[int, int] | None) -> int:
         """A conversation for messages without one, or for those whose places are taken."""
         first = new[0]
-        title = history.title_of(message.entry for message in new)
-        created_ms = first.entry.created_ms
-        target = self._add_conversation(first.uuid, first.chain, title=title, created_ms=created_ms, parent=parent)
-        self.state.targets[first.uuid] = target
+        self.result.conversations += 1
+        self.state.targets[first.uuid] = target = history.add_conversation(
+            self.connection,
+            uuid=self._free_uuid(first.uuid, first.chain),
+            title=history.title_of(message.entry for message in new),
+            created_ms=first.entry.created_ms,
+            parent=parent,
+        )
         return target
 
     def _store_fact(self, new: FactLine) -> None:
