@@ -33,8 +33,7 @@ from shepherd.memory.location import default_path
 from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, State, Stats, StoredMessage
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
-from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import NO_FILTERS
+from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)

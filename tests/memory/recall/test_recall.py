@@ -25,8 +25,7 @@ from shepherd.memory.recall.recall import (
 )
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
 from shepherd.memory.search.excerpt import is_near_duplicate
-from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import NO_FILTERS
+from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.store import MemoryStore
 
 LINE = re.compile(r'- \d{4}-\d\d-\d\d (?:user|assistant): "[^"]*"')

@@ -16,8 +16,8 @@ from shepherd.memory.records import Entry, RankedMessage, Trust
 from shepherd.memory.schema import open_file
 from shepherd.memory.search.postings import FtsTable, find_matches
 from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import fuse, newest, rank
-from shepherd.memory.search.scope import find_scope
+from shepherd.memory.search.ranking import fuse, rank
+from shepherd.memory.search.scope import find_scope, newest
 
 DAY = 86_400_000
 NOW = 1_760_000_000_000

@@ -22,8 +22,6 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a file."""
-
     kind: str
     """`file`, `damage`, `index`, `orphan`, `gap` or `fact`."""
     text: str

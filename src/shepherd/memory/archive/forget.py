@@ -37,8 +37,6 @@ SAYING_CHARS = 4
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The result of `remove`."""
-
     n_messages: int = 0
     n_facts: int = 0
     shas: tuple[bytes, ...] = ()
@@ -123,16 +121,13 @@ def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -
     for id, role in () if is_bulk else messages:
         index.unindex(connection, id, role)
     connection.execute("DELETE FROM vector WHERE message IN (SELECT value FROM json_each(?))", (chosen,))
-    ((conversations,),) = connection.execute(
-        "SELECT json_group_array(DISTINCT conversation) FROM message WHERE id IN (SELECT value FROM json_each(?))",
-        (chosen,),
-    )
-    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", (chosen,))
+    sql = "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?)) RETURNING conversation"
+    conversations = {conversation for (conversation,) in connection.execute(sql, (chosen,))}
     connection.execute(
         "DELETE FROM conversation WHERE id IN (SELECT value FROM json_each(?)) "
         "AND NOT EXISTS (SELECT 1 FROM message WHERE message.conversation = conversation.id) "
         "AND NOT EXISTS (SELECT 1 FROM conversation AS branch WHERE branch.parent = conversation.id)",
-        (conversations,),
+        (json.dumps(list(conversations)),),
     )
     requote(connection, ids, are_indexed=not is_bulk)
     if is_bulk:

@@ -51,13 +51,8 @@ DENSE_BYTES = 2600
 """Average fill of an FTS5 page, of 4,000; below it, pages are merged."""
 
 
-def size_bytes(connection: apsw.Connection, path: Path | str) -> int:
-    """The size of a memory: used pages, and the log beside the file."""
-    return sum(sizes(connection, path))
-
-
 def sizes(connection: apsw.Connection, path: Path | str) -> tuple[int, int]:
-    """The bytes of the used pages, and of the log."""
+    """The bytes of the used pages, and of the log beside the file."""
     pages = pragma_int(connection, "page_count") - pragma_int(connection, "freelist_count")
     try:
         log = os.stat(f"{os.fspath(path)}-wal").st_size

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -34,8 +34,6 @@ PATIENCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The result of pruning."""
-
     n_messages: int = 0
     """0 = nothing more can be pruned."""
     freed_bytes: int = 0
@@ -47,7 +45,6 @@ class Upkeep:
 
     path: Path
     limit_bytes: int
-    log_pages: int = field(init=False)
     must_empty_log: bool = False
     """Forgotten text is still in it."""
     _size: int = 0
@@ -61,8 +58,9 @@ class Upkeep:
     _busy_at: float = 0.0
     """The time of the last commit, by the monotonic clock."""
 
-    def __post_init__(self) -> None:
-        self.log_pages = retention.log_pages(self.limit_bytes)
+    @property
+    def log_pages(self) -> int:
+        return retention.log_pages(self.limit_bytes)
 
     def attach(self, connection: apsw.Connection) -> None:
         """Take over checkpoints from SQLite, which would run them inside of a commit."""

@@ -88,8 +88,6 @@ STOP_WORDS = frozenset().union(*STOP.values())
 
 @dataclass(frozen=True, slots=True)
 class RecallBlock:
-    """A block to put before a question."""
-
     text: str
     """The block, and a blank line after it."""
     ids: tuple[int, ...]
@@ -98,8 +96,6 @@ class RecallBlock:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """One line of a block."""
-
     message: StoredMessage
     text: str
     """The body, or the part of it that fits, unchanged."""

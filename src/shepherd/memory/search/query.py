@@ -101,6 +101,9 @@ class Filters:
         return f"body : ({' AND '.join(parts)})" if parts else ""
 
 
+NO_FILTERS = Filters()
+
+
 def terms_of(text: str) -> list[Term]:
     """The terms of a question, in its order, without repetition; at most `MOST_TERMS`, the longest.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from math import exp
 
 import apsw
@@ -21,13 +21,12 @@ from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.postings import FtsTable, Matches, find_matches
-from shepherd.memory.search.query import Filters, answer_type_of, is_about_answers, terms_of
+from shepherd.memory.search.query import NO_FILTERS, Filters, answer_type_of, is_about_answers, terms_of
 from shepherd.memory.search.scope import MessageRow, find_scope
 from shepherd.memory.search.scoring import Score, Scorer
 from shepherd.memory.search.spelling import correct_spelling
 from shepherd.memory.search.vectors import Nearest
 
-NO_FILTERS = Filters()
 USER, OTHER = FTS_TABLES
 MAX_READ = {USER: 100, OTHER: 30}
 """Messages of a table that are read, at most,"""
@@ -116,14 +115,6 @@ def rank(
     return _monotonic(ranked[:limit])
 
 
-def newest(
-    connection: apsw.Connection, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
-) -> list[int]:
-    """The ids of the newest messages with text, newest first."""
-    scope = find_scope(connection, filters)
-    return scope.newest(connection, limit, without) if scope else []
-
-
 @dataclass(slots=True)
 class ScoredMessage:
     """A message that was read, and its score."""
@@ -167,11 +158,9 @@ def fuse(
 
 def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
     """The same list, each message at least as relevant as all that follow."""
-    fallen: list[RankedMessage] = []
-    for each in reversed(ranked):
-        score = max(each.score, fallen[-1].score) if fallen else each.score
-        fallen.append(RankedMessage(each.id, score, each.coverage, each.n_terms))
-    return fallen[::-1]
+    scores = list(accumulate((each.score for each in reversed(ranked)), max))[::-1]
+    pairs = zip(ranked, scores, strict=True)
+    return [RankedMessage(each.id, score, each.coverage, each.n_terms) for each, score in pairs]
 
 
 def _relevance(share: float) -> float:

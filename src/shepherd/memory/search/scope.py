@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import apsw
 
 from shepherd.memory.records import Trust, clean
-from shepherd.memory.search.query import Filters
+from shepherd.memory.search.query import NO_FILTERS, Filters
 
 ASKED_CHARS = 300
 """A shorter message that ends with a question mark is a question, and the next message is its reply."""
@@ -61,15 +61,6 @@ class Scope:
             by_id = {row[0]: MessageRow(*row) for row in rows}
             yield from (by_id[id] for id in batch if id in by_id)
 
-    def newest(self, connection: apsw.Connection, limit: int, without: Collection[int]) -> list[int]:
-        """The ids of the newest messages with text, newest first."""
-        rows = connection.execute(
-            "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
-            f"AND {self.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
-            (self.first, self.last, *self.values, json.dumps(list(without)), limit),
-        )
-        return [id for (id,) in rows]
-
 
 def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
     """The scope of the filters; None when it is empty."""
@@ -98,3 +89,17 @@ def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
             where.append(condition)
             values.append(value)
     return Scope(" AND ".join(where), tuple(values), first, last)
+
+
+def newest(
+    connection: apsw.Connection, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
+) -> list[int]:
+    """The ids of the newest messages with text, newest first."""
+    if (scope := find_scope(connection, filters)) is None:
+        return []
+    rows = connection.execute(
+        "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
+        f"AND {scope.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
+        (scope.first, scope.last, *scope.values, json.dumps(list(without)), limit),
+    )
+    return [id for (id,) in rows]

@@ -75,8 +75,6 @@ def definition_pattern(terms: Sequence[Term]) -> re.Pattern[str] | None:
 
 
 class Score(NamedTuple):
-    """How well one message answers."""
-
     score: float
     """To compare messages of one table."""
     share: float
@@ -86,8 +84,6 @@ class Score(NamedTuple):
 
 
 class TermHit(NamedTuple):
-    """A term in a text."""
-
     position: int
     """Number of the word."""
     term: int

@@ -16,8 +16,9 @@ from shepherd.core import InvalidRequest, Role
 from shepherd.memory.records import Hit, Trust, clean, to_datetime
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import ComparedText, shorten, snippet, term_spans
-from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import NO_FILTERS, newest, rank
+from shepherd.memory.search.query import NO_FILTERS, Filters, terms_of
+from shepherd.memory.search.ranking import rank
+from shepherd.memory.search.scope import newest
 from shepherd.memory.search.vectors import Nearest
 
 MOST_RESULTS = 50

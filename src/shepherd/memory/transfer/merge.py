@@ -32,8 +32,6 @@ _NAMESPACE = uuids.UUID("6f3c1d0a-53f2-4f0e-9a55-5348504412aa")
 
 @dataclass(slots=True)
 class ImportResult:
-    """What an import has done."""
-
     conversations: int = 0
     """New ones, branches included."""
     messages: int = 0
