@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial, update_wrapper
 from pathlib import Path
+from queue import LifoQueue
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
@@ -195,21 +195,15 @@ class MemoryStore:
         self, query: str, max_results: int = 5, *, filters: Filters | None = None, without: Collection[int] = ()
     ) -> list[Hit]:
         """The exchanges that answer a question, best first (see `search.search`)."""
-        return self.read(
-            lambda connection: search.search(
-                connection, query, max_results, filters=filters, without=without, vectors=self._nearest(connection)
-            )
-        )
+        job = partial(search.search, query=query, max_results=max_results, filters=filters, without=without)
+        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
 
     def rank(
         self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
     ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
-        return self.read(
-            lambda connection: ranking.rank(
-                connection, query, limit=limit, filters=filters, without=without, vectors=self._nearest(connection)
-            )
-        )
+        job = partial(ranking.rank, query=query, limit=limit, filters=filters, without=without)
+        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
 
     def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
         return self._vectors.searcher(connection) if self._vectors else None
@@ -294,42 +288,35 @@ class Readers:
 
     def __init__(self, open_one: Callable[[], apsw.Connection], name: str) -> None:
         self._open, self._name = open_one, name
-        self._free: list[apsw.Connection] = []
-        self._slots = threading.Semaphore(READERS)
+        self._free: LifoQueue[apsw.Connection | None] = LifoQueue()
+        """`READERS` places; None = not opened yet."""
+        for _ in range(READERS):
+            self._free.put(None)
         self._closed = False
 
     def run(self, job: Callable[[apsw.Connection], T]) -> T:
         """The result of `job` on a snapshot of the file. Raises: `MemoryFailure`, also when closed."""
-        with self._slots:
+        connection = self._free.get()
+        try:
             if self._closed:
                 raise MemoryFailure(f"the memory {self._name} is closed")
-            try:
-                connection = self._take()
-                try:
-                    connection.execute("BEGIN")
-                    return job(connection)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    self._free.append(connection)
-            except apsw.Error as error:
-                raise failure(self._name, error) from error
-
-    def _take(self) -> apsw.Connection:
-        try:
-            return self._free.pop()
-        except IndexError:
-            return self._open()
+            connection = connection or self._open()
+            with connection:  # a transaction
+                result = job(connection)
+            return result
+        except apsw.Error as error:
+            raise failure(self._name, error) from error
+        finally:
+            self._free.put(connection)
 
     def close(self) -> None:
         """Wait for the running jobs, then close all connections. Twice is allowed."""
-        for _ in range(READERS):
-            self._slots.acquire()
+        taken = [self._free.get() for _ in range(READERS)]
         self._closed = True
-        for connection in self._free:
-            connection.close()
-        self._free.clear()
-        self._slots.release(READERS)
+        for connection in taken:
+            if connection:
+                connection.close()
+            self._free.put(None)
 
 
 def _check_size(field: str, size_bytes: int) -> int:

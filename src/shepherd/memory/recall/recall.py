@@ -283,7 +283,8 @@ class _Reader:
             n_when = self._n_when(message)
             n_terms = known[message.id].n_terms + n_when
             covered = min(1.0, known[message.id].coverage + n_when / len(self.terms))
-            if not (n_when or self._is_named(message)):
+            is_named = not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
+            if not (n_when or is_named):
                 is_enough = covered >= UNNAMED_COVERAGE
             elif n_terms >= ENOUGH_TERMS:
                 is_enough = covered >= ENOUGH_COVERAGE or 2 * n_terms >= len(self.terms)
@@ -317,10 +318,6 @@ class _Reader:
             if answer.trust < Trust.UNTRUSTED and not (_is_evasion(answer) or ends_with_question(answer.body)):
                 return answer
         return None
-
-    def _is_named(self, message: StoredMessage) -> bool:
-        """Whether it has a name of the question, or the question has none."""
-        return not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
 
     def _n_when(self, message: StoredMessage) -> int:
         """How many words of the question name the day of the message, if they include its weekday or month."""

@@ -112,6 +112,17 @@ class Exchange(NamedTuple):
     answered: str
 
 
+_EXCHANGES = """
+SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
+    coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
+        AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
+    coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
+        AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
+        ORDER BY a.seq DESC LIMIT 1), '')
+FROM message m JOIN conversation c ON c.id = m.conversation WHERE m.id IN (SELECT value FROM json_each(?1))
+"""
+
+
 def _exchanges(
     connection: apsw.Connection, scores: dict[int, float], *, at_once: int
 ) -> Iterator[tuple[Exchange, float]]:
@@ -119,29 +130,12 @@ def _exchanges(
     ids, turns = list(scores), set[tuple[int, int]]()
     for start in range(0, len(ids), at_once):
         part = ids[start : start + at_once]
-        found = _read(connection, part)
+        rows = connection.execute(_EXCHANGES, (json.dumps(part), LONGEST_TURN))
+        found = {row[0]: Exchange(*row) for row in rows}
         for exchange in (found[id] for id in part if id in found):
             if (turn := (exchange.conversation, exchange.turn)) not in turns:
                 turns.add(turn)
                 yield exchange, scores[exchange.id]
-
-
-def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange]:
-    """Messages by their ids, each in its exchange."""
-    rows = connection.execute(
-        """
-        SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
-            coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
-                AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
-            coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
-                AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
-                ORDER BY a.seq DESC LIMIT 1), '')
-        FROM message m JOIN conversation c ON c.id = m.conversation
-        WHERE m.id IN (SELECT value FROM json_each(?1))
-        """,
-        (json.dumps(ids), LONGEST_TURN),
-    )
-    return {row[0]: Exchange(*row) for row in rows}
 
 
 def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:
