@@ -301,9 +301,12 @@ class Readers:
             if self._closed:
                 raise MemoryFailure(f"the memory {self._name} is closed")
             connection = connection or self._open()
-            with connection:  # a transaction
-                result = job(connection)
-            return result
+            connection.execute("BEGIN")
+            try:
+                return job(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
         except apsw.Error as error:
             raise failure(self._name, error) from error
         finally:

@@ -64,31 +64,25 @@ class Scope:
 
 def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
     """The scope of the filters; None when it is empty."""
-    where, values = list[str](), list[object]()
-    first, last = 0, 2**62
+    inside, ids, first, last = "conversation IN (SELECT value FROM json_each(?))", None, 0, 2**62
     if filters.conversation is not None or filters.session is not None:
         rows = connection.execute(
             "SELECT id FROM conversation WHERE (?1 IS NULL OR uuid = ?1) AND (?2 IS NULL OR session = ?2)",
             [name if name is None else clean(name) for name in (filters.conversation, filters.session)],
         )
         ids = json.dumps([id for (id,) in rows])
-        where.append("conversation IN (SELECT value FROM json_each(?))")
-        values.append(ids)
-        first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {where[0]}", (ids,)).get
+        first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {inside}", (ids,)).get
         if first is None:
             return None
-    if filters.roles:
-        where.append("role IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(filters.roles))
-    for condition, value in (
-        ("created_ms >= ?", filters.after_ms),
-        ("created_ms < ?", filters.before_ms),
-        ("trust < ?", None if filters.untrusted else int(Trust.UNTRUSTED)),
-    ):
-        if value is not None:
-            where.append(condition)
-            values.append(value)
-    return Scope(" AND ".join(where), tuple(values), first, last)
+    given = {
+        inside: ids,
+        "role IN (SELECT value FROM json_each(?))": json.dumps(filters.roles) if filters.roles else None,
+        "created_ms >= ?": filters.after_ms,
+        "created_ms < ?": filters.before_ms,
+        "trust < ?": None if filters.untrusted else int(Trust.UNTRUSTED),
+    }
+    conditions = {condition: value for condition, value in given.items() if value is not None}
+    return Scope(" AND ".join(conditions), tuple(conditions.values()), first, last)
 
 
 def newest(
