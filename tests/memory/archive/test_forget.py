@@ -260,7 +260,7 @@ def test_no_byte_is_left_of_words_that_are_indexed_otherwise_than_written(db: ap
     assert rows(db, "SELECT id FROM message WHERE id >= ?", ids[0]) == [(ids[2],)]
 
 
-def test_a_scrub_says_so_when_somebody_still_reads_an_old_state(db: apsw.Connection, path: Path) -> None:
+def test_a_scrub_returns_false_while_a_reader_keeps_an_old_state(db: apsw.Connection, path: Path) -> None:
     ids = stored(db)
     db.set_busy_timeout(0)
     reader = schema.open_file(path, readonly=True)

@@ -84,13 +84,13 @@ def full(db: apsw.Connection, path: Path, n: int = 60) -> int:
     return sum(retention.sizes(db, path))
 
 
-def test_nothing_is_given_up_below_nine_tenths_of_the_limit(db: apsw.Connection, path: Path) -> None:
+def test_nothing_is_pruned_below_nine_tenths_of_the_limit(db: apsw.Connection, path: Path) -> None:
     size = full(db, path, 10)
     assert retention.step(db, path, int(size / 0.89)) == 0
     assert {how for _, how in kinds(db)} == {"whole"}
 
 
-def test_tools_are_shortened_before_answers_go_and_those_before_what_the_user_said(
+def test_tool_results_are_pruned_before_answers_and_those_before_users_messages(
     db: apsw.Connection, path: Path
 ) -> None:
     """The limit is lowered little by little; each thing starts to go when all of the one before is gone."""
@@ -143,7 +143,7 @@ def test_long_arguments_go_with_the_answer_that_calls(db: apsw.Connection, path:
     assert [call["arguments"] for call in json.loads(meta)["calls"]] == ["{}", '{"path": "."}']
 
 
-def test_a_message_that_was_given_up_is_not_stored_again(db: apsw.Connection, path: Path) -> None:
+def test_a_pruned_message_is_not_stored_again(db: apsw.Connection, path: Path) -> None:
     histories = list(conversations(12, n_chars=500))
     ids = [stored(db, history) for history in histories]
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -154,7 +154,7 @@ def test_a_message_that_was_given_up_is_not_stored_again(db: apsw.Connection, pa
 
 @pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("limit", [0, 1000, 200_000])
-def test_what_is_pinned_noted_or_the_source_of_a_fact_is_never_given_up(
+def test_pinned_messages_notes_and_sources_of_facts_are_never_pruned(
     db: apsw.Connection, path: Path, limit: int
 ) -> None:
     pinned, sourced = stored(db, [Entry("user", text(2000, 1)), Entry("user", text(2000, 2))])
@@ -217,7 +217,7 @@ def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     assert check.check(db, deep=True) == []
 
 
-def test_old_places_go_before_what_the_user_said_when_there_are_too_many(db: apsw.Connection, path: Path) -> None:
+def test_too_many_empty_rows_are_deleted_before_users_messages_are_pruned(db: apsw.Connection, path: Path) -> None:
     """Otherwise a small memory would end up with nothing but places of messages that it has no longer."""
     for i in range(300):
         stored(db, [Entry("user", f"{i} " + text(80, i)), Entry("assistant", f"{i} " + text(80, -i))])

@@ -84,7 +84,7 @@ def test_words_that_stand_together_as_asked_count_more(connection: apsw.Connecti
     assert found(connection, "support group") == texts[::-1]
 
 
-def test_what_a_user_says_comes_before_what_repeats_it(connection: apsw.Connection) -> None:
+def test_a_users_message_comes_before_an_answer_that_repeats_it(connection: apsw.Connection) -> None:
     archive(
         connection,
         [
@@ -95,7 +95,7 @@ def test_what_a_user_says_comes_before_what_repeats_it(connection: apsw.Connecti
     assert found(connection, "Where does my sister Leah work?")[0].startswith("My sister")
 
 
-def test_what_the_model_said_comes_first_where_the_question_is_about_that(connection: apsw.Connection) -> None:
+def test_answers_come_first_for_a_question_about_answers(connection: apsw.Connection) -> None:
     history = [
         user("How do I get red wine out of a tablecloth?"),
         model("Sprinkle salt on it at once, then rinse with cold water."),

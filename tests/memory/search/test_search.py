@@ -58,7 +58,7 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
     assert all(other.user_message == "And of Spain?" for other in others)
 
 
-def test_what_was_said_twice_is_shown_once_as_it_was_said_last(connection: apsw.Connection) -> None:
+def test_of_two_near_duplicates_the_newer_one_is_shown(connection: apsw.Connection) -> None:
     archive(connection, exchange("My tent is green.", "Noted!", at=NOW), session="1")
     archive(connection, exchange("my tent  is green", "noted", at=NOW + 5), session="2")
     archive(connection, exchange("My tent is not green.", "Noted!", at=NOW + 9), session="3")
@@ -108,7 +108,7 @@ def test_no_more_than_asked_for_is_found(connection: apsw.Connection) -> None:
         assert len(search(connection, "parrot", number)) == number
 
 
-def test_a_snippet_shows_where_it_is_said(connection: apsw.Connection) -> None:
+def test_a_snippet_shows_the_place_of_the_terms(connection: apsw.Connection) -> None:
     text = "filler words here " * 60 + "the red zeppelin landed in Lübeck " + "and more of it " * 60
     archive(connection, [Entry("user", text)])
     (hit,) = search(connection, "zeppelins in Lubeck")

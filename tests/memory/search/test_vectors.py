@@ -180,7 +180,7 @@ def test_equal_messages_come_newest_first() -> None:
 # -- following the file --------------------------------------------------------------------------------------------
 
 
-def test_an_index_follows_what_is_written_in_any_order_by_anybody(tmp_path: Path) -> None:
+def test_an_index_follows_all_writers_in_any_order(tmp_path: Path) -> None:
     ours, theirs = schema.open_file(tmp_path / "a.db"), schema.open_file(tmp_path / "a.db")
     embedder = Numbered(64)
     stored = drawn(np.random.default_rng(4), 100, 64)
@@ -281,7 +281,7 @@ def test_threads_search_while_vectors_are_written(tmp_path: Path) -> None:
 LONG = "long " * SHORT_CHARS
 
 
-def test_users_come_first_and_newest_first_then_assistants_and_nobody_else() -> None:
+def test_users_messages_come_first_newest_first_then_those_of_assistants_only() -> None:
     held = Archive()
     system, old, answer, tool, blank, new, source = held.say(
         ("system", "be kind"), ("user", LONG), ("assistant", LONG), ("tool", "42"), ("user", " \n\t"), ("user", LONG),
@@ -325,7 +325,7 @@ def test_a_short_message_before_a_short_one_counts(before: tuple[str, str], said
     assert missing(held.connection, 1, 1) == [Passage(id, said[: vectors.PASSAGE_CHARS], before[1] if counts else None)]
 
 
-def test_what_was_said_before_counts_less_than_what_was_said() -> None:
+def test_the_message_before_counts_less_than_the_message_itself() -> None:
     held, embedder = Archive(), Letters()
     question, answer = held.say(("user", "dddd oooo gggg"), ("user", "rrrr eeee xxxx"))
     assert held.fill(embedder) == 2
@@ -359,7 +359,7 @@ def test_what_is_missing_is_filled_once_and_progress_ends_at_the_end() -> None:
     assert newest in held.rows()
 
 
-def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on() -> None:
+def test_a_stop_keeps_the_vectors_so_far_and_the_next_run_continues() -> None:
     held = Archive()
     held.say(*[("user", f"{LONG} {at}") for at in range(100)])
     asked = iter([False, False, True])
