@@ -310,7 +310,10 @@ def _store(
         named.ids[i] = id
     rows, aliases = list[NewMessage](), list[tuple[bytes, int, int]]()
     _, conversation, seq, turn, tip = end
-    texts, ids = _before(named, min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0))
+    start = min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0)
+    stored = (i for i in reversed(range(start)) if named.ids[i] and named.entries[i].role != "system")
+    before = list(islice(stored, 2))[::-1]
+    texts, ids = tuple(named.entries[i].text for i in before), tuple(named.ids[i] for i in before)
     for i in sorted(named_here.keys() | kept.keys()):
         entry = named.entries[i]
         if i in kept:
@@ -324,13 +327,6 @@ def _store(
         add_messages(connection, conversation, rows)
     if aliases:
         connection.executemany("INSERT OR REPLACE INTO alias(chain, message, tip) VALUES(?, ?, ?)", aliases)
-
-
-def _before(named: NamedHistory, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Texts and ids of the last two stored messages before `i`, without system prompts."""
-    stored = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
-    last = list(islice(stored, 2))[::-1]
-    return tuple(named.entries[j].text for j in last), tuple(named.ids[j] for j in last)
 
 
 def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> None:

@@ -24,8 +24,8 @@ _CITATION = re.compile("\ue200[^\ue201]*\ue201")
 def read_chatgpt(fields: Mapping[str, Any], where: str) -> ReadItems:
     """A conversation of ChatGPT: `mapping` is a tree, and the user sees the path from its root to `current_node`."""
     nodes = {key: node for key, node in fields["mapping"].items() if isinstance(node, dict)}
-    times = {key: as_ms(find_object(node, "message").get("create_time")) or 0 for key, node in nodes.items()}
-    path = _path({key: (node.get("parent"), times[key]) for key, node in nodes.items()}, fields.get("current_node"))
+    tree = {k: (n.get("parent"), as_ms(find_object(n, "message").get("create_time")) or 0) for k, n in nodes.items()}
+    path = _path(tree, fields.get("current_node"))
     entries: list[Entry] = []
     model, call = find_text(fields, "default_model_slug"), ""
     for key in path:
