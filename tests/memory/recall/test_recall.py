@@ -170,6 +170,7 @@ def test_nothing_is_recalled_for_a_fact_that_was_never_stated(
     assert ask(told[0], question) is None
 
 
+@pytest.mark.costly
 def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: MemoryStore) -> None:
     colours = ["red", "green", "amber", "violet", "ivory", "teal", "olive", "coral", "khaki", "azure"]
     places = ["cellar", "attic", "garage", "kitchen", "studio", "office", "cabin", "stable", "harbour", "library"]
