@@ -114,6 +114,21 @@ def opened(folder: Folder, name: str) -> Iterator[Iterator[bytes]]:
         os.close(handle)
 
 
+def first_bytes(blocks: Iterator[bytes], most: int) -> bytes:
+    """All bytes of the blocks, or the first ones: a little more than `most`."""
+    content = b""
+    for block in blocks:
+        content += block
+        if len(content) > most:
+            break
+    return content
+
+
+def size_of(content: bytes, most: int) -> str:
+    """For a person; `content` may be cut, as by `first_bytes`."""
+    return f"{len(content):,} bytes" if len(content) <= most else f"over {most:,} bytes"
+
+
 def in_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     """The same text in UTF-8, without a mark at its beginning; what is no character is replaced."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")

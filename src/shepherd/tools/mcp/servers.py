@@ -66,7 +66,7 @@ class McpServerPool:
                 answer=answer,
                 roots=roots,
                 warn=warn,
-                on_tools=self._tell_of_tools,
+                on_tools=lambda: self.on_tools(),
             )
             for each in options
         }
@@ -141,9 +141,6 @@ class McpServerPool:
     def server_names(self) -> Sequence[str]:
         return tuple(self.connections)
 
-    def _tell_of_tools(self) -> None:
-        self.on_tools()
-
     # -- tools ------------------------------------------------------------------------------------------------------
 
     def tools(self) -> tuple[Tool, ...]:
@@ -174,7 +171,7 @@ class McpServerPool:
         )
 
     def _name(self, server: str, tool: str) -> str:
-        """Our name of a tool: always the same while the program runs, and nobody else's."""
+        """Our name of a tool: unique, and the same for as long as the program runs."""
         key = (server, tool)
         if key not in self.names:
             self.names[key] = free_name(sanitised(server, tool), self.names.values())
@@ -202,11 +199,6 @@ class McpServerPool:
             raise ToolError(f"the MCP server {connection.name} {connection.problem or 'is ' + connection.state}")
         known = ", ".join(offer.name for offer in connection.tools) or "none"
         raise ToolError(f"the MCP server {connection.name} has no tool {tool[:80]!r}; it has: {known}")
-
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
-        """Call a tool by its own name. Raises: `ToolError`."""
-        found, inner = self.resolve_call({"server": server, "tool": tool, "arguments": arguments})
-        return await found.run(context, inner)
 
     # -- prompts and resources --------------------------------------------------------------------------------------
 
