@@ -20,29 +20,16 @@ import inspect
 import json
 import threading
 import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,
-    Required,
-    TypedDict,
-    Union,
-    Unpack,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-    overload,
-)  # fmt: skip
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
 from shepherd.core import Image, Text
 from shepherd.tools.base import Effect, Result, ToolError
 from shepherd.tools.tool import Preview, Tool, ToolContext
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(typing.TypedDict, total=False):
     """The fields of a `Tool` that cannot be read off its function."""
 
     category: str
@@ -55,16 +42,16 @@ class ToolOptions(TypedDict, total=False):
     timeout_s: float | None
 
 
-@overload
+@typing.overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 
 
-@overload
-def tool(*, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+@typing.overload
+def tool(*, name: str | None = None, **options: typing.Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
 def tool(
-    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[ToolOptions]
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: typing.Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """The function as a `Tool`.
 
@@ -246,7 +233,7 @@ def describe(hint: Any, where: str) -> dict[str, Any]:
     if origin in {dict, Mapping} and inner[0] is str:
         values = describe(inner[1], where)
         return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if is_typeddict(hint):
+    if typing.is_typeddict(hint):
         fields = get_type_hints(hint, include_extras=True)
         properties = {key: describe(each, where) for key, each in fields.items()}
         # Of annotations that are text (`from __future__ import annotations`) the class has not read the inside.

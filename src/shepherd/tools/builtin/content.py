@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.results import MOST_CHARS_PER_TOKEN, char_boundary, fits
+from shepherd.tools.results import Count, char_boundary, room_for
 from shepherd.tools.sandbox.folder import Folder
 
 T = TypeVar("T", str, bytes)
@@ -124,17 +124,16 @@ def first_bytes(blocks: Iterator[bytes], most: int) -> bytes:
     return content
 
 
-def size_of(content: bytes, most: int) -> str:
-    """For a person; `content` may be cut, as by `first_bytes`."""
-    return f"{len(content):,} bytes" if len(content) <= most else f"over {most:,} bytes"
-
-
 def in_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     """The same text in UTF-8, without a mark at its beginning; what is no character is replaced."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     for block in blocks:
         yield decoder.decode(block).encode()
     yield decoder.decode(b"", final=True).encode()
+
+
+Part = tuple[int, int | None, int]
+"""The first line (from 1), the number of lines (None = all), the first character of the first line (from 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +154,12 @@ class Lines:
     """There was no room for all that was asked for."""
 
 
-def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: int, room: Room) -> Lines:
-    """At most `limit` lines of a text in UTF-8 from line `offset` on, from its character `column` on (both from 1).
+def read_lines(blocks: Iterator[bytes], part: Part, budget: int, count: Count) -> Lines:
+    """Part of a text in UTF-8, at most `budget` tokens. A cut is made behind a whole line, if there is one.
 
-    `room`: how many characters of a text there is room for. A cut is made behind a whole line, unless that would be
-    before the first. Raises: `ToolError` when there is no such line, or too much before it.
+    Raises: `ToolError` when there is no such line, or too much before it.
     """
+    offset, limit, column = part
     number, n_passed, rest, last = 1, 0, b"", b"\n"
     for block in blocks:
         n_ends = block.count(b"\n")
@@ -180,7 +179,7 @@ def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: 
         n_lines = offset - 1 if number == offset else number - (last == b"\n")
         raise ToolError(f"it has {n_lines:,} line{'s' * (n_lines != 1)}, and no line {offset:,}")
     asked = text if limit is None else text[: nth_end(text, "\n", limit)]
-    n_chars = room(asked[:MOST_CHARS])
+    n_chars = room_for(asked[:MOST_CHARS], budget, count)
     is_cut = n_chars < len(asked)
     if is_cut:
         n_chars = asked.rfind("\n", 0, n_chars) + 1 or max(1, char_boundary(asked, n_chars))
@@ -206,7 +205,6 @@ def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: 
     )
 
 
-Room = Callable[[str], int]
 MOST_CHARS = 2_000_000
 """That are shown at once, in any context."""
 
@@ -244,30 +242,8 @@ def nth_end(text: T, end: T, n: int) -> int:
     return at
 
 
-def room_in(budget: int, count: Callable[[str], int]) -> Room:
-    """How many characters of a text have at most `budget` tokens."""
-
-    def room(text: str) -> int:
-        if fits(text, budget, count):
-            return len(text)
-        least, most = 0, min(len(text), budget * MOST_CHARS_PER_TOKEN)
-        n_chars = min(most, budget * 3)
-        while least < n_chars < most:
-            n_tokens = count(text[:n_chars])
-            if n_tokens <= budget:
-                least = n_chars
-                if n_tokens > budget * 0.9:
-                    break
-            else:
-                most = n_chars
-            n_chars = min(max(int(n_chars * budget * 0.95 / max(1, n_tokens)), least + 1), most - 1)
-        return least
-
-    return room
-
-
-def lines_that_fit(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> int:
+def lines_that_fit(lines: Sequence[str], budget: int, count: Count) -> int:
     """How many of the first lines there is room for, at least one."""
     text = "\n".join(lines)
-    n_chars = room_in(max(budget, 1), count)(text)
+    n_chars = room_for(text, max(budget, 1), count)
     return len(lines) if n_chars == len(text) else max(1, text.count("\n", 0, n_chars))

@@ -17,16 +17,15 @@ from typing import Annotated, Any
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import (
+    Part,
     charset,
     first_bytes,
     in_utf8,
     lines_that_fit,
     opened,
     read_lines,
-    room_in,
-    size_of,
     sniff,
-)  # fmt: skip
+)
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
 from shepherd.tools.builtin.diff import unified
 from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
@@ -118,14 +117,12 @@ def read_file(
             return shown_part(context, path, text, part, encoding)
 
 
-def shown_part(
-    context: ToolContext, path: str, blocks: Iterator[bytes], part: tuple[int, int | None, int], encoding: str = "auto"
-) -> Result:
+def shown_part(context: ToolContext, path: str, blocks: Iterator[bytes], part: Part, encoding: str = "auto") -> Result:
     """As many of the requested lines as there is room for, and how to read on."""
-    offset, limit, column = part
+    offset = part[0]
     budget = max(context.budget - NOTE_TOKENS, context.budget // 2, 1)
     try:
-        lines = read_lines(blocks, offset, limit, column, room_in(budget, context.count))
+        lines = read_lines(blocks, part, budget, context.count)
     except ToolError as error:
         raise ToolError(f"{quoted(path)}: {error.message}") from error
     last = lines.next - (lines.column == 1)
@@ -215,6 +212,11 @@ def file_exists(context: ToolContext, path: str) -> dict[str, Any]:
             return {"exists": True, "type": kind_of(place.stat())}
     except MissingPath:
         return {"exists": False}
+
+
+def size_of(content: bytes, most: int) -> str:
+    """For a person; `content` may be cut, as by `first_bytes`."""
+    return f"{len(content):,} bytes" if len(content) <= most else f"over {most:,} bytes"
 
 
 # -- changing ---------------------------------------------------------------------------------------------------------

@@ -55,7 +55,6 @@ class McpServerPool:
     ) -> None:
         """`env`: ours, for `${NAME}`; servers get few of it. `roots`: the folders they are told to keep to."""
         self.person = person
-        self.on_tools = on_tools
         self.guardian = Guardian()
         self.connections = {
             each.name: Connection(
@@ -66,7 +65,7 @@ class McpServerPool:
                 answer=answer,
                 roots=roots,
                 warn=warn,
-                on_tools=lambda: self.on_tools(),
+                on_tools=on_tools,
             )
             for each in options
         }
