@@ -1,8 +1,8 @@
-"""The bytes of a file and the text in them: which encoding, some lines of it, as much as fits; or what else they are.
+"""The bytes of a file and the text in them: its encoding, some of its lines, or the kind of a binary file.
 
-    sniff(head) ─▶ Text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
+    sniff(head) ─▶ text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
 
-A file is read in blocks and never whole: it may have any size, and be one line. Not here: whose file it is
+A file is read in blocks and never whole: it may have any size, and be one line. Not here: which files may be opened
 (`tools/sandbox/roots.py`).
 """
 
@@ -24,11 +24,11 @@ T = TypeVar("T", str, bytes)
 
 BLOCK_BYTES = 1 << 20
 HEAD_BYTES = 8192
-"""By which text is told from anything else."""
+"""Of which `sniff` takes a look."""
 LOOKED_THROUGH_BYTES = 256 << 20
-"""On the way to the first line that is asked for: a second or less."""
+"""Before the first requested line: a second or less."""
 COUNTED_BYTES = 64 << 20
-"""After the last line that is shown, to say how many there are."""
+"""After the last shown line, to count the lines."""
 
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -38,38 +38,22 @@ MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 SIGNATURES = {
-    b"\x89PNG\r\n": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"GIF8": "a GIF image",
-    b"BM": "a BMP image",
-    b"\x00\x00\x01\x00": "an icon",
-    b"%PDF-": "a PDF document",
-    b"PK\x03\x04": "a ZIP archive (or an office document, a package)",
-    b"\x1f\x8b": "gzip data",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"\x28\xb5\x2f\xfd": "zstandard data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"\x7fELF": "a program or library (ELF)",
-    b"MZ": "a program or library (Windows)",
-    b"\xcf\xfa\xed\xfe": "a program or library (macOS)",
-    b"\xca\xfe\xba\xbe": "a Java class or macOS program",
-    b"\x00asm": "a WebAssembly module",
-    b"SQLite format 3\x00": "an SQLite database",
-    b"GGUF": "a model (GGUF)",
-    b"OggS": "Ogg sound or film",
-    b"ID3": "MP3 sound",
-    b"fLaC": "FLAC sound",
-    b"RIFF": "RIFF sound, film or image",
-    b"wOF2": "a font",
-    b"\x00\x01\x00\x00": "a font",
-}
-"""How files begin that are no text."""
+    b"\x89PNG\r\n": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"BM": "a BMP image",
+    b"\x00\x00\x01\x00": "an icon", b"%PDF-": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive (or an office document, a package)", b"\x1f\x8b": "gzip data", b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstandard data", b"7z\xbc\xaf": "a 7z archive",
+    b"\x7fELF": "a program or library (ELF)", b"MZ": "a program or library (Windows)",
+    b"\xcf\xfa\xed\xfe": "a program or library (macOS)", b"\xca\xfe\xba\xbe": "a Java class or macOS program",
+    b"\x00asm": "a WebAssembly module", b"SQLite format 3\x00": "an SQLite database", b"GGUF": "a model (GGUF)",
+    b"OggS": "Ogg sound or film", b"ID3": "MP3 sound", b"fLaC": "FLAC sound", b"RIFF": "RIFF sound, film or image",
+    b"wOF2": "a font", b"\x00\x01\x00\x00": "a font",
+}  # fmt: skip
+"""The beginnings of binary files."""
 TEXT_CONTROLS = frozenset("\t\n\r\f\b\x1b")
 
 
 def sniff(head: bytes) -> tuple[str | None, str]:
-    """The encoding of a file that begins so, None = it is no text; and what it is in that case.
+    """The encoding of a file by its beginning, None = it is not text; and its kind.
 
     Any encoding but UTF-8 needs a mark at its beginning; text in another one is read as UTF-8 with errors.
     """
@@ -125,7 +109,7 @@ def first_bytes(blocks: Iterator[bytes], most: int) -> bytes:
 
 
 def in_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """The same text in UTF-8, without a mark at its beginning; what is no character is replaced."""
+    """The same text in UTF-8, without a mark at its beginning; wrong bytes are replaced."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     for block in blocks:
         yield decoder.decode(block).encode()
@@ -138,20 +122,19 @@ Part = tuple[int, int | None, int]
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some lines of a text."""
+    """Some lines of a text, with their ends."""
 
     text: str
-    """With their ends."""
     next: int
     """The line with which to read on."""
     column: int
     """The character of that line with which to read on, from 1."""
     is_end: bool
-    """There is nothing after it."""
+    """Nothing follows."""
     total: int | None
     """Lines in all; None = too many to be counted."""
     is_cut: bool
-    """There was no room for all that was asked for."""
+    """There was no room for all of the part."""
 
 
 def read_lines(blocks: Iterator[bytes], part: Part, budget: int, count: Count) -> Lines:
@@ -210,7 +193,7 @@ MOST_CHARS = 2_000_000
 
 
 def text_from(rest: bytes, blocks: Iterator[bytes], column: int, is_enough: Callable[[str], bool]) -> tuple[str, bool]:
-    """The text from character `column` of the line on with which `rest` begins, and whether it goes to the end."""
+    """The text from character `column` of the first line on, and whether it goes to the end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, to_drop, n_dropped = "", column - 1, 0
     for block, final in itertools.chain([(rest, False)], ((block, False) for block in blocks), [(b"", True)]):
@@ -232,7 +215,7 @@ def text_from(rest: bytes, blocks: Iterator[bytes], column: int, is_enough: Call
 
 
 def nth_end(text: T, end: T, n: int) -> int:
-    """Behind the `n`th line end; the length of a text that has not so many."""
+    """The place behind the `n`th line end; the length of a text that has fewer."""
     at = 0
     for _ in range(n):
         found = text.find(end, at)
