@@ -70,10 +70,9 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         """By name."""
         self._followers: weakref.WeakSet[Registry] = weakref.WeakSet()
-        self._failures: list[str] = []
+        self.failures: list[str] = []
+        """One sentence for each package and file whose tools cannot be used."""
         self._files: set[str] = set()
-        self.version = 0
-        """Grows with every change."""
 
     @classmethod
     def instance(cls) -> Registry:
@@ -96,7 +95,7 @@ class Registry:
         """
         first = cls.instance()
         registry = cls()
-        registry._entries, registry._failures = dict(first._entries), list(first._failures)
+        registry._entries, registry.failures = dict(first._entries), list(first.failures)
         first._followers.add(registry)
         for path in (Path(file).expanduser().resolve() for file in files):
             registry._files.add(str(path))
@@ -128,11 +127,6 @@ class Registry:
         """Names of the tools of the operator's files and of `register_tool`."""
         return [name for name, entry in self._entries.items() if entry.group == BY_HAND or entry.group in self._files]
 
-    @property
-    def failures(self) -> Sequence[str]:
-        """One sentence for each package and file whose tools cannot be used."""
-        return tuple(self._failures)
-
     # changing
 
     def add(self, *things: object, group: str = BY_HAND) -> list[str]:
@@ -155,7 +149,6 @@ class Registry:
     def remove(self, group: str) -> None:
         """Take out all tools of a group."""
         self._entries = {name: entry for name, entry in self._entries.items() if entry.group != group}
-        self.version += 1
         for registry in self._followers:
             registry.remove(group)
 
@@ -178,7 +171,6 @@ class Registry:
                     "the tool %r of %s gets the name %r: %s has a tool of that name", made.name, group, name, held.group
                 )
         self._entries[name] = Entry(replace(made, name=name), group, origin)
-        self.version += 1
         return name
 
     def _take(self, group: str, what: str, load: Callable[[], object]) -> None:
@@ -200,7 +192,7 @@ class Registry:
             logger.debug("%s", what, exc_info=error)
             sentence = f"{what} cannot be used: {type(error).__name__}: {error}{line_of(error, file)}"
             logger.warning("%s", sentence)
-            self._failures.append(sentence)
+            self.failures.append(sentence)
 
 
 ToolRegistry = Registry

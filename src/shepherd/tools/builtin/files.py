@@ -72,12 +72,9 @@ def stored_result(context: ToolContext, path: str) -> str | None:
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("Read", "view_file", "open_file"),
+    category="filesystem", effect="read", aliases=("Read", "view_file", "open_file"), subject="path",
     argument_aliases={**PATH, "start_line": "offset", "max_lines": "limit"},
-    subject="path",
-)
+)  # fmt: skip
 def read_file(
     context: ToolContext,
     path: str,
@@ -147,12 +144,9 @@ def in_base64(context: ToolContext, name: str, blocks: Iterator[bytes]) -> Resul
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("List", "LS", "list_dir", "list_files"),
+    category="filesystem", effect="read", aliases=("List", "LS", "list_dir", "list_files"), subject="path",
     argument_aliases={**PATH, **FOLDER},
-    subject="path",
-)
+)  # fmt: skip
 def list_directory(
     context: ToolContext, path: str = ".", details: Annotated[bool, "sizes and kinds"] = False
 ) -> Result:
@@ -279,13 +273,10 @@ def would_write(context: ToolContext, path: str, content: str, encoding: str = "
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("Write", "create_file", "save_file"),
+    category="filesystem", effect="write", aliases=("Write", "create_file", "save_file"), subject="path",
     argument_aliases={**PATH, "text": "content", "contents": "content"},
     preview=lambda context, arguments: would_write(context, **arguments),
-    subject="path",
-)
+)  # fmt: skip
 def write_file(
     context: ToolContext, path: str, content: str, encoding: Annotated[str, "text, base64"] = "text"
 ) -> Result:
@@ -362,15 +353,12 @@ def would_edit(context: ToolContext, path: str, old: str, new: str, replace_all:
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("Edit", "str_replace", "replace_in_file"),
+    category="filesystem", effect="write", aliases=("Edit", "str_replace", "replace_in_file"), subject="path",
     argument_aliases={
         **PATH, "old_string": "old", "old_str": "old", "old_text": "old",
         "new_string": "new", "new_str": "new", "new_text": "new",
     },
     preview=lambda context, arguments: would_edit(context, **arguments),
-    subject="path",
 )  # fmt: skip
 def edit_file(context: ToolContext, path: str, old: str, new: str, replace_all: bool = False) -> Result:
     """Replace a text in a file that is there exactly once."""
@@ -411,13 +399,9 @@ def removal(place: Location) -> str:
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("remove_file",),
-    argument_aliases=PATH,
+    category="filesystem", effect="write", aliases=("remove_file",), subject="path", argument_aliases=PATH,
     preview=lambda context, arguments: would_delete(context, **arguments),
-    subject="path",
-)
+)  # fmt: skip
 def delete_file(context: ToolContext, path: str) -> Result:
     """Delete a file."""
     roots = roots_of(context)

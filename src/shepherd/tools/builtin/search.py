@@ -49,9 +49,7 @@ GLOB = re.compile(r"\*|[^\\\[]*[^\\\[]\*\*")
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("Grep", "Glob", "find_files", "search"),
+    category="filesystem", effect="read", aliases=("Grep", "Glob", "find_files", "search"), subject="path",
     argument_aliases={
         **PATH, **FOLDER, "query": "pattern", "regex": "pattern", "text": "pattern", "include": "glob",
         "file_pattern": "glob", "literal": "fixed", "fixed_strings": "fixed", "case_insensitive": "ignore_case",
@@ -59,7 +57,6 @@ GLOB = re.compile(r"\*|[^\\\[]*[^\\\[]\*\*")
         "context_before": "context", "context_after": "context", "output_mode": "mode", "head_limit": "limit",
         "max_results": "limit", "line_numbers": "", "-n": "", "multiline": "",
     },
-    subject="path",
 )  # fmt: skip
 async def search_files(
     call: ToolContext,

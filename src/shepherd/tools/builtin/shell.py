@@ -40,21 +40,13 @@ TICK_S = 0.1
 
 
 @tool(
-    category="command_execution",
-    effect="run",
-    aliases=("Bash", "run_command", "shell"),
+    category="command_execution", effect="run", aliases=("Bash", "run_command", "shell"), subject="command",
     argument_aliases={
-        "cmd": "command",
-        "cwd": "working_dir",
-        "workdir": "working_dir",
-        "timeout_s": "timeout",
-        "description": "",
+        "cmd": "command", "cwd": "working_dir", "workdir": "working_dir", "timeout_s": "timeout", "description": "",
         "run_in_background": "",
     },
-    subject="command",
-    offered=False,
-    timeout_s=MOST_SECONDS + 60,
-)
+    offered=False, timeout_s=MOST_SECONDS + 60,
+)  # fmt: skip
 async def execute_command(
     context: ToolContext,
     command: str,

@@ -28,15 +28,14 @@ def as_tool(tool: types.Tool) -> ServerTool:
     notes = tool.annotations or types.ToolAnnotations()
     # Only explicit hints count: by the protocol's default, an open world, every tool would call other machines.
     effect: Any = "net" if notes.open_world_hint else "read" if notes.read_only_hint else "write"
-    return ServerTool(tool.name, description, tool.input_schema, effect, tool.title or "")
+    return ServerTool(tool.name, description, tool.input_schema, effect)
 
 
 def as_resource(server: str, found: types.Resource | types.ResourceTemplate) -> Resource:
     is_template = isinstance(found, types.ResourceTemplate)
     uri = found.uri_template if isinstance(found, types.ResourceTemplate) else str(found.uri)
     name, kind = found.title or found.name, found.mime_type or ""
-    size_bytes = found.size if isinstance(found, types.Resource) else None
-    return Resource(server, uri, name, kind, found.description or "", size_bytes, is_template)
+    return Resource(server, uri, name, kind, found.description or "", is_template)
 
 
 def as_prompt(server: str, found: types.Prompt) -> Prompt:

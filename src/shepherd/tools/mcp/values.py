@@ -99,7 +99,6 @@ class ServerTool:
     schema: Mapping[str, Any]
     """Of its arguments, untouched."""
     effect: Effect
-    title: str = ""
 
     @property
     def is_deprecated(self) -> bool:
@@ -116,7 +115,6 @@ class Resource:
     name: str = ""
     media_type: str = ""
     description: str = ""
-    size_bytes: int | None = None
     is_template: bool = False
 
     def described(self) -> dict[str, Any]:
