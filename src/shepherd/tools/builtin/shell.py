@@ -130,7 +130,7 @@ SET_NAMES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_P
 def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Collection[str]) -> dict[str, str]:
     """`have` without secrets: what looks like a key, and what has the same value as one.
 
-    A name in `keep` stays, whatever it is; a glob in `keep` opens what looks like a secret, but none of `secrets`.
+    A name in `keep` stays; a glob in `keep` opens what looks like a secret, but none of `secrets`.
     """
     private = {name.upper() for name in secrets}
 
@@ -288,7 +288,7 @@ def run(
         process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
-    with OutputReader(process, max_bytes, tell) as streams:
+    with contextlib.closing(OutputReader(process, max_bytes, tell)) as streams:
         tree = ProcessTree(process.pid, mark)
         try:
             while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
@@ -336,10 +336,7 @@ class OutputReader:
             self.files.append(os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0))
             self.selector.register(self.files[-1], selectors.EVENT_READ, None)
 
-    def __enter__(self) -> OutputReader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.selector.close()
         for file in self.files:
             file.close()

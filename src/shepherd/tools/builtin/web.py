@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urljoin
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.sandbox.isolated import run_isolated
@@ -135,7 +136,7 @@ class HttpRequest:
         """The next request; None = it would send the data to another host."""
         via = f"{self.target.authority} redirects: "
         try:
-            target = self.target.next(location)
+            target = Target.of(urljoin(self.target.url, location))
         except ToolError as error:
             raise ToolError(via + error.message) from error
         becomes_get = status == 303 or (status in {301, 302} and self.method == "POST")

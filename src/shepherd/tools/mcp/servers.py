@@ -12,7 +12,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from shepherd.core import Message
@@ -34,10 +33,8 @@ ANYTHING: Mapping[str, Any] = {"type": "object"}
 
 
 class McpServerPool:
-    """The servers of one program, on one event loop.
-
-    `person` may be assigned at any time, before `start` for servers to know that there is one. `on_tools` is called
-    when the result of `tools` has changed.
+    """The servers of one program, on one event loop. `person` may be assigned at any time, but servers know of a person
+    only if there is one when they start.
     """
 
     def __init__(
@@ -51,7 +48,9 @@ class McpServerPool:
         warn: Callable[[str], None] = logger.warning,
         on_tools: Callable[[], None] = lambda: None,
     ) -> None:
-        """`env`: ours, for `${NAME}`; servers get little of it. `roots`: the folders that they should use."""
+        """`env`: ours, for `${NAME}`; servers get little of it. `roots`: the folders that they should use. `on_tools`:
+        called when the result of `tools` has changed.
+        """
         self.person = person
         self.guardian = Guardian()
         self.connections = {
@@ -68,7 +67,7 @@ class McpServerPool:
             for each in options
         }
         self.names: dict[tuple[str, str], str] = {}
-        """Server and tool -> our name. Names once given stay, whatever comes later."""
+        """Server and tool -> our name, which stays."""
         self.made: dict[str, tuple[tuple[ServerTool, ...], tuple[Tool, ...]]] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -102,9 +101,7 @@ class McpServerPool:
         self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def restart(self, name: str) -> None:
@@ -176,9 +173,7 @@ class McpServerPool:
 
     def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """The tool and the arguments that a call of `call_mcp_tool` names; `arguments` fit its schema. A server that is
-        still starting may have any tool.
-
-        Raises: `ToolError` naming the servers, or the tools.
+        still starting may have any tool. Raises: `ToolError` naming the servers, or the tools.
         """
         server, tool = str(arguments.get("server") or ""), str(arguments.get("tool") or "")
         head, colon, rest = tool.partition(":")

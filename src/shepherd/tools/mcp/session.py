@@ -54,8 +54,6 @@ class Session:
 
     name: str
     client: Client
-    child: process.ServerProcess | None
-    """None = over HTTP."""
     warn: Callable[[str], None]
 
     @property
@@ -174,7 +172,7 @@ class Connector:
             sampling_callback=asked.sample if asked.answer is not None and asked.person() is not None else None,
         )
         async with client:
-            yield Session(self.options.name, client, self.child, self.warn)
+            yield Session(self.options.name, client, self.warn)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:

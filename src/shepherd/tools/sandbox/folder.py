@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import stat
-from types import TracebackType
 from typing import Literal, Self
 
 Kind = Literal["file", "directory", "symlink", "FIFO", "socket", "device"]
@@ -182,7 +181,5 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from shepherd.tools.base import ToolError
 
@@ -91,10 +91,6 @@ class Target:
     def url(self) -> str:
         """Without the user."""
         return f"{self.scheme}://{self.authority}{self.path}"
-
-    def next(self, location: str) -> Target:
-        """Where a redirect leads. Raises: `ToolError` as `of` does."""
-        return Target.of(urljoin(self.url, location))
 
 
 def ascii_host(parts: SplitResult) -> str:

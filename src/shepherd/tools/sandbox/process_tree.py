@@ -69,7 +69,7 @@ class ProcessTree:
     """A process that leads a session, and everything that it has started. For one thread at a time.
 
     The process must not be reaped before `ending` is over: as long as it is there, no other process gets its number,
-    and a signal to its group meets no stranger.
+    and a signal to its group reaches only its own.
     """
 
     def __init__(self, pid: int, mark: str = "") -> None:
