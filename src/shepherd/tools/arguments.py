@@ -96,7 +96,6 @@ def unwrap(given: Json, fields: Json) -> Json:
 
 def rename(given: Json, tool: Tool) -> dict[str, Any]:
     """The arguments under the names of the parameters, for aliases and other spellings; the parameter's own name wins.
-
     Raises: `ToolError` for an unknown name, unless its value is in `NOTHING` or the tool takes no arguments.
     """
     fields = _fields(tool.parameters)

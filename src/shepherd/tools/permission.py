@@ -260,9 +260,7 @@ class Permission:
     ) -> None:
         """`enabled`: the names that the operator has chosen; without a person, they are allowed. `answers`: keeps
         "always"; None = for the conversation only. `folder`: the folder where relative paths begin and for which
-        "always" is kept; None = the working folder.
-
-        Raises: `InvalidRequest` for a rule that cannot be read.
+        "always" is kept; None = the working folder. Raises: `InvalidRequest` for a rule that cannot be read.
         """
         self.read_only, self.dry_run = read_only, dry_run
         """May change at any time, as the rules may."""
@@ -279,9 +277,8 @@ class Permission:
         self, tool: Tool, arguments: Mapping[str, Any], preview: Callable[[], Awaitable[str]] | None = None
     ) -> None:
         """Return if a call is free, or when a person allows it. `preview` makes the diff of the question; what it
-        raises, this raises. A dry run has no questions.
-
-        Raises: `NotPermitted` with the reason, and what the model should do.
+        raises, this raises. A dry run has no questions. Raises: `NotPermitted` with the reason, and what the model
+        should do.
         """
         call = about(tool, arguments, self.folder)
         if not self._is_asked(call) or self.dry_run:
@@ -325,9 +322,8 @@ class Permission:
         ]  # fmt: skip
 
     def forget(self, pattern: str | None = None) -> int:
-        """Forget the answers about the calls that a rule matches, or all; their number.
-
-        Raises: `InvalidRequest`, `OSError`.
+        """Forget the answers about the calls that a rule matches, or all; their number. Raises: `InvalidRequest`,
+        `OSError`.
         """
         rule = Rule.read(pattern or "*")
 

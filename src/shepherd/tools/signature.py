@@ -165,9 +165,8 @@ def as_json(value: Any) -> str:
 
 
 def schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], bool]:
-    """The JSON Schema of a function's arguments, and whether its first parameter is the context.
-
-    Raises: `TypeError` that names the tool and the parameter.
+    """The JSON Schema of a function's arguments, and whether its first parameter is the context. Raises: `TypeError`
+    that names the tool and the parameter.
     """
     parameters = list(inspect.signature(function).parameters.values())
     written = {each.name: each.annotation for each in parameters if each.annotation is not each.empty}

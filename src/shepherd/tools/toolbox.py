@@ -185,7 +185,6 @@ class ConversationToolbox:
 
     def turn(self, name: str, on: bool) -> list[str]:
         """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.
-
         Raises: `ToolError` for an unknown name, and if the configuration closes all these tools.
         """
         stock = self._stock()

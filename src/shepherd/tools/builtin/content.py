@@ -138,9 +138,8 @@ class Lines:
 
 
 def read_lines(blocks: Iterator[bytes], part: Part, budget: int, count: Count) -> Lines:
-    """Part of a text in UTF-8, at most `budget` tokens. A cut is made behind a whole line, if there is one.
-
-    Raises: `ToolError` when there is no such line, or too much before it.
+    """Part of a text in UTF-8, at most `budget` tokens. A cut is made behind a whole line, if there is one. Raises:
+    `ToolError` when there is no such line, or too much before it.
     """
     offset, limit, column = part
     number, n_passed, rest, last = 1, 0, b"", b"\n"

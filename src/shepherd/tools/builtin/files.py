@@ -218,7 +218,6 @@ def size_of(content: bytes, most: int) -> str:
 
 def old_content(place: Location, most: int) -> bytes | None:
     """The content of a file, of a large one the beginning, a little more than `most`; None = there is no file yet.
-
     Raises: `ToolError` for a folder; `NotAFile`, `OSError`.
     """
     if (status := place.look()) is None:

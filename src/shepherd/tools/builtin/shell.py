@@ -276,9 +276,8 @@ def run(
     stop: threading.Event,
     tell: Callable[[str], None],
 ) -> FinishedCommand:
-    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind.
-
-    Raises: `ToolError` if it cannot be started.
+    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. Raises:
+    `ToolError` if it cannot be started.
     """
     from shepherd.tools.sandbox.process_tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 

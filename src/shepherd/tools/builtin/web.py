@@ -416,7 +416,7 @@ async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
 
 
 def charset_of(answer: HttpResponse) -> str:
-    """The name of the codec: by the first bytes, the header, or the page; else UTF-8 if it can be."""
+    """The codec: by the first bytes, the header, or the page; else UTF-8 if the body is valid UTF-8."""
     head = bytes(answer.body[:2048])
     if marked := next((name for mark, name in MARKS.items() if head.startswith(mark)), None):
         return marked

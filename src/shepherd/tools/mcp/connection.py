@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -35,54 +36,47 @@ RELIST_S, MOST_RELIST_S = 1.0, 60.0
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Connection:
     """One server. `tools` are those of its last list, also while it is lost: they are at the head of the prompt."""
 
-    def __init__(
-        self,
-        options: ServerOptions,
-        *,
-        env: Mapping[str, str],
-        guardian: Guardian,
-        person: Callable[[], Person | None],
-        answer: AskModel | None,
-        roots: Sequence[str],
-        warn: Callable[[str], None],
-        on_tools: Callable[[], None],
-    ) -> None:
-        self.options = options
-        self.env = env
-        self.guardian = guardian
-        self.person = person
-        self.answer = answer if options.ask_model else None
-        self.roots = roots
-        self.warn = warn
-        self.on_tools = on_tools
-        self.state: State = "starting" if options.enabled else "off"
-        self.problem = ""
-        self.tools: tuple[ServerTool, ...] = ()
-        self.session: Session | None = None
-        self.connector: Connector | None = None
-        self.log = ServerLog(options.name)
-        self.settled = asyncio.Event()
-        """Set while the server is ready, or will not become so."""
-        self.lost = asyncio.Event()
-        self.over = asyncio.Event()
-        """Set when `ending` says how a lost server ended."""
-        self.ending = ""
-        self.again = asyncio.Event()
-        """Set by `restart`."""
-        self.restarted_at = float("-inf")
-        self.stale: set[Kind] = set()
-        self.is_stale = asyncio.Event()
-        self.lists: dict[Kind, Any] = {}
-        """Prompts and resources, until they change."""
-        self.clocks: set[asyncio.Timeout] = set()
-        """Of the running requests."""
-        self.n_asking = 0
-        """Questions of the server that a person is answering."""
-        self._was_ready = False
-        """Of the current start."""
+    options: ServerOptions
+    env: Mapping[str, str]
+    guardian: Guardian
+    person: Callable[[], Person | None]
+    answer: AskModel | None
+    roots: Sequence[str]
+    warn: Callable[[str], None]
+    on_tools: Callable[[], None]
+    state: State = "starting"
+    problem: str = ""
+    tools: tuple[ServerTool, ...] = ()
+    session: Session | None = None
+    connector: Connector | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the server is ready, or will not become so."""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `ending` says how a lost server ended."""
+    ending: str = ""
+    again: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by `restart`."""
+    restarted_at: float = float("-inf")
+    stale: set[Kind] = field(default_factory=set)
+    is_stale: asyncio.Event = field(default_factory=asyncio.Event)
+    lists: dict[Kind, Any] = field(default_factory=dict)
+    """Prompts and resources, until they change."""
+    clocks: set[asyncio.Timeout] = field(default_factory=set)
+    """Of the running requests."""
+    n_asking: int = 0
+    """Questions of the server that a person is answering."""
+    was_ready: bool = False
+    """Of the current start."""
+
+    def __post_init__(self) -> None:
+        self.log = ServerLog(self.name)
+        if not self.options.enabled:
+            self.state = "off"
 
     @property
     def name(self) -> str:
@@ -152,9 +146,10 @@ class Connection:
         sdk = await asyncio.to_thread(import_module, "shepherd.tools.mcp.session")  # takes most of a second
         from shepherd.tools.mcp.server_requests import ServerRequestHandler  # noqa: PLC0415 - imports the SDK
 
+        answer = self.answer if options.ask_model else None
         connector: Connector = sdk.Connector(
             options=options,
-            asked=ServerRequestHandler(self.name, self.person, self.answer, self.roots, self.off_the_clock),
+            asked=ServerRequestHandler(self.name, self.person, answer, self.roots, self.off_the_clock),
             guardian=self.guardian,
             log=self.log,
             env=self.env,
@@ -169,20 +164,20 @@ class Connection:
                 await self._open(connector, mode)
                 break
             except Exception as error:  # foreign code may raise anything
-                if not self._was_ready and mode == "legacy" and sdk.refuses_handshake(error):
+                if not self.was_ready and mode == "legacy" and sdk.refuses_handshake(error):
                     continue
                 self._end(await self._explain_end(sdk, connector, error))
                 break
-        return self._was_ready, self.ending
+        return self.was_ready, self.ending
 
     async def _open(self, connector: Connector, mode: Literal["legacy", "auto"]) -> None:
         """Start it and keep it until it is lost."""
-        self._was_ready = False
+        self.was_ready = False
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(connector.options.timeout):
                 session = await stack.enter_async_context(connector.open(mode))
                 self.tools = await session.tools()
-            self._was_ready = True
+            self.was_ready = True
             self.session, self.state = session, "ready"
             self.lists.clear()
             self.settled.set()
@@ -213,7 +208,7 @@ class Connection:
             return f"did not start within {connector.options.timeout:g} s"
         if connector.child is not None and sdk.is_gone(error):
             how = await connector.child.how_it_ended()
-            return how if self._was_ready else f"{how} before it was ready"
+            return how if self.was_ready else f"{how} before it was ready"
         if connector.status:
             hint = "; check its url and headers" if connector.status in {401, 403, 404, 405} else ""
             return f"answered with HTTP status {connector.status}{hint}"

@@ -218,9 +218,8 @@ class ServerProcess:
 async def run_server(
     options: ServerOptions, log: ServerLog, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
 ) -> AsyncIterator[tuple[ServerProcess, TransportStreams]]:
-    """The program of a server, started, with the streams for a session. `on_end`: called at its end.
-
-    Raises: `ToolError` if it cannot be started.
+    """The program of a server, started, with the streams for a session. `on_end`: called at its end. Raises:
+    `ToolError` if it cannot be started.
     """
     assert options.command is not None
     env = {name: value for name, value in ours.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
@@ -266,9 +265,8 @@ async def run_server(
 
 
 async def spawn(command: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> ServerPipes:
-    """Start it, in a session of its own: Ctrl-C does not reach it. It inherits only the three pipes.
-
-    Raises: `OSError`, `ValueError`.
+    """Start it, in a session of its own: Ctrl-C does not reach it. It inherits only the three pipes. Raises: `OSError`,
+    `ValueError`.
     """
     pipe = subprocess.PIPE
     if sys.platform == "win32":

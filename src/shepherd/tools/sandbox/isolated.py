@@ -35,9 +35,7 @@ CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.sandbox.iso
 
 def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:
     """The result of the function `work` ("package.module:name") for `payload`; both are JSON. Blocks: call it in a
-    thread. `deadline_s`: of processor time.
-
-    Raises: `ToolError`, the function's own or one for input that is too much.
+    thread. `deadline_s`: of processor time. Raises: `ToolError`, the function's own or one for input that is too much.
     """
     too_long = ToolError(f"this took longer than {deadline_s:g} s and was stopped; ask for less")
     try:

@@ -126,9 +126,8 @@ class NetworkPolicy:
     """The trusted certificates; None = those of this machine, or `SSL_CERT_FILE`."""
 
     async def addresses(self, target: Target) -> list[str]:
-        """The IP addresses that may be connected to, in the order in which to try them.
-
-        Raises: `ToolError` where there is none.
+        """The IP addresses that may be connected to, in the order in which to try them. Raises: `ToolError` where there
+        is none.
         """
         try:
             found = await (self.lookup or look_up)(target.host, target.port)

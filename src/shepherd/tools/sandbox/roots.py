@@ -151,19 +151,19 @@ class Roots:
             return []
 
 
+@dataclass(slots=True)
 class PathWalk:
-    """One way through the roots: what is to come (`todo`), and where it has led so far (`root` and `done`)."""
+    """The walk of one path: the names to come (`todo`), and those walked so far (`root` and `done`)."""
 
-    def __init__(self, roots: Roots, path: str, *, follow: bool, make: bool) -> None:
-        self.roots = roots
-        self.path = path
-        self.follow = follow
-        self.make = make
-        self.n_links = 0
-        self.root = roots.base
-        self.done: list[str] = []
-        """Directories below `root`, each in the one before; none is a link."""
-        self.todo: deque[str] = deque()
+    roots: Roots
+    path: str
+    follow: bool
+    make: bool
+    n_links: int = 0
+    root: str = ""
+    done: list[str] = field(default_factory=list)
+    """Directories below `root`, each in the one before; none is a link."""
+    todo: deque[str] = field(default_factory=deque)
 
     def place(self) -> Location:
         """Raises: `OutsideRoots`, `MissingPath`, `ToolError`, `OSError`."""
