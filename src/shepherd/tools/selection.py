@@ -1,4 +1,4 @@
-"""Which tools are offered: those that were asked for, or as many as a small part of the context can describe."""
+"""The tools that are offered: the configured ones, or as many as a small part of the context can hold."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from shepherd.tools.base import CallOutcome, Effect, Result
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
-    from shepherd.tools.mcp.values import Resource
     from shepherd.tools.result_store import ResultStore
     from shepherd.tools.sandbox.network import NetworkPolicy
     from shepherd.tools.sandbox.roots import Roots
@@ -55,13 +54,18 @@ class Models(Protocol):
         """The visible text of the answer. Raises: as `Backend.stream`."""
 
 
+class McpResource(Protocol):
+    def described(self) -> Mapping[str, Any]:
+        """For the model, without empty fields."""
+
+
 class McpServers(Protocol):
     """The configured MCP servers. One event loop."""
 
     @property
     def server_names(self) -> Sequence[str]: ...
 
-    async def resources(self, server: str | None = None) -> Sequence[Resource]:
+    async def resources(self, server: str | None = None) -> Sequence[McpResource]:
         """Of one server or of all, templates included. Raises: `ToolError` if none of them answers."""
 
     async def read(self, server: str | None, uri: str) -> Result:
