@@ -18,10 +18,10 @@ from __future__ import annotations
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
 
@@ -39,16 +39,14 @@ def call(tool: ToolSpec, *, empty: str) -> tuple[Part, ...]:
     return (f'<{MARK}invoke name="{tool.name}">\n', *(members(tool, spell) or (empty,)), f"</{MARK}invoke>\n")
 
 
-def markup(wrapper: str, empty: str) -> Markup:
-    """What a version writes that has this tag around its calls, and this between the tags of one without arguments."""
+def dialect(name: str, wrapper: str, empty: str, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of a version with this tag around its calls, and this between the tags of one without arguments."""
     spelling = Spelling(partial(call, empty=empty), before=f"{wrapper}>\n", between="")
     closers = tuple(f"</{MARK}{word}>" for word in (wrapper, *WRAPPERS))
     block = Block(f"<{MARK}", closers, TaggedBody, starts=r"[a-z]", tight=True, spelling=spelling)
     plain = Block("<function_calls>", ("</function_calls>",), TaggedBody, starts=r"[<{\[]")
-    return Markup(thoughts=(Thought("<think>", ("</think>",)),), blocks=(block, plain), declared=strays)
+    return family(name, marks, block, plain, foreign=foreign, thoughts=THINK)
 
 
-DSML_V3 = TagDialect("deepseek-v3.2", markup("function_calls", ""), marks=(MARK, "function_calls>"))
-DSML_V4 = TagDialect("deepseek-v4", markup("tool_calls", "\n"), marks=(MARK,), foreign=("function_calls>",))
-
-DIALECTS = (DSML_V3, DSML_V4)
+DSML_V3 = dialect("deepseek-v3.2", "function_calls", "", (MARK, "function_calls>"))
+DSML_V4 = dialect("deepseek-v4", "tool_calls", "\n", (MARK,), foreign=("function_calls>",))

@@ -13,32 +13,30 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Spelling, json_call
+from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.auto import AnyBody
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
 from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Where
+from shepherd.dialects.parse.markup import Block, Markup, Thought, Where
+from shepherd.dialects.parse.tags import TagDialect
 
+THINK = (Thought("<think>", ("</think>",)),)
+"""The thoughts of most families."""
 NOTHING = r"(?!)"
 """For `Block.starts`: the opener never counts in the middle of a line."""
 BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
 """The brackets by which bare JSON begins."""
 
 
+OBJECT_LINE = json_call('{"name": "{}", "arguments": ', ARGUMENTS, "}\n")
 TAGGED = (
-    Block(
-        "<tool_call>",
-        ("</tool_call>",),
-        AnyBody,
-        starts=r"[{\[<]",
-        spelling=Spelling(json_call(end="}\n"), "\n"),
-    ),
+    Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(OBJECT_LINE, "\n")),
     Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
 )
 """JSON or tags, in the tags that most models know."""
@@ -71,6 +69,30 @@ def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 def everything(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     """All common forms."""
     return (*TAGGED, *unmarked(tools)) if tools else ()
+
+
+def family(
+    name: str,
+    marks: tuple[str, ...],
+    *blocks: Block,
+    foreign: tuple[str, ...] = (),
+    stops: tuple[str, ...] = (),
+    thinks: bool = False,
+    thoughts: tuple[Thought, ...] = (),
+    headed: tuple[Thought, ...] = (),
+    spelled: tuple[Block, ...] = (),
+    skips: tuple[str, ...] = (),
+    answer: tuple[str, str] = ("", ""),
+    declared: Sequence[Callable[[Sequence[ToolSpec]], tuple[Block, ...]]] = (strays,),
+    tuned: Callable[[Markup, str], Markup] = lambda markup, template: markup,
+) -> TagDialect:
+    """A `TagDialect` with this `Markup`; each of `declared` makes blocks for the tools of a request."""
+
+    def all_declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+        return tuple(block for make in declared for block in make(tools))
+
+    markup = Markup(thoughts, headed, blocks, spelled, skips, answer, all_declared)
+    return TagDialect(name, markup, marks, foreign, stops, thinks, tuned)
 
 
 def unspelt(blocks: Iterable[Block]) -> tuple[Block, ...]:

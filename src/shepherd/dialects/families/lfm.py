@@ -16,11 +16,10 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.grammar.spelling import Json, OneOf, Part, Pattern, Spelling, members
 from shepherd.dialects.parse.bodies.python_body import PythonBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
 
 TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""
@@ -40,22 +39,11 @@ def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     return (f"{name}=", OneOf(((Json(schema),), *own)) if own else Json(schema))
 
 
-LFM = TagDialect(
-    name="lfm",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(
-            Block(
-                "<|tool_call_start|>",
-                ("<|tool_call_end|>",),
-                PythonBody,
-                spelling=Spelling(call, before="[", between=", ", after="]"),
-            ),
-        ),
-        declared=strays,
-    ),
-    marks=("List of tools: ",),
+CALLS = Spelling(call, before="[", between=", ", after="]")
+LFM = family(
+    "lfm",
+    ("List of tools: ",),
+    Block("<|tool_call_start|>", ("<|tool_call_end|>",), PythonBody, spelling=CALLS),
+    thoughts=THINK,
 )
-TAGGED = replace(LFM, name="lfm-tagged", marks=("<|tool_call_start|>",), foreign=LFM.marks)
-
-DIALECTS = (LFM, TAGGED)
+LFM_TAGGED = replace(LFM, name="lfm-tagged", marks=("<|tool_call_start|>",), foreign=LFM.marks)

@@ -14,11 +14,10 @@ from __future__ import annotations
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.grammar.spelling import OneOf, Part, Pattern, Spelling, Until, members, value
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
 
 TEXT = OneOf(((Pattern(r"[^<&\n]*"), "</param>"), ("<![CDATA[", Until("]]></param>"))))
 
@@ -33,17 +32,10 @@ def call(tool: ToolSpec) -> tuple[Part, ...]:
 
 body = partial(TaggedBody, cdata=True)
 
-MINICPM = TagDialect(
-    name="minicpm",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(
-            Block("<function name=", ("</function>",), body, starts="[\"']", tight=True, spelling=Spelling(call)),
-            Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]"),
-        ),
-        declared=strays,
-    ),
-    marks=("<function name=", "<param name="),
+MINICPM = family(
+    "minicpm",
+    ("<function name=", "<param name="),
+    Block("<function name=", ("</function>",), body, starts="[\"']", tight=True, spelling=Spelling(call)),
+    Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]"),
+    thoughts=THINK,
 )
-
-DIALECTS = (MINICPM,)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.header import (
     Header,
@@ -35,8 +36,7 @@ from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, is_found, read_calls
-from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Body, Markers, Thought
 from shepherd.dialects.parse.values import find_tool
 
 MESSAGE = "<|message|>"
@@ -140,32 +140,20 @@ def spelled_whole(tool: ToolSpec) -> tuple[Part, ...]:
 MARKERS = Markers((MESSAGE,))
 HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, nobody=NOBODY)
 HEADER = partial(HeaderBody, read=HEADERS.read)
-MUSE = TagDialect(
-    name="muse",
-    markup=Markup(
-        headed=(Thought(TO_SELF.opener, ("<|eom|><|start|>assistant",)),),
-        blocks=(
-            *(Block(opener, ENDS, HEADER, "anywhere", "anywhere") for opener in ("<|start|>", *ENDS)),
-            Block("to=", ENDS, partial(HeaderBody, read=to), "anywhere", "anywhere"),
-            Block("assistant to=", ENDS, partial(HeaderBody, read=to), "start", "never"),
-            Block(MESSAGE, ENDS, HEADER, "line", "never", starts=r"(?!)"),
-        ),
-        spelled=(
-            Block("", (CALLS_END,), HEADER, "never", "never", spelling=Spelling(spelled_whole)),
-            Block(
-                "<atem:function_calls>",
-                (CALLS_END,),
-                HEADER,
-                "anywhere",
-                "anywhere",
-                spelling=Spelling(CALL, "\n"),
-            ),
-        ),
-        answer=(f" to=user{MESSAGE}", ""),
-    ),
-    marks=("<|start|>", "<|message|>", "to=self", "<atem:"),
+MUSE = family(
+    "muse",
+    ("<|start|>", "<|message|>", "to=self", "<atem:"),
+    *(Block(opener, ENDS, HEADER, "anywhere", "anywhere") for opener in ("<|start|>", *ENDS)),
+    Block("to=", ENDS, partial(HeaderBody, read=to), "anywhere", "anywhere"),
+    Block("assistant to=", ENDS, partial(HeaderBody, read=to), "start", "never"),
+    Block(MESSAGE, ENDS, HEADER, "line", "never", starts=r"(?!)"),
     stops=tuple(f"<|start|>{role}" for role in ("user", "system", "tool")),
     thinks=True,
+    headed=(Thought(TO_SELF.opener, ("<|eom|><|start|>assistant",)),),
+    spelled=(
+        Block("", (CALLS_END,), HEADER, "never", "never", spelling=Spelling(spelled_whole)),
+        Block("<atem:function_calls>", (CALLS_END,), HEADER, "anywhere", "anywhere", spelling=Spelling(CALL, "\n")),
+    ),
+    answer=(f" to=user{MESSAGE}", ""),
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (MUSE,)

@@ -17,30 +17,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from shepherd.dialects.families.generic import strays
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.grammar.spelling import Spelling, tagged_call
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
 
 CALL = tagged_call("\n<function={}>\n", "<parameter={}>\n", "\n</parameter>\n", "</function>\n")
 body = partial(TaggedBody, padded=True)
 
-QWEN_XML = TagDialect(
-    name="qwen-xml",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(
-            Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]", spelling=Spelling(CALL)),
-            # Step 3.5 calls in the middle of a line of thought.
-            Block("<tool_call>\n<function=", ("</tool_call>",), body, within="anywhere", starts=r"\w", tight=True),
-            Block("<tool_call><function", ("</tool_call>",), body, within="anywhere", starts=r"[= ]", tight=True),
-            Block("<function=", ("</tool_call>",), body, starts=r"\w", tight=True),
-        ),
-        declared=strays,
-    ),
-    marks=("<function=", "<parameter="),
+QWEN_XML = family(
+    "qwen-xml",
+    ("<function=", "<parameter="),
+    Block("<tool_call>", ("</tool_call>",), body, starts=r"[<{\[]", spelling=Spelling(CALL)),
+    # Step 3.5 calls in the middle of a line of thought.
+    Block("<tool_call>\n<function=", ("</tool_call>",), body, within="anywhere", starts=r"\w", tight=True),
+    Block("<tool_call><function", ("</tool_call>",), body, within="anywhere", starts=r"[= ]", tight=True),
+    Block("<function=", ("</tool_call>",), body, starts=r"\w", tight=True),
     foreign=("<seed:tool_call>",),
+    thoughts=THINK,
 )
-
-DIALECTS = (QWEN_XML,)

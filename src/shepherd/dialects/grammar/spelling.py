@@ -71,20 +71,35 @@ class Spelling:
     after: str = ""
 
 
-def json_call(name: str = "name", arguments: str = "arguments", end: str = "}") -> Spell:
-    """The spelling of a call as a JSON object with these two members."""
-    return lambda tool: (f'{{"{name}": "{tool.name}", "{arguments}": ', Json(tool.parameters), end)
+ARGUMENTS = Json({})
+"""For `json_call`: all arguments of the call, as one JSON object."""
 
 
-def tagged_call(opener: str, parameter: str, end: str, closer: str) -> Spell:
-    """The spelling of a call as tags: `opener (parameter value end)* closer`; `{}` stands for the name of the tool in
-    the opener, for that of the parameter in its tag."""
+def json_call(*parts: Part) -> Spell:
+    """The spelling of a call whose arguments are one JSON object; in texts `{}` stands for the name of the tool."""
+
+    def part_of(tool: ToolSpec, part: Part) -> Part:
+        named = part.replace("{}", tool.name) if isinstance(part, str) else part
+        return Json(tool.parameters) if part is ARGUMENTS else named
+
+    return lambda tool: tuple(part_of(tool, part) for part in parts)
+
+
+OBJECT = ('{"name": "{}", "arguments": ', ARGUMENTS, "}")
+"""For `json_call`: the call as one JSON object, as most families write it."""
+
+
+def tagged_call(opener: str, parameter: str, end: str, closer: str, behind: str = "") -> Spell:
+    """The spelling of a call as tags: `opener (parameter value end behind)* closer`; a value holds no `end`.
+
+    `{}` stands for the name of the tool in the opener, for that of the parameter in its tag.
+    """
 
     def call(tool: ToolSpec) -> tuple[Part, ...]:
         def spell(name: str) -> tuple[Part, ...]:
-            return (parameter.format(name), *value(tool, name, end))
+            return tuple(filter(None, (parameter.format(name), *value(tool, name, end), behind)))
 
-        return (opener.format(tool.name), *members(tool, spell), closer)
+        return tuple(filter(None, (opener.format(tool.name), *members(tool, spell), closer)))
 
     return call
 
