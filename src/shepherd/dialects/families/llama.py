@@ -20,13 +20,13 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.families import generic
 from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
-from shepherd.dialects.parse.bodies.auto import AutoBody
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
-from shepherd.dialects.parse.markup import Block, MakeBody
+from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.values import json_object, json_text
 
 INTERPRETERS = ("code_interpreter", "ipython", "python", "python_interpreter", "execute_python", "run_python")
@@ -57,17 +57,17 @@ def read_code(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     return (code_call(text, tools),)
 
 
-def json_or_code(text: str, at: int, final: bool) -> MakeBody | None:
-    """A `Detect` for what stands behind `<|python_tag|>`."""
+def json_or_code(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` without a header, for what stands behind `<|python_tag|>`."""
     first = after_blanks(text, at)
     second = after_blanks(text, first + 1)
     if second >= len(text) and not final and text[first : first + 1] in {"", "["}:
         return None
     bracket = text[second : second + 1] if text[first : first + 1] == "[" else text[first : first + 1]
-    return partial(JsonBody, keys=KEYS) if bracket == "{" else partial(TextBody, read=read_code)
+    return Header(at, partial(JsonBody, keys=KEYS) if bracket == "{" else partial(TextBody, read=read_code))
 
 
-PYTHON_TAG = partial(AutoBody, detect=json_or_code)
+PYTHON_TAG = partial(HeaderBody, read=json_or_code)
 
 
 CODE = partial(Block, body=PYTHON_TAG, starts=r"[\w{\[]", tight=True)

@@ -36,7 +36,7 @@ from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, is_found, read_calls
-from shepherd.dialects.parse.markup import Block, Body, Markers, Thought
+from shepherd.dialects.parse.markup import Block, Body, Markers, Opening, Thought
 from shepherd.dialects.parse.values import find_tool
 
 MESSAGE = "<|message|>"
@@ -87,17 +87,17 @@ def read_json(tool: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> C
     return calls if all(call.name for call in calls) else read_named(tool, text, tools, whole)
 
 
-def tags(block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, tool: str) -> Body:
+def tags(opening: Opening, *, tool: str) -> Body:
     """Reads the tags of a call."""
-    repair = partial(repaired, tool, tools)
-    return TaggedBody(replace(block, closers=(CALLS_END,)), openers, tools, repair=repair)
+    block = replace(opening.block, closers=(CALLS_END,))
+    return TaggedBody(replace(opening, block=block), repair=partial(repaired, tool, opening.tools))
 
 
 def repaired(tool: str, tools: Sequence[ToolSpec], written: str, calls: Calls) -> Calls:
     """The calls in a message to this tool; tags that cannot be read are read again with the slips of their heads
     mended."""
     if not is_found(calls):
-        body = TaggedBody(Block("<atem:function_calls>", (CALLS_END,), TaggedBody), (), tools)
+        body = TaggedBody(Opening(Block("<atem:function_calls>", (CALLS_END,), TaggedBody), (), tools))
         body.feed(mended(written[max(written.find(INVOKE), 0) :], tools), 0, True)
         again = tuple(call for _, found in body.take_calls() for call in found)
         calls = again if again and is_found(again) else calls

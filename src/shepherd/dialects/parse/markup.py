@@ -114,14 +114,6 @@ class Body(Protocol):
         ...
 
 
-class MakeBody(Protocol):
-    """Makes the body of a block: a class, or a function."""
-
-    def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-        """`openers` are the markers that open something in this dialect: a block without a closer ends at one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """The markup around calls, or a header that tells what follows."""
@@ -143,6 +135,20 @@ class Block:
     """At the start of the answer the opener is markup even where the block turns out to be text."""
     spelling: Spelling | None = None
     """How to write a call in this block; `None` where another block is the one to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a body knows of its block when the opener has been read."""
+
+    block: Block
+    openers: Sequence[str]
+    """The markers that open something in this dialect: a block without a closer ends at one."""
+    tools: Sequence[ToolSpec]
+
+
+MakeBody = Callable[[Opening], Body]
+"""Makes the body of a block: a class, or a function."""
 
 
 def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:

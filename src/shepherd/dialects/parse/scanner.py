@@ -41,7 +41,7 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import Keep, Parser
 from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought, Where, markers_of
+from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Opening, Thought, Where, markers_of
 
 MAX_BLANKS = 64
 """So many blanks are held back at most until text or markup follows; models do write endless newlines."""
@@ -296,7 +296,7 @@ class Scanner:
         self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
         self._opened = block = self._blocks[opener]
-        self._body = block.body(block, self._tags, self._tools)
+        self._body = block.body(Opening(block, self._tags, self._tools))
         self._thought = None
         self._step = self._block
         self._border()

@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Thought
+from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Opening, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
 
 LIMIT = 160
@@ -62,8 +62,8 @@ ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
 class HeaderBody(HandingOver):
     """A header and the call that it heads, if it does."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHeader) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening, *, read: ReadHeader) -> None:
+        super().__init__(opening)
         self._read = read
         self._step = self._head
 

@@ -10,15 +10,14 @@ that seemed to begin the string was none. Not here: how the calls are read (`Not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import Calls, Read, is_found
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.markup import Opening
 
 STARTS = re.compile(r"[\[({]|[^\W\d]")
 JUNK = re.compile(r"[\s\])},;`]+")
@@ -49,19 +48,17 @@ class LiteralBody(Machine):
 
     def __init__(
         self,
-        block: Block,
-        openers: Sequence[str],
-        tools: Sequence[ToolSpec],
+        opening: Opening,
         *,
         notation: Notation,
         begun: str = "",
     ) -> None:
         """`begun` is the part of a call in the opener: a name and its bracket."""
-        super().__init__(block, openers, tools)
+        super().__init__(opening)
         self._step = self._in_value if begun else self._lead
         self._markers = self._stops()
         self._notation = notation
-        firsts = frozenset(closer[0] for closer in block.closers)
+        firsts = frozenset(closer[0] for closer in self._block.closers)
         self._outside, self._inside = patterns(notation, firsts)
         self._junk = JUNK_BEFORE_FENCE if "`" in firsts else JUNK
         self._bare = bool(begun)  # the calls stand without a list around them

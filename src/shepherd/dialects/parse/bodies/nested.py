@@ -20,7 +20,7 @@ from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, reso
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
 
 HOW = "write every argument as an element of its own and close every element"
@@ -60,11 +60,11 @@ class Element:
 class NestedBody(Machine):
     """Calls as elements; the block's opener is the token that stands before every tag."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._tag
-        self._tokens = markers_of(block.opener)
-        self._between_calls = markers_of(block.opener, *PLAIN)
+        self._tokens = markers_of(self._block.opener)
+        self._between_calls = markers_of(self._block.opener, *PLAIN)
         self._pieces: list[str] = []  # of the tag that comes in
         self._path: list[Element] = []  # the open call and its open elements
         self._call: Element | None = None  # the last one, open or closed

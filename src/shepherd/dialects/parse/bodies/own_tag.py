@@ -8,14 +8,13 @@ The tag is read character by character. It becomes text at the first character t
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from html import unescape
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 Pairs = list[tuple[str, str]]
@@ -64,10 +63,10 @@ def attributes() -> Generator[None, str, tuple[Pairs, bool] | None]:
 class OwnTagBody(Machine):
     """One such call, behind `<name`."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
-        self._name = block.opener[1:]
-        self._tool = find_tool(tools, self._name)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self._name = opening.block.opener[1:]
+        self._tool = find_tool(opening.tools, self._name)
         self._closer = f"</{self._name}>"
         self._closers = markers_of(self._closer)
         self._pairs: Pairs = []

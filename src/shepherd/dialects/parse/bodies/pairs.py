@@ -26,7 +26,7 @@ from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, MakeBody, Markers, markers_of
+from shepherd.dialects.parse.markup import MakeBody, Markers, Opening, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
@@ -80,11 +80,12 @@ def tags_of(opener: str) -> Tags:
 class PairsBody(HandingOver):
     """One call between an opener and its closers."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._lead
+        block = opening.block
         self._tags = tags = tags_of(block.opener)
-        self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
+        self._markers = markers_of(*self._openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
         self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
         self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
         self._n_openers = 1

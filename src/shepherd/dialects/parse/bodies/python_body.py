@@ -36,7 +36,7 @@ from shepherd.dialects.parse.call import (
     read_calls,
     sliced,
 )
-from shepherd.dialects.parse.markup import Block, MakeBody
+from shepherd.dialects.parse.markup import MakeBody, Opening
 from shepherd.dialects.parse.values import json_object, json_text
 
 Quoting = Literal["python", "backslashes", "quotes"]
@@ -274,9 +274,9 @@ class PythonFenceBody(HandingOver):
     Code that computes is no call: the block is declined at the first character that shows it.
     """
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
-        self._names = {tool.name for tool in tools}
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self._names = {tool.name for tool in opening.tools}
         self._calls: list[tuple[str, Calls]] = []
         self._step = self._first_head
 

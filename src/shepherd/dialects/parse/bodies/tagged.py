@@ -18,7 +18,7 @@ Every character is read once and never given back, so the cost is linear for any
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shepherd.core import ToolSpec
@@ -28,7 +28,7 @@ from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blank
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
 from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, PossibleEnd, Value, tags
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import (
     argument,
     find_tool,
@@ -63,9 +63,7 @@ class TaggedBody(HandingOver):
 
     def __init__(
         self,
-        block: Block,
-        openers: Sequence[str],
-        tools: Sequence[ToolSpec],
+        opening: Opening,
         *,
         padded: bool = False,
         cdata: bool = False,
@@ -73,7 +71,8 @@ class TaggedBody(HandingOver):
     ) -> None:
         """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it. `repair` changes
         the calls of a text that is written so; its block is never text."""
-        super().__init__(block, openers, tools)
+        super().__init__(opening)
+        block = self._block
         self._bare = not block.opener.endswith(">")
         self._padded = padded
         self._cdata = cdata

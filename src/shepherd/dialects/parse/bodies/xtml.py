@@ -15,7 +15,6 @@ other tags belong to the value. `type` counts where the tool's schema does not t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +22,7 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Markers
+from shepherd.dialects.parse.markup import Block, Markers, Opening
 from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kind_of, kinds
 
 OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
@@ -56,8 +55,8 @@ class Tag:
 class XtmlBody(HandingOver):
     """Calls from `<|open|>tools` on, or from the first `<|open|>call` if that is missing."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._head
         self._state: Literal["tag", "between", "call", "value"] = "tag"
         self._name = ""  # of the open call
