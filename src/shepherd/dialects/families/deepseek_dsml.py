@@ -36,7 +36,11 @@ def call(tool: ToolSpec, *, empty: str) -> tuple[Part, ...]:
         spelt = value(tool, name, f"</{MARK}parameter>\n")
         return (f'<{MARK}parameter name="{name}" string="{is_string}">', *spelt)
 
-    return (f'<{MARK}invoke name="{tool.name}">\n', *(members(tool, spell) or (empty,)), f"</{MARK}invoke>\n")
+    return (
+        f'<{MARK}invoke name="{tool.name}">\n',
+        *(members(tool.parameters, spell) or (empty,)),
+        f"</{MARK}invoke>\n",
+    )
 
 
 def dialect(name: str, wrapper: str, empty: str, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:

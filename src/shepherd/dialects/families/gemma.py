@@ -70,7 +70,7 @@ def sorted_members(tool: ToolSpec, quote: str) -> tuple[Part, ...]:
     spell = partial(member, tool, quote)
     first = next((at for at, name in enumerate(named) if name in required), None)
     if first is None:
-        return members(tool, spell, between=",")
+        return members(tool.parameters, spell, between=",")
     before = (Maybe((*spell(name), ",")) for name in named[:first])
     behind = ((",", *spell(name)) for name in named[first + 1 :])
     wanted = zip(named[first + 1 :], behind, strict=True)

@@ -39,11 +39,4 @@ def block(opener: str, spelling: Spelling | None = None) -> Block:
 
 
 SPELLING = Spelling(json_call(f"{CALL}functions.{{}}:", Pattern("[0-9]{1,3}"), SEP, ARGUMENTS, END), between="")
-KIMI = family(
-    "kimi-k2",
-    (SECTIONS[0],),
-    block(SECTIONS[0], SPELLING),
-    block(SECTIONS[1]),
-    block(CALL),
-    thoughts=THINK,
-)
+KIMI = family("kimi-k2", (SECTIONS[0],), block(SECTIONS[0], SPELLING), block(SECTIONS[1]), block(CALL), thoughts=THINK)

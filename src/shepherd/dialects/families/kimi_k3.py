@@ -46,7 +46,7 @@ def call(tool: ToolSpec) -> tuple[Part, ...]:
         return (f'<|open|>argument key="{escaped(name)}" type="', type_of(tool, name), '"<|sep|>', *parts)
 
     head = (f'<|open|>call tool="{escaped(tool.name)}" index="', Pattern("[1-9][0-9]?"), '"<|sep|>')
-    return (*head, *members(tool, spell), "<|close|>call<|sep|>")
+    return (*head, *members(tool.parameters, spell), "<|close|>call<|sep|>")
 
 
 def type_of(tool: ToolSpec, name: str) -> Part:

@@ -29,7 +29,7 @@ PLAIN = frozenset({"type", "description", "title", "default", "examples"})
 
 
 def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}(", *members(tool, partial(argument, tool), between=", "), ")")
+    return (f"{tool.name}(", *members(tool.parameters, partial(argument, tool), between=", "), ")")
 
 
 def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:

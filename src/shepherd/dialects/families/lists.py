@@ -58,7 +58,7 @@ def python(tool: ToolSpec) -> tuple[Part, ...]:
     def argument(name: str) -> tuple[Part, ...]:
         return (f"{name}=", Json(tool.parameters["properties"][name]))
 
-    return (f"{tool.name}(", *members(tool, argument, between=", "), ")")
+    return (f"{tool.name}(", *members(tool.parameters, argument, between=", "), ")")
 
 
 def read_doubled(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:

@@ -27,7 +27,7 @@ def call(tool: ToolSpec) -> tuple[Part, ...]:
         spelt = value(tool, name, "</param>")
         return (f'<param name="{name}">', *((TEXT,) if isinstance(spelt[0], Until) else spelt))
 
-    return (f'"{tool.name}">', *members(tool, spell))
+    return (f'"{tool.name}">', *members(tool.parameters, spell))
 
 
 body = partial(TaggedBody, cdata=True)

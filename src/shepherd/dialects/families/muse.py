@@ -23,14 +23,7 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
 from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
-from shepherd.dialects.parse.bodies.header import (
-    Header,
-    HeaderBody,
-    HeaderFields,
-    HeaderFormat,
-    prefixes,
-    read_named,
-)
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, HeaderFields, HeaderFormat, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
 from shepherd.dialects.parse.bodies.tagged import TaggedBody

@@ -47,11 +47,6 @@ MAX_HEAD = 100
 """So many characters distinguish the calls of tools where only their names show that they are calls."""
 
 
-def as_it_is(tool: ToolSpec, schema: Schema) -> Schema:
-    """The whole schema."""
-    return schema
-
-
 def grammar(
     markup: Markup,
     tools: Sequence[ToolSpec],
@@ -61,7 +56,7 @@ def grammar(
     answer: str | None = None,
     thinks: bool = True,
     ends: Collection[str] = (),
-    fit: Fit = as_it_is,
+    fit: Fit = lambda tool, schema: schema,
 ) -> str | None:
     """The grammar of one output; `None` when all text is allowed, or a call is required and no block has a spelling.
 
@@ -453,45 +448,35 @@ def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
     """A part of a tool's schema as a document of its own, in which every reference keeps its target."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
+    home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
     if schema == parameters:
-        return {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
+        return home
     if not refers(schema):
         return schema
-    home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
     return {**moved(schema), "$defs": {"parameters": moved(home)}}
 
 
 def refers(node: object) -> bool:
     """Whether a reference stands anywhere in a schema."""
-    return any(key == "$ref" and isinstance(value, str) for key, value in pairs(node))
-
-
-def pairs(node: object) -> Iterator[tuple[str, object]]:
-    """All keys and values of all objects in a JSON value."""
-    waiting = [node]
-    while waiting:
-        match waiting.pop():
-            case dict() as inner:
-                yield from inner.items()
-                waiting += inner.values()
-            case list() as items:
-                waiting += items
+    match node:
+        case dict():
+            return isinstance(node.get("$ref"), str) or any(map(refers, node.values()))
+        case list():
+            return any(map(refers, node))
+        case _:
+            return False
 
 
 def moved(node: Any) -> Any:
     """A schema whose references to its root lead to `$defs.parameters` of the root."""
     match node:
         case dict():
-            return {
-                key: "#/$defs/parameters" + value[1:] if key == "$ref" and is_local(value) else moved(value)
-                for key, value in node.items()
-            }
+            made = {key: moved(value) for key, value in node.items()}
+            reference = made.get("$ref")
+            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+                made["$ref"] = "#/$defs/parameters" + reference[1:]
+            return made
         case list():
             return [moved(item) for item in node]
         case _:
             return node
-
-
-def is_local(reference: object) -> bool:
-    """Whether a `$ref` leads to somewhere in its own document."""
-    return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))

@@ -99,7 +99,7 @@ def tagged_call(opener: str, parameter: str, end: str, closer: str, behind: str 
         def spell(name: str) -> tuple[Part, ...]:
             return tuple(filter(None, (parameter.format(name), *value(tool, name, end), behind)))
 
-        return tuple(filter(None, (opener.format(tool.name), *members(tool, spell), closer)))
+        return tuple(filter(None, (opener.format(tool.name), *members(tool.parameters, spell), closer)))
 
     return call
 
@@ -141,13 +141,13 @@ def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
     return schema if isinstance(schema, Mapping) else {}
 
 
-def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
-    """All parameters of a tool, each spelt by its name: the required ones, then those of the others that are wanted.
+def members(schema: Mapping[str, Any], spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
+    """All members of an object, each spelt by its name: the required ones, then those of the others that are wanted.
 
     `between` stands between two that are there.
     """
-    named = list(tool.parameters.get("properties", {}))
-    required = [name for name in named if name in tool.parameters.get("required", ())]
+    named = list(schema.get("properties", {}))
+    required = [name for name in named if name in schema.get("required", ())]
     optional = [name for name in named if name not in required]
 
     def behind(names: list[str]) -> Iterator[Part]:

@@ -81,7 +81,7 @@ class Scanner:
         self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
         self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
         # Most text has something visible before it: there the markers that count at the start only are left out.
-        later = (opener for opener in self._openers if not self._only_at_start(opener))
+        later = (opener for opener, block in self._blocks.items() if block.where not in ("start", "never"))
         self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
         self._in_thought = markers_of()  # of the open thought
 
@@ -146,9 +146,6 @@ class Scanner:
         events, self._events = self._events, []
         return events
 
-    def _only_at_start(self, opener: str) -> bool:
-        return opener in self._thoughts or self._blocks[opener].where in ("start", "never")
-
     def _markers(self) -> Markers:
         return self._in_thought if self._thought else self._at_start if self._empty else self._in_text
 
@@ -186,7 +183,8 @@ class Scanner:
         assert thought is not None
         after = self._at + len(marker)
         if marker in thought.closers:
-            self._close_thought(marker)
+            self._pass_tag(marker)
+            self._thought, self._step = None, self._text
             return True
         if marker in self._blocks:
             begins = self._begins(self._blocks[marker], self._blocks[marker].within, after, final)
@@ -278,11 +276,6 @@ class Scanner:
         self._thought = thought
         self._in_thought = markers_of(*self._thoughts, *thought.closers, *self._blocks)
         self._step = self._thinking
-
-    def _close_thought(self, closer: str) -> None:
-        self._pass_tag(closer)
-        self._thought = None
-        self._step = self._text
 
     def _pass_tag(self, tag: str) -> None:
         """Passes a thought's tag: markup, or text when thoughts are kept."""

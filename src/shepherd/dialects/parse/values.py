@@ -149,11 +149,8 @@ def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DE
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]
-    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
-    for part in (referred(schema.get("$ref"), root), *combined):
-        if (found := find_member(part, name, root, depth - 1)) is not None:
-            return found
-    return schema.get("additionalProperties")
+    found = (find_member(part, name, root, depth - 1) for part in combined(schema, root))
+    return next((member for member in found if member is not None), schema.get("additionalProperties"))
 
 
 def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
@@ -162,9 +159,14 @@ def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
         return None
     if isinstance(schema.get("items"), Mapping):
         return schema["items"]
-    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
-    found = (find_items(part, root, depth - 1) for part in (referred(schema.get("$ref"), root), *combined))
+    found = (find_items(part, root, depth - 1) for part in combined(schema, root))
     return next((items for items in found if items is not None), None)
+
+
+def combined(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
+    """The schemas that a schema refers to or combines."""
+    listed = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
+    return [referred(schema.get("$ref"), root), *listed]
 
 
 def referred(reference: Any, root: Mapping[str, Any]) -> Any:

@@ -326,7 +326,9 @@ def attempted(render: Render, messages: Sequence[Message], tools: Sequence[ToolS
 
 def n_same(a: str, b: str) -> int:
     """The number of equal characters at the beginning of both."""
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    if a.startswith(b):
+        return len(b)
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
 
 
 def shared_start(a: str, b: str) -> str:

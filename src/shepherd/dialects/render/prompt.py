@@ -16,7 +16,7 @@ from typing import Any
 
 from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, segments
+from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.offer import offered
 from shepherd.dialects.render.replay import WrittenAnswer, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.render.template import NOTHING, Template
@@ -126,10 +126,7 @@ def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
 
     `asking` is the conversation with the generation prompt, `silent` without it.
     """
-    shared = len(silent)
-    if not asking.startswith(silent):
-        shared = next((at for at, (a, b) in enumerate(zip(asking, silent, strict=False)) if a != b), len(asking))
-    tail = asking[shared:]
+    tail = asking[n_same(asking, silent) :]
     starts = [at for opener in dialect.openers if (at := tail.find(opener)) >= 0]
     return tail[min(starts) :] if starts else ""
 

@@ -43,12 +43,7 @@ class Template:
     """
 
     def __init__(
-        self,
-        source: str,
-        *,
-        bos_token: str = "",
-        eos_token: str = "",
-        clock: Callable[[], datetime] = datetime.now,
+        self, source: str, *, bos_token: str = "", eos_token: str = "", clock: Callable[[], datetime] = datetime.now
     ) -> None:
         self.source = source
         self.bos_token = bos_token

@@ -125,6 +125,7 @@ class FenceBody(Machine):
 
 def unfenced(body: MakeBody, fences: Fences) -> MakeBody:
     """The same body, except that everything is text while a fence is open."""
+
     def make(opening: Opening) -> Body:
         return (partial(HeaderBody, read=declined) if fences.open else body)(opening)
 

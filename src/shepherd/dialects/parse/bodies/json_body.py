@@ -21,13 +21,7 @@ JUNK = re.compile(r"[\s}\],;`]*")
 class JsonBody(Machine):
     """JSON objects, or arrays of them, between an opener and its closers."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        *,
-        keys: Keys = HERMES_KEYS,
-        read: Read | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, *, keys: Keys = HERMES_KEYS, read: Read | None = None) -> None:
         """`read` makes calls of a value where `call.read_calls` with `keys` does not."""
         super().__init__(opening)
         self._step = self._lead

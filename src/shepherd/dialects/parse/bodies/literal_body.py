@@ -46,13 +46,7 @@ class Notation:
 class LiteralBody(Machine):
     """Calls, or a list of them, between an opener and its closers; JSON is found, too."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        *,
-        notation: Notation,
-        begun: str = "",
-    ) -> None:
+    def __init__(self, opening: Opening, *, notation: Notation, begun: str = "") -> None:
         """`begun` is the part of a call in the opener: a name and its bracket."""
         super().__init__(opening)
         self._step = self._in_value if begun else self._lead

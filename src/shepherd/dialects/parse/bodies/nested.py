@@ -11,12 +11,12 @@ its closer, or with that of an element around it. Not here: the meaning of a tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, resolved, whole_json
+from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, members, resolved, whole_json
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
@@ -238,16 +238,16 @@ class NestedBody(Machine):
 
 def read_members(element: Element, root: Mapping[str, Any]) -> str:
     """The JSON object of an element's children; several of one name are a list, if that may be."""
-    members: list[tuple[str, str]] = []
+    made: list[tuple[str, str]] = []
     for name in dict.fromkeys(child.name for child in element.children):
         same = [child for child in element.children if child.name == name]
         kinds = kinds_of(same[0].schema, root)
         if len(same) > 1 and (not kinds or "array" in kinds):
             items = find_items(same[0].schema, root)
-            members.append((name, read_items([replace(child, schema=items) for child in same], root)))
+            made.append((name, read_items([replace(child, schema=items) for child in same], root)))
         else:
-            members.append((name, read_element(same[-1], root)))
-    return json_object(members)
+            made.append((name, read_element(same[-1], root)))
+    return json_object(made)
 
 
 def read_items(elements: Sequence[Element], root: Mapping[str, Any]) -> str:
@@ -280,12 +280,8 @@ def spelled(token: str) -> Callable[[ToolSpec], tuple[Part, ...]]:
     return call
 
 
-def spelled_members(token: str, tool: ToolSpec, schema: Mapping[str, Any], depth: int) -> Iterator[Part]:
-    """The members of an object, the required ones first."""
-    required = schema.get("required", ())
-    for name in sorted(schema.get("properties", {}), key=lambda name: name not in required):
-        parts = spelled_element(token, name, tool, schema["properties"][name], depth)
-        yield from parts if name in required else (Maybe(parts),)
+def spelled_members(token: str, tool: ToolSpec, schema: Mapping[str, Any], depth: int) -> tuple[Part, ...]:
+    return members(schema, lambda name: spelled_element(token, name, tool, schema["properties"][name], depth))
 
 
 def spelled_element(token: str, name: str, tool: ToolSpec, schema: Any, depth: int) -> tuple[Part, ...]:
