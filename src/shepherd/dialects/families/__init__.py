@@ -14,13 +14,11 @@ from shepherd.dialects.families.kimi import KIMI
 from shepherd.dialects.families.kimi_k3 import KIMI_K3
 from shepherd.dialects.families.lfm import LFM, LFM_TAGGED
 from shepherd.dialects.families.llama import LLAMA
-from shepherd.dialects.families.minicpm import MINICPM
 from shepherd.dialects.families.minimax import MINIMAX_M2, MINIMAX_M3
 from shepherd.dialects.families.muse import MUSE
 from shepherd.dialects.families.plain import PLAIN
-from shepherd.dialects.families.qwen_xml import QWEN_XML
-from shepherd.dialects.families.seed import SEED
 from shepherd.dialects.families.solar import SOLAR
+from shepherd.dialects.families.tagged import MINICPM, QWEN_XML, SEED
 from shepherd.dialects.parse.tags import TagDialect
 
 DIALECTS: tuple[TagDialect, ...] = (

@@ -13,17 +13,22 @@ answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
-from shepherd.dialects.parse.bodies.auto import AnyBody
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
+from shepherd.dialects.parse.bodies.pairs import PairsBody
+from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought, Where
+from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, Where
 from shepherd.dialects.parse.tags import TagDialect
 
 THINK = (Thought("<think>", ("</think>",)),)
@@ -32,8 +37,32 @@ NOTHING = r"(?!)"
 """For `Block.starts`: the opener never counts in the middle of a line."""
 BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
 """The brackets by which bare JSON begins."""
+MAX_LEAD = 256
+CALL_TAGS = ("<function", "<invoke", "<parameter")
+NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
+def notation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` without a header: the body for the notation that the inside of a block shows by its beginning, for
+    models mix what they have learnt (C12). It is JSON, tags, pairs of tags, or Python."""
+    start = after_blanks(text, at)
+    rest = text[start : start + 200]
+    if not rest:
+        return Header(at, JsonBody) if final or start - at > MAX_LEAD else None
+    if rest[0] == "<":
+        begun = any(tag.startswith(rest) for tag in CALL_TAGS)
+        return None if begun and not final else Header(at, TaggedBody if rest.startswith(CALL_TAGS) else JsonBody)
+    name = NAME.match(rest)
+    if name is None:
+        return Header(at, JsonBody)
+    behind = rest[name.end() :].lstrip()
+    if not final and name.end() < 128 and (not behind or "<arg_key>".startswith(behind)):
+        return None
+    is_pairs, is_python = behind.startswith("<arg_key>"), behind.startswith("(")
+    return Header(at, PairsBody if is_pairs else PythonBody if is_python else JsonBody)
+
+
+AnyBody: MakeBody = partial(HeaderBody, read=notation)
 OBJECT_LINE = json_call('{"name": "{}", "arguments": ', ARGUMENTS, "}\n")
 TAGGED = (
     Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(OBJECT_LINE, "\n")),

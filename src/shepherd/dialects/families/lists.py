@@ -32,9 +32,8 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import OBJECT_LINE, THINK, family, strays
+from shepherd.dialects.families.generic import OBJECT_LINE, THINK, AnyBody, family, strays
 from shepherd.dialects.grammar.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, members
-from shepherd.dialects.parse.bodies.auto import AnyBody
 from shepherd.dialects.parse.bodies.header import answer_tags
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Keys, is_found, read_calls

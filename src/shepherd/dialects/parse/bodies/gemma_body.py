@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import Notation
-from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
+from shepherd.dialects.parse.bodies.literal_body import LiteralReader, Notation
 from shepherd.dialects.parse.bodies.python_body import unescaped
 from shepherd.dialects.parse.call import Calls, Found, n_found, read_calls
 from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, value_of

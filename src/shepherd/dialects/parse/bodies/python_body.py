@@ -23,8 +23,7 @@ from functools import partial
 from typing import Literal
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation
-from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
+from shepherd.dialects.parse.bodies.literal_body import LiteralBody, LiteralReader, Notation
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import (
     Calls,
