@@ -106,7 +106,6 @@ def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
 
 
 def arguments(name: str) -> MakeBody:
-    """Reads the arguments of a call."""
     return partial(JsonBody, read=partial(read_named, name))
 
 

@@ -108,7 +108,6 @@ def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 
 def fenced(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Python in a fence."""
     return (Block("```tool_code", ("```",), PythonFenceBody, within="never", starts=NOTHING),) if tools else ()
 
 

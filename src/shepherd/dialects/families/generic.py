@@ -96,7 +96,6 @@ def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 
 def everything(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """All common forms."""
     return (*TAGGED, *unmarked(tools)) if tools else ()
 
 

@@ -70,7 +70,6 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")

@@ -53,7 +53,6 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     if fields.to and fields.to != "self":
@@ -81,7 +80,6 @@ def read_json(tool: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> C
 
 
 def tags(opening: Opening, *, tool: str) -> Body:
-    """Reads the tags of a call."""
     block = replace(opening.block, closers=(CALLS_END,))
     return TaggedBody(replace(opening, block=block), repair=partial(repaired, tool, opening.tools))
 

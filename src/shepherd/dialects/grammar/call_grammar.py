@@ -142,7 +142,6 @@ class Writer:
         """Names of rules by their definitions."""
 
     def rule(self, definition: str, options: str = "") -> str:
-        """The name of a rule."""
         return self._named("r", f"{options}: {definition}")
 
     def terminal(self, definition: str) -> str:
@@ -314,7 +313,6 @@ class Writer:
 
 
 def allowed(tools: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]:
-    """The tools that may be called."""
     match choice:
         case "none":
             return ()
@@ -366,13 +364,11 @@ def beginnings(texts: Iterable[str]) -> str:
 
 
 def either(options: Iterable[str]) -> str:
-    """Exactly one of the options."""
     distinct = list(dict.fromkeys(options))
     return distinct[0] if len(distinct) == 1 and " " not in distinct[0] else f"({' | '.join(distinct)})"
 
 
 def opening(thoughts: Sequence[Thought]) -> str:
-    """What opens one of the thoughts."""
     return either(literal(thought.opener) for thought in thoughts)
 
 

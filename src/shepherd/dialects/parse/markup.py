@@ -152,7 +152,6 @@ MakeBody = Callable[[Opening], Body]
 
 
 def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Nothing."""
     return ()
 
 

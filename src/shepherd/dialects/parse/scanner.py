@@ -104,7 +104,6 @@ class Scanner:
             self._prime(opened)
 
     def feed(self, text: str) -> list[Event]:
-        """The events that the next characters complete."""
         if (
             text
             and not (self._empty or self._trim or self._body)

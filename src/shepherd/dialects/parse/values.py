@@ -48,7 +48,6 @@ def json_object(members: Iterable[tuple[str, str]]) -> str:
 
 
 def json_text(text: str) -> str:
-    """The JSON string of these characters."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -63,8 +62,12 @@ def names(tool: ToolSpec | None) -> Sequence[str]:
     return tuple(properties) if isinstance(properties, Mapping) else ()
 
 
+def is_complete(tool: ToolSpec | None, given: Iterable[str]) -> bool:
+    """Whether all declared parameters are among the given ones; false when none is declared."""
+    return bool(names(tool)) and set(names(tool)).issubset(given)
+
+
 def kinds(tool: ToolSpec | None, name: str) -> Kinds:
-    """The kinds that a parameter of a tool allows."""
     return kinds_of(find_member(tool.parameters, name, tool.parameters), tool.parameters) if tool else ANY
 
 

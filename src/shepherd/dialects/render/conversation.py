@@ -138,7 +138,6 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
 
 
 def call_turn(call: ToolCall, index: int, caps: Capabilities) -> Turn:
-    """The dict of one call."""
     text = with_origin(call.arguments, index)
     arguments: Any = text
     if caps.arguments == "object":

@@ -242,7 +242,6 @@ TOOL = ToolSpec("probetool", "probes", {"type": "object", "properties": {"probek
 
 
 def exchange(number: int) -> tuple[Message, Message]:
-    """A call and its result."""
     call = ToolCall(f"probe000{number}", TOOL.name, '{"probekey": "probevalue"}')
     return Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("proberesult"),), call.name),))
 
@@ -325,7 +324,6 @@ def attempted(render: Render, messages: Sequence[Message], tools: Sequence[ToolS
 
 
 def n_same(a: str, b: str) -> int:
-    """The number of equal characters at the beginning of both."""
     if a.startswith(b):
         return len(b)
     return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))

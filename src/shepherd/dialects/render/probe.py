@@ -152,7 +152,6 @@ def copied(value: Any) -> Any:
 
 
 def in_parts(turn: Turn) -> Turn:
-    """The turn with its content as a list of parts."""
     return {**turn, "content": [{"type": "text", "text": turn["content"]}]}
 
 

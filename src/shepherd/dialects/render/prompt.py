@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -52,25 +53,15 @@ def render(
         reasoning = "low"  # the model always thinks: this is the nearest to off
 
     preface = offered(tools, template, dialect)
-
-    def run(messages: Sequence[Message], *, asking: bool) -> tuple[Piece, ...]:
-        return template.render(
-            messages,
-            tools=tools,
-            add_generation_prompt=asking,
-            reasoning=reasoning,
-            extra=extra,
-            now=now,
-            preface=preface,
-        )
+    run = partial(template.render, tools=tools, reasoning=reasoning, extra=extra, now=now, preface=preface)
 
     def asked(messages: Sequence[Message]) -> tuple[tuple[Piece, ...], str]:
-        pieces = run(messages, asking=True)
+        pieces = run(messages)
         end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
         key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
         opened = template.opened.get(key)
         if opened is None:  # a second rendering takes as long again, and equal ends open the same
-            opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
+            opened = opened_by(spelled(pieces), spelled(run(messages, add_generation_prompt=False)), dialect)
             if end and len(template.opened) < MAX_OPENED:
                 template.opened[key] = opened
         if reasoning != "off" or not dialect.thinks:
@@ -84,7 +75,7 @@ def render(
     else:
         index = len(messages) - 1
         messages[index] = begun
-        pieces, opened = continued(run(messages, asking=False), begun, index, dialect)
+        pieces, opened = continued(run(messages, add_generation_prompt=False), begun, index, dialect)
         if not pieces:  # the template leaves something of it out
             pieces, opened = prefilled(*asked(messages[:-1]), begun, index, template=template, dialect=dialect)
     earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}

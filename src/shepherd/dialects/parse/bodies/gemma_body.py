@@ -157,7 +157,6 @@ class GemmaReader(LiteralReader):
         return argument(self._tool, key, written) if key is not None else value_of(written, ANY)
 
     def _string(self, item: bool) -> str:
-        """The characters between two quotes."""
         begun = self._at + len(self._quote.text)
         ends = self._quote.in_list if item else self._quote.in_member
         end = ends.search(self._text, begun) if self._lenient else None
@@ -181,7 +180,6 @@ class GemmaReader(LiteralReader):
 
 @cache
 def notation(quote: str) -> Notation:
-    """Gemma's notation with this quote around strings."""
     return Notation(
         read=partial(read_gemma_calls, quote=quote),
         quotes=(quote, '"', "'"),

@@ -123,7 +123,6 @@ class HeaderFormat:
         return re.compile(rf"(?:\s|{'|'.join(map(re.escape, self.ends))}|{re.escape(self.start)}(?:assistant)?)*")
 
     def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-        """A `ReadHeader`."""
         return HeaderReader(self, opener, text, final, tools).head(at)
 
 
@@ -204,7 +203,6 @@ class HeaderReader:
         )
 
     def _recipient(self, words: str) -> str:
-        """The last tool that the words name."""
         found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
         return found[-1] if found else ""
 

@@ -193,7 +193,6 @@ def patterns(notation: Notation, firsts: frozenset[str]) -> tuple[re.Pattern[str
 
 
 def one_of(signs: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of these, longest first."""
     return re.compile("|".join(map(re.escape, sorted(set(signs), key=len, reverse=True))))
 
 

@@ -37,7 +37,6 @@ class Machine:
         self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        """Runs step after step until none makes progress."""
         while not self.ended:
             step = self._step
             stop = step(text, at, final)

@@ -180,7 +180,6 @@ class NamedBody(Machine):
         self._step = self._garbage
 
     def _is_prose(self) -> bool:
-        """Whether the end of the output looks like text about the opener, not like a tool's name."""
         return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
 
     def _break_off(self, final: bool) -> None:

@@ -21,7 +21,15 @@ from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
 from shepherd.dialects.parse.markup import Opening, markers_of
-from shepherd.dialects.parse.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
+from shepherd.dialects.parse.values import (
+    find_items,
+    find_member,
+    find_tool,
+    is_complete,
+    json_object,
+    kinds_of,
+    value_of,
+)
 
 HOW = "write every argument as an element of its own and close every element"
 CUT = f"the output ended inside of the call; {HOW}"
@@ -162,7 +170,6 @@ class NestedBody(Machine):
         return at
 
     def _note(self, written: str) -> None:
-        """Adds to the text of all open elements."""
         for element in self._path:
             element.text.append(written)
 
@@ -214,9 +221,8 @@ class NestedBody(Machine):
             self._path[-1].add(element)
 
     def _is_complete(self) -> bool:
-        """Whether all declared arguments are there."""
-        given = {child.name for child in self._call.children} if self._call and len(self._path) == 1 else set()
-        return bool(names(self._tool)) and given.issuperset(names(self._tool))
+        children = self._call.children if self._call and len(self._path) == 1 else ()
+        return is_complete(self._tool, (child.name for child in children))
 
     def _end_call(self, keep: int = 0) -> None:
         """Reports the call; the last `keep` characters belong to the next one."""
@@ -251,7 +257,6 @@ def read_members(element: Element, root: Mapping[str, Any]) -> str:
 
 
 def read_items(elements: Sequence[Element], root: Mapping[str, Any]) -> str:
-    """The JSON array of the elements' values."""
     return "[" + ", ".join(read_element(element, root) for element in elements) + "]"
 
 

@@ -165,5 +165,4 @@ class OwnTagBody(Machine):
         return Found(self._name, object_text(self._tool, [*self._pairs, *pairs]))
 
     def _end(self, call: Found | Fault | None) -> None:
-        """Ends the block with this call, or as text."""
         self.ended, self._call = True, call

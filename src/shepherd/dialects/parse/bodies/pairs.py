@@ -138,7 +138,6 @@ class PairsBody(HandingOver):
         return partial(TaggedBody, padded=True) if XML.standing(text, at) else None
 
     def _between(self, text: str, at: int, final: bool) -> int:
-        """Behind the name, or between pairs."""
         stop, marker = self._markers.find_settled(text, at, final)
         if not marker:
             self.ended = final

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody, LiteralReader, Notation
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import (
@@ -151,7 +149,6 @@ class PythonReader(LiteralReader):
         return value
 
     def _sequence(self, opener: str) -> str:
-        """A list, a tuple, or a value in parentheses."""
         self._take(opener)
         items: list[str] = []
         comma = ""
@@ -163,7 +160,6 @@ class PythonReader(LiteralReader):
         return f"[{', '.join(items)}]"
 
     def _braces(self) -> str:
-        """A dict or a set."""
         self._take("{")
         items: list[str] = []
         members: list[tuple[str, str]] = []
@@ -216,7 +212,6 @@ class PythonReader(LiteralReader):
 
 
 def json_number(number: re.Match[str]) -> str:
-    """The JSON of a Python number."""
     sign = number[1].replace("+", "")
     if number[2]:
         return sign + str(int(number[2], 0))
@@ -230,7 +225,6 @@ def unescaped(text: str) -> str:
 
 
 def character(escape: re.Match[str]) -> str:
-    """What one escape spells."""
     newline, plain, *codes, octal, name = escape.groups()
     if newline or plain:
         return ESCAPED.get(plain, plain or "")
@@ -251,15 +245,11 @@ def is_escaped(text: str, at: int, start: int) -> bool:
     return (at - before) % 2 == 1
 
 
-def read_block(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
-    """A `Read`; the tools do not matter."""
-    return read_python_calls(text, whole=whole)
-
-
+QUOTES = ("'''", '"""', "'", '"')
 PYTHON = Notation(
-    read=read_block,
-    quotes=("'''", '"""', "'", '"'),
-    escapes=("'''", '"""', "'", '"'),
+    read=lambda text, tools, whole: read_python_calls(text, whole=whole),
+    quotes=QUOTES,
+    escapes=QUOTES,
     next_call=re.compile(rf"{NAME}\("),
     next_begun=re.compile(NAME),
 )

@@ -32,6 +32,7 @@ from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import (
     argument,
     find_tool,
+    is_complete,
     json_object,
     json_text,
     json_value,
@@ -223,7 +224,6 @@ class TaggedBody(HandingOver):
         return not self._tool or self._is_sentence(behind)
 
     def _is_sentence(self, behind: str) -> bool:
-        """Whether a sentence continues behind the last tag."""
         return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
 
     def _decline(self) -> None:
@@ -243,9 +243,7 @@ class TaggedBody(HandingOver):
         return after
 
     def _is_complete(self) -> bool:
-        """Whether all declared arguments are there."""
-        given = {argument.name for argument in self._arguments}
-        return bool(given) and bool(names(self._tool)) and given.issuperset(names(self._tool))
+        return is_complete(self._tool, (argument.name for argument in self._arguments))
 
     def _begin_value(self, tag: Tag | None, lead: str = "") -> None:
         assert self._head is not None

@@ -23,7 +23,16 @@ from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
 from shepherd.dialects.parse.markup import Block, Markers, Opening
-from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kind_of, kinds
+from shepherd.dialects.parse.values import (
+    argument,
+    find_tool,
+    is_complete,
+    json_object,
+    json_text,
+    json_value,
+    kind_of,
+    kinds,
+)
 
 OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
 ENDS = ("<|close|>message<|sep|>", "<|end_of_msg|>")
@@ -177,8 +186,7 @@ class XtmlBody(HandingOver):
         """The output ends behind this rest, perhaps within a tag; `closing`: within a closing one."""
         self._written.append(rest)
         tool = find_tool(self._tools, self._name)
-        named = tool.parameters.get("properties", {}) if tool else ()
-        whole = self._state == "call" and bool(closing or (named and all(name in self._given for name in named)))
+        whole = self._state == "call" and (closing or is_complete(tool, self._given))
         if self._state != "between":
             self._end_call(whole=whole)
         elif not self._reported:
@@ -220,7 +228,6 @@ def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
 
 
 def value_of(tool: ToolSpec | None, name: str, kind: str, text: str) -> str:
-    """The JSON of an argument's text, by its tag and the tool's schema."""
     allowed = kinds(tool, name)
     if kind == "string" and (not allowed or "string" in allowed):
         return json_text(text)
