@@ -17,11 +17,11 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Pattern, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once, before
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Keys
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 KEYS = Keys(name=("tool_name", "name"), arguments=("parameters", "arguments"), id=("tool_call_id", "id"))

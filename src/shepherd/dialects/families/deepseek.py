@@ -20,11 +20,11 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, THINK, family, strays
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 

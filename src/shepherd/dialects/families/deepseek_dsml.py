@@ -19,9 +19,9 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import Part, Spelling, members, value
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
 

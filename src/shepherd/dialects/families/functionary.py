@@ -18,13 +18,13 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, read_named, read_program
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, json_string, read_arguments, read_calls
 from shepherd.dialects.parse.markup import Block, MakeBody
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, json_value
 

@@ -20,12 +20,12 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import NOTHING, everything, family, strays
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
 from shepherd.dialects.parse.bodies.python_body import PythonFenceBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
 from shepherd.dialects.parse.values import kinds
 
 CLOSER = "<channel|>"

@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody
@@ -29,6 +28,7 @@ from shepherd.dialects.parse.bodies.pairs import PairsBody
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, Where
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 THINK = (Thought("<think>", ("</think>",)),)

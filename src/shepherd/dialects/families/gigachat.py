@@ -17,11 +17,11 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import OBJECT, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, before, prefixes
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import OBJECT, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 END, ROLE_END, CALL = "<|message_sep|>", "<|role_sep|>", "<|function_call|>"

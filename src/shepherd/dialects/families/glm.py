@@ -19,9 +19,9 @@ import re
 from dataclasses import replace
 
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import Spell, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.pairs import PairsBody
 from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.spelling import Spell, Spelling, tagged_call
 
 LINES = re.compile(r"</arg_key>(?:\n|\\n)")
 """A template that shows line breaks between the tags."""

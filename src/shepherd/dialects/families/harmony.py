@@ -22,7 +22,6 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
     Header,
@@ -37,6 +36,7 @@ from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, Found
 from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.values import find_tool
 
 ENDS = ("<|end|>", "<|call|>", "<|return|>")

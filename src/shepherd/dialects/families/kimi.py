@@ -13,9 +13,9 @@ import re
 from functools import partial
 
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Pattern, Spelling, json_call
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 
 SECTIONS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
 SECTION_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")

@@ -17,10 +17,10 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, resolved, value
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, members, resolved, value
 
 TOOLS_END = "<|close|>tools<|sep|>"
 RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"

@@ -17,9 +17,9 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import Json, OneOf, Part, Pattern, Spelling, members
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import Json, OneOf, Part, Pattern, Spelling, members
 
 TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""

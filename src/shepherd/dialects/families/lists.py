@@ -33,11 +33,11 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import OBJECT_LINE, THINK, AnyBody, family, strays
-from shepherd.dialects.grammar.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, members
 from shepherd.dialects.parse.bodies.header import answer_tags
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Keys, is_found, read_calls
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, members
 
 BODY = partial(JsonBody, keys=Keys(id=("id",)))
 ACTIONS = partial(JsonBody, keys=Keys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id",)))

@@ -19,7 +19,6 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families import generic
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
@@ -27,6 +26,7 @@ from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.values import json_object, json_text
 
 INTERPRETERS = ("code_interpreter", "ipython", "python", "python_interpreter", "execute_python", "run_python")

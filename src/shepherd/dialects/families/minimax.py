@@ -21,10 +21,10 @@ From the models' own templates.
 from __future__ import annotations
 
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import Spelling, tagged_call
 from shepherd.dialects.parse.bodies.nested import NestedBody, spelled
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import Spelling, tagged_call
 
 M3_MARK = "]<]minimax[>["
 

@@ -16,10 +16,10 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family, strays
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Part, Pattern, Spelling, json_call
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.call import Keys
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Part, Pattern, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 FORM = Form(

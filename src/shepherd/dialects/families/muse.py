@@ -22,7 +22,6 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, HeaderFields, HeaderFormat, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
@@ -30,6 +29,7 @@ from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, is_found, read_calls
 from shepherd.dialects.parse.markup import Block, Body, Markers, Opening, Thought
+from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.values import find_tool
 
 MESSAGE = "<|message|>"

@@ -17,11 +17,11 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.grammar.spelling import ARGUMENTS, Pattern, Spelling, json_call
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Found
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 
 CALLS, CALLS_END, CALL, CALL_END = "<|tool_calls|>", "<|calls|>", "<|tool_call:begin|>", "<|tool_call:end|>"
 NAME, ARGS = "<|tool_call:name|>", "<|tool_call:args|>"

@@ -28,9 +28,9 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
-from shepherd.dialects.grammar.spelling import OneOf, Part, Pattern, Spelling, Until, members, tagged_call, value
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import OneOf, Part, Pattern, Spelling, Until, members, tagged_call, value
 
 PADDED, WITH_CDATA = partial(TaggedBody, padded=True), partial(TaggedBody, cdata=True)
 END, SEED_ENDS = ("</tool_call>",), ("</seed:tool_call>", "</tool_call>")

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Spelling
 from shepherd.dialects.parse.call import Calls
+from shepherd.dialects.parse.spelling import Spelling
 
 Where = Literal["line", "start", "anywhere", "never"]
 """Where an opener opens a block; elsewhere it is text that speaks of the opener.

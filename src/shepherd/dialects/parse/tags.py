@@ -1,6 +1,6 @@
 """A dialect as data: tags around thoughts, tags around calls. A family is one value of `TagDialect`.
 
-Not here: the families themselves (one file each), and how they are chosen (`detect`).
+Not here: the families themselves (one file each), and how they are chosen (`detection`).
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, members, resolved, whole_json
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
 from shepherd.dialects.parse.markup import Opening, markers_of
+from shepherd.dialects.parse.spelling import Maybe, Part, Until, choices, members, resolved, whole_json
 from shepherd.dialects.parse.values import (
     find_items,
     find_member,

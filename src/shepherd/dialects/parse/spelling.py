@@ -1,4 +1,4 @@
-"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`call_grammar`).
+"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`grammar`).
 
 The counterpart of `bodies`: they read calls with all the slips of models, a spelling writes them correctly.
 """

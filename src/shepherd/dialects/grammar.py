@@ -25,8 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ToolChoice, ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 
 Schema = Mapping[str, Any]
 Fit = Callable[[ToolSpec, Schema], Schema]
