@@ -128,11 +128,6 @@ def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpe
     return None if is_open and not final else Header(at, declined=opener)
 
 
-def incomplete(opener: str, mark: str, words: str) -> Block:
-    """A header that lacks its beginning."""
-    return Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
-
-
 def recipient(opener: str, channel: str) -> Block:
     """A call as it is written out."""
     spelling = Spelling(json_call(f"{{}}{channel} <|constrain|>json<|message|>", ARGUMENTS))
@@ -156,7 +151,10 @@ HARMONY = family(
     *(Block(opener, ENDS, HEADER, "anywhere", "anywhere", mute=True) for opener in ("<|start|>", "<|channel|>", *ENDS)),
     Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
     Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
-    *(incomplete(opener, *missing) for opener, missing in HEADLESS.items()),
+    *(
+        Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
+        for opener, (mark, words) in HEADLESS.items()
+    ),
     stops=tuple(f"<|start|>{role}" for role in ("user", "system", "developer", "tool", "functions.")),
     thinks=True,
     headed=(Thought("<|channel|>analysis<|message|>", ("<|end|><|start|>assistant",)),),

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.call import json_of_python, json_string, strict
+from shepherd.dialects.parse.call import UNREADABLE, json_of_python, json_string, strict
 
 Kinds = frozenset[str]
 """The types of JSON Schema that a value may have; empty when any may come."""
@@ -101,7 +101,7 @@ def json_value(text: str, *, repair: bool = True) -> str:
         return ""
     try:
         return strict(json_of_python(text))
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except UNREADABLE:
         return ""
 
 

@@ -99,17 +99,12 @@ def end_of_answer(template: Template, dialect: Dialect) -> str:
 
 def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
     """The last message, if the answer continues it; without a thought where the model knows none."""
-    if not messages or not is_prefill(messages[-1]):
-        return None
-    last = messages[-1]
+    last = messages[-1] if messages else None
+    if last is None or last.role != "assistant" or last.calls or not (last.text or last.reasoning):
+        return None  # a message with calls is complete
     if dialect.thinks or not last.text:
         return last
     return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
-
-
-def is_prefill(message: Message) -> bool:
-    """Whether the answer continues this message; a message with calls is complete."""
-    return message.role == "assistant" and not message.calls and bool(message.text or message.reasoning)
 
 
 def opened_by(asking: str, silent: str, dialect: Dialect) -> str:

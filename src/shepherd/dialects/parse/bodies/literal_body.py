@@ -133,7 +133,8 @@ class LiteralBody(Machine):
         rest = text[at : at + 8]
         if at + len(rest) == len(text):
             quotes = (self._quote,) if self._quote else self._notation.quotes
-            if any(quote.startswith(rest) and (quote != rest or is_run(rest)) for quote in quotes):
+            is_run = len(rest) > 2 and rest == rest[0] * len(rest)
+            if any(quote.startswith(rest) and (quote != rest or is_run) for quote in quotes):
                 return True
         return self._markers.is_begun(text, at)
 
@@ -194,11 +195,6 @@ def patterns(notation: Notation, firsts: frozenset[str]) -> tuple[re.Pattern[str
 
 def one_of(signs: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(set(signs), key=len, reverse=True))))
-
-
-def is_run(text: str) -> bool:
-    """Whether these are three or more of one character."""
-    return len(text) > 2 and text == text[0] * len(text)
 
 
 class LiteralReader(ABC):

@@ -128,7 +128,8 @@ class NamedBody(Machine):
             self._break_off(final)
             return len(text)
         if final:
-            self._prose = not (self._sure or self._reported) and self._is_prose()
+            begins_name = any(tool.name.startswith(self._part.strip()) for tool in self._tools)
+            self._prose = not (self._sure or self._reported or begins_name) and self._part[0] in " \t"
         self._break_off(final)
         return at
 
@@ -178,9 +179,6 @@ class NamedBody(Machine):
         named = word is not None and any(tool.name == word[0] for tool in self._tools)
         self._prose = self.ended = not (self._sure or self._reported or named)
         self._step = self._garbage
-
-    def _is_prose(self) -> bool:
-        return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
 
     def _break_off(self, final: bool) -> None:
         self.ended = self.ended or final

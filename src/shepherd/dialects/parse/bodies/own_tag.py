@@ -95,7 +95,7 @@ class OwnTagBody(Machine):
                     self._pairs, closes = read.value
                     self._step = self._lead
                     if closes:
-                        self._end(self._found([]))
+                        self._end(self._found())
                 return place + 1
         if final:
             begun = "".join((*self._written[1:], text[at:])).strip()
@@ -105,13 +105,13 @@ class OwnTagBody(Machine):
     def _lead(self, text: str, at: int, final: bool) -> int:
         stop = after_blanks(text, at)
         self._below = self._below or "\n" in text[at:stop]
-        call = self._found([]) if self._pairs else None
+        call = self._found() if self._pairs else None
         if stop == len(text):
             if final:
                 self._end(call)
             return stop
         if text.startswith(self._closer, stop):
-            self._end(self._found([]))
+            self._end(self._found())
             return stop + len(self._closer)
         child = CHILD.match(text, stop)
         if not final and (self._closer.startswith(text[stop:]) or (child and child.end() == len(text))):
@@ -146,7 +146,7 @@ class OwnTagBody(Machine):
         self._inside.append(text[at:stop])
         if marker or final:
             pairs = self._read_children("".join(self._inside))
-            self._end(self._found(pairs) if pairs else Fault(f"the call cannot be read; {HOW}", self._name))
+            self._end(self._found(*pairs) if pairs else Fault(f"the call cannot be read; {HOW}", self._name))
         return stop + len(marker)
 
     def _read_children(self, inside: str) -> Pairs:
@@ -161,8 +161,8 @@ class OwnTagBody(Machine):
             at = match.end()
         return pairs if at == len(inside) else []
 
-    def _found(self, pairs: Pairs) -> Found:
-        return Found(self._name, object_text(self._tool, [*self._pairs, *pairs]))
+    def _found(self, *more: tuple[str, str]) -> Found:
+        return Found(self._name, object_text(self._tool, [*self._pairs, *more]))
 
     def _end(self, call: Found | Fault | None) -> None:
         self.ended, self._call = True, call

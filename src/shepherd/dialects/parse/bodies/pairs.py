@@ -239,7 +239,10 @@ def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) ->
     if behind.startswith("{"):
         return read_arguments(name, behind, whole=whole)[0]
     if first and first[0] == tags.key_end:
-        name, at = name_before_key(text, name, tools)
+        # The first key lacks its opening tag.
+        known = max((tool.name for tool in tools if name.startswith(tool.name)), key=len, default="")
+        name = known or name.partition(" ")[0]
+        at = text.index(name) + len(name)
     elif name.split()[1:]:
         return Fault(f"the call cannot be read; {HOW}" if whole else CUT, name.split()[0])
     pairs: list[tuple[str, str]] = []
@@ -261,10 +264,3 @@ def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) ->
     elif rest:
         return Fault(f"the call cannot be read from {rest[:20]!r} on; {HOW}", name)
     return Found(name, object_text(tool, pairs))
-
-
-def name_before_key(text: str, head: str, tools: Sequence[ToolSpec]) -> tuple[str, int]:
-    """The name at the head of a call whose first key lacks its opening tag, and where the key begins."""
-    known = max((tool.name for tool in tools if head.startswith(tool.name)), key=len, default="")
-    name = known or head.partition(" ")[0]
-    return name, text.index(name) + len(name)

@@ -105,7 +105,7 @@ class XtmlBody(HandingOver):
         if not mark or stop > at:
             return stop
         if mark in ENDS:
-            self._end(whole=True)
+            self._end()
             return at
         after = at + len(mark)
         found = read_tag(mark, text, after)
@@ -148,10 +148,10 @@ class XtmlBody(HandingOver):
             case "/call":
                 self._step = self._call_ended
             case "/tools":
-                self._end(whole=True)
+                self._end()
                 self.closed = True
             case "/message" | "response" | "think" | "message":
-                self._end(whole=True)
+                self._end()
             case "argument" | "json" | "/argument" | "/json" | "tools":
                 pass
             case _:
@@ -178,8 +178,8 @@ class XtmlBody(HandingOver):
         else:
             self._object = value
 
-    def _end(self, *, whole: bool) -> None:
-        self._end_call(whole=whole)
+    def _end(self) -> None:
+        self._end_call(whole=True)
         self.ended = True
 
     def _end_cut(self, rest: str, *, closing: bool = False) -> None:
