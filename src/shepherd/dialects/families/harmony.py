@@ -114,7 +114,7 @@ def headless(
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
         return about(HeaderFields(channel=words if words in CHANNELS else ""), at, tools)
-    return replace(head, stop=head.stop + at - len(words)) if head else None
+    return head._replace(stop=head.stop + at - len(words)) if head else None
 
 
 def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:

@@ -81,7 +81,7 @@ def read_json(tool: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> C
 
 def tags(opening: Opening, *, tool: str) -> Body:
     block = replace(opening.block, closers=(CALLS_END,))
-    return TaggedBody(replace(opening, block=block), repair=partial(repaired, tool, opening.tools))
+    return TaggedBody(opening._replace(block=block), repair=partial(repaired, tool, opening.tools))
 
 
 def repaired(tool: str, tools: Sequence[ToolSpec], written: str, calls: Calls) -> Calls:

@@ -140,7 +140,11 @@ def objects(text: str) -> Iterator[str]:
     while text[at : at + 1] != "]":
         stop = LENIENT.raw_decode(text, at)[1]
         yield text[at:stop]
-        at = after_item(text, stop, "]")
+        at = after_space(text, stop)
+        if text[at : at + 1] == ",":
+            at = after_space(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise Unreadable(f"a comma is missing at character {at}")
 
 
 def read_call(text: str, keys: Keys, tools: Sequence[ToolSpec]) -> Found | Fault:
@@ -195,20 +199,14 @@ def sliced(text: str) -> dict[str, str]:
         at = after_space(text, at + 1)
         stop = LENIENT.raw_decode(text, at)[1]
         members[key] = text[at:stop]
-        at = after_item(text, stop, "}")
+        at = after_space(text, stop)
+        if text[at : at + 1] == ",":
+            at = after_space(text, at + 1)
+        elif text[at : at + 1] != "}":
+            raise Unreadable(f"a comma is missing at character {at}")
     if text[at + 1 :].strip():
         raise Unreadable(f"something follows the object at character {at + 1}")
     return members
-
-
-def after_item(text: str, stop: int, closer: str) -> int:
-    """Where the next item or the closer stands behind an item that ends at `stop`. Raises: `Unreadable`."""
-    at = after_space(text, stop)
-    if text[at : at + 1] == ",":
-        return after_space(text, at + 1)
-    if text[at : at + 1] != closer:
-        raise Unreadable(f"a comma is missing at character {at}")
-    return at
 
 
 def strict(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.call import Calls
@@ -137,8 +137,7 @@ class Block:
     """How to write a call in this block; `None` where another block is the one to write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(NamedTuple):  # one for each block of an answer, so it must be cheap
     """What a body knows of its block when the opener has been read."""
 
     block: Block

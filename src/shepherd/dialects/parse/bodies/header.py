@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, HandingOver
@@ -40,8 +41,7 @@ JSON_STARTS = "{[`"
 LETTERS = re.compile(r"[^\W\d_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header that has been read."""
 
     stop: int
@@ -73,7 +73,8 @@ class HeaderBody(HandingOver):
         if head is None:
             return at
         if head.inside is not None:
-            self._hand_over(head.inside, replace(self._block, opener=opener + text[at : head.stop]))
+            whole = replace(self._block, opener=opener + text[at : head.stop]) if head.stop > at else None
+            self._hand_over(head.inside, whole)
         else:
             self.ended = self.closed = True
             self.then, self.declined = head.then, head.declined

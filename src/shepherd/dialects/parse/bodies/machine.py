@@ -30,10 +30,8 @@ class Machine:
         self.closed = False
         self.declined = ""
         self.then: Thought | None = None
-        self._block = opening.block
-        self._openers = opening.openers
-        self._tools = opening.tools
-        self._written = [opening.block.opener]  # what was read since the last report
+        self._block, self._openers, self._tools = opening
+        self._written = [self._block.opener]  # what was read since the last report
         self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
@@ -91,6 +89,7 @@ class HandingOver(Machine):
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
+        self._opening = opening
         self._inner: Body | None = None
         self._inner_opener = ""
 
@@ -119,8 +118,8 @@ class HandingOver(Machine):
 
     def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
         """Lets another body read on from where the current step stops."""
-        block = block or self._block
-        self._inner, self._inner_opener = make(Opening(block, self._openers, self._tools)), block.opener
+        opening = self._opening._replace(block=block) if block else self._opening
+        self._inner, self._inner_opener = make(opening), opening.block.opener
         self._step = self._wait
 
     def _wait(self, text: str, at: int, final: bool) -> int:
