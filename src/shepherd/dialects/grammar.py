@@ -154,7 +154,7 @@ class Writer:
         # Blanks before calls are markup. Before an answer they belong to it, except lines behind a thought.
         wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
         if block is not None:
-            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._goes_on(block) else ""
+            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._continues(block) else ""
             calls = [f"{literal(block.opener)} {self._body(block)} {more}"]
             calls += [f"{call} {more}" for call in self._calls_in_thoughts(block, thoughts)]
             wanted.append(f"{GAP}? {thought and f'({thought} {GAP}?)?'} {either(calls)}")
@@ -276,7 +276,7 @@ class Writer:
         """Whether the output ends with the block: its closer is an end token."""
         return bool(block.closers) and block.closers[0] in self._ends
 
-    def _goes_on(self, block: Block) -> bool:
+    def _continues(self, block: Block) -> bool:
         """Whether another block may follow."""
         return self._many and not self._is_last(block) and spelling_of(block).between is None
 

@@ -142,7 +142,7 @@ HEADERS = HeaderFormat(
     about=about,
     marks=("<|channel|>", "<|constrain|>"),
     channel=re.compile(rf"(?:[^\w<]*({CHANNEL}))+"),
-    nobody=("assistant", "user", "self", "all"),
+    no_tools=("assistant", "user", "self", "all"),
 )
 HEADER = partial(HeaderBody, read=HEADERS.read)
 HARMONY = family(

@@ -35,7 +35,7 @@ from shepherd.dialects.parse.values import find_tool
 MESSAGE = "<|message|>"
 ENDS = ("<|eom|>", "<|eot|>")
 CALLS_END = "</atem:function_calls>"
-NOBODY = ("user", "assistant")
+NO_TOOLS = ("user", "assistant")
 """Recipients that are no tools."""
 TO_SELF = Thought(f" to=self{MESSAGE}", ENDS)
 INVOKE = "<atem:invoke"
@@ -115,7 +115,7 @@ def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) 
     name = NAME.match(text, at)
     end = name.end() if name else at
     if MARKERS.standing(text, end) and end > at:
-        return about(HeaderFields(to="" if text[at:end] in NOBODY else text[at:end]), end + len(MESSAGE), tools)
+        return about(HeaderFields(to="" if text[at:end] in NO_TOOLS else text[at:end]), end + len(MESSAGE), tools)
     return None if MARKERS.is_open(text, end) and not final else Header(at, declined=opener)
 
 
@@ -129,7 +129,7 @@ def spelled_whole(tool: ToolSpec) -> tuple[Part, ...]:
 
 
 MARKERS = Markers((MESSAGE,))
-HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, nobody=NOBODY)
+HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, no_tools=NO_TOOLS)
 HEADER = partial(HeaderBody, read=HEADERS.read)
 MUSE = family(
     "muse",

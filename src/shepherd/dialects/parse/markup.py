@@ -130,7 +130,7 @@ class Block:
     tight: bool = False
     """In the middle of a line the opener counts only if the inside follows without blanks."""
     unseen: bool = False
-    """The block leaves no trace, such as a footnote: the blanks around it belong to the text, and a thought goes on."""
+    """The block leaves no trace, such as a footnote: blanks around it belong to the text, and a thought continues."""
     mute: bool = False
     """At the start of the answer the opener is markup even where the block turns out to be text."""
     spelling: Spelling | None = None

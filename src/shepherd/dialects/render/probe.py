@@ -69,8 +69,10 @@ def probed(run: Callable[..., str]) -> Capabilities:
         "repeats": ask(user, user) is not None and ask(user, answer, answer, user) is not None,
         "answer_first": ask(answer, user) is not None,
         "silent_answers": ask(user, silent, user) is not None,
-        "efforts": tuple(level for level in LEVELS if ask(user, told=ON | dict.fromkeys(EFFORTS, level)) is not None),
-        "switch": ask(user, told=OFF) != ask(user, told=ON),
+        "efforts": tuple(
+            level for level in LEVELS if ask(user, switched=ON | dict.fromkeys(EFFORTS, level)) is not None
+        ),
+        "switch": ask(user, switched=OFF) != ask(user, switched=ON),
         "shows_tools": shows("probetool", ask(user, tools=tools)),
         "described": described and ask(user, tools=tools) is not None,
     }
@@ -104,9 +106,11 @@ def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Tur
         return finished({**turn, "reasoning_content": "probethought"}, Capabilities(thought=key))
 
     def takes(key: ThoughtKey) -> bool:
-        texts = [ask(user, thinking(ANSWER, key), add_generation_prompt=False, told=told) for told in ({}, ON)]
+        texts = [
+            ask(user, thinking(ANSWER, key), add_generation_prompt=False, switched=switched) for switched in ({}, ON)
+        ]
         if work is not None:
-            texts += [work(thinking(one[0], key), *one[1:], told=told) for told in ({}, ON)]
+            texts += [work(thinking(one[0], key), *one[1:], switched=switched) for switched in ({}, ON)]
         return any(text and "probethought" in text and not LISTED.search(text) for text in texts)
 
     found = next((key for key in THOUGHTS if takes(key)), None)

@@ -7,7 +7,7 @@ It counts if it names a declared tool, holds nothing but the members of a call, 
 definition does not count, nor does a part of a larger value. What cannot be a call is text at once:
 
     head ──name of a tool──> value ──its end──> after ──end, line or another──> ended, a call
-     └─any other key or name─> declined           └─text, or a list goes on──> declined
+     └─any other key or name─> declined           └─text, or a list continues──> declined
 
 Not here: where such a value may begin (`families.generic`).
 """

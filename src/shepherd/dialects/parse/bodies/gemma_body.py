@@ -3,7 +3,7 @@
 Keys are bare. Strings stand between quotes of their own, so nothing in them is escaped. Models write Python's or JSON's
 quotes instead, write `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the quote before a
 string, behind it, or both. A text that cannot be read strictly is read again: then a quote ends a string only if the
-call goes on behind it, and a missing quote is put where the next key or the end shows it.
+call continues behind it, and a missing quote is put where the next key or the end shows it.
 Not here: where a block ends (`literal_body`).
 """
 

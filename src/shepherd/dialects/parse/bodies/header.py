@@ -111,7 +111,7 @@ class HeaderFormat:
     """Markers within headers; the first one stands before a channel."""
     channel: re.Pattern[str] = re.compile(r"(?!)")
     """A known channel as a group, with what models write around it by mistake."""
-    nobody: tuple[str, ...] = ()
+    no_tools: tuple[str, ...] = ()
     """Recipients that are no tools."""
 
     @cached_property
@@ -204,7 +204,7 @@ class HeaderReader:
         )
 
     def _recipient(self, words: str) -> str:
-        found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
+        found = [str(name) for name in TO.findall(words) if name not in self._headers.no_tools]
         return found[-1] if found else ""
 
     def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Header | None:

@@ -206,7 +206,7 @@ class NamedBody(Machine):
         marker = self._all_markers.standing(text, at)
         if marker in self._form.ends:
             return at + len(marker)
-        if marker in (*self._form.openers, *self._form.separators) or self._goes_on(text, at):
+        if marker in (*self._form.openers, *self._form.separators) or self._continues(text, at):
             self._end_call()
             self._begin("")
             self._step = self._in_header
@@ -216,7 +216,7 @@ class NamedBody(Machine):
             return at + len(marker) if self.closed else at
         return at
 
-    def _goes_on(self, text: str, at: int) -> bool:
+    def _continues(self, text: str, at: int) -> bool:
         """Whether another call, without its opener, begins here."""
         if text[at] in "{[":
             return not (self._header + self._part).strip() and bool(self._value.text)

@@ -155,7 +155,7 @@ class TaggedBody(HandingOver):
         elif self._head is None:
             self._open(read_tag(written), written)
         else:
-            self._go_on(self._head, self._read_tag(written), written)
+            self._act_in_call(self._head, self._read_tag(written), written)
         return at
 
     def _read_tag(self, written: str) -> Tag | None:
@@ -184,7 +184,7 @@ class TaggedBody(HandingOver):
                 self._head = Tag("call", "invoke", tag.prefix, closing=False)
                 self._begin_value(tag)
 
-    def _go_on(self, head: Tag, tag: Tag | None, written: str) -> None:
+    def _act_in_call(self, head: Tag, tag: Tag | None, written: str) -> None:
         """Acts on a tag in an open call, or behind a closed one."""
         self._step = self._between if self._whole else self._call
         match tag:
