@@ -15,13 +15,11 @@ models' own templates. Any tag of the language opens a block, for models write `
 
 from __future__ import annotations
 
-from functools import partial
-
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block
-from shepherd.dialects.parse.spelling import Part, Spelling, members, value
+from shepherd.dialects.parse.spelling import Part, Spelling, named_call, value
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
 
@@ -29,23 +27,17 @@ MARK = "｜DSML｜"
 WRAPPERS = ("function_calls", "tool_calls", "toolcalls", "calls")
 
 
-def call(tool: ToolSpec, *, empty: str) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        allowed = kinds(tool, name)
-        is_string = "true" if not allowed or "string" in allowed else "false"
-        spelt = value(tool, name, f"</{MARK}parameter>\n")
-        return (f'<{MARK}parameter name="{name}" string="{is_string}">', *spelt)
-
-    return (
-        f'<{MARK}invoke name="{tool.name}">\n',
-        *(members(tool.parameters, spell) or (empty,)),
-        f"</{MARK}invoke>\n",
-    )
+def parameter(tool: ToolSpec, name: str) -> tuple[Part, ...]:
+    allowed = kinds(tool, name)
+    is_string = "true" if not allowed or "string" in allowed else "false"
+    spelt = value(tool, name, f"</{MARK}parameter>\n")
+    return (f'<{MARK}parameter name="{name}" string="{is_string}">', *spelt)
 
 
 def dialect(name: str, wrapper: str, empty: str, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
     """The dialect of a version with this tag around its calls, and this between the tags of one without arguments."""
-    spelling = Spelling(partial(call, empty=empty), before=f"{wrapper}>\n", between="")
+    call = named_call(f'<{MARK}invoke name="{{}}">\n', parameter, f"</{MARK}invoke>\n", empty=empty)
+    spelling = Spelling(call, before=f"{wrapper}>\n", between="")
     closers = tuple(f"</{MARK}{word}>" for word in (wrapper, *WRAPPERS))
     block = Block(f"<{MARK}", closers, TaggedBody, starts=r"[a-z]", tight=True, spelling=spelling)
     plain = Block("<function_calls>", ("</function_calls>",), TaggedBody, starts=r"[<{\[]")

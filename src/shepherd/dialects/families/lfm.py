@@ -13,23 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.markup import Block
-from shepherd.dialects.parse.spelling import Json, OneOf, Part, Pattern, Spelling, members
+from shepherd.dialects.parse.spelling import Json, OneOf, Part, Pattern, Spelling, named_call
 
 TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""
 OWN: dict[str, tuple[tuple[Part, ...], ...]] = {"string": ((TEXT,),), "boolean": (("True",), ("False",))}
 PLAIN = frozenset({"type", "description", "title", "default", "examples"})
 """The other keywords of a schema that a value in Python's own notation satisfies."""
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}(", *members(tool.parameters, partial(argument, tool), between=", "), ")")
 
 
 def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
@@ -39,7 +34,7 @@ def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     return (f"{name}=", OneOf(((Json(schema),), *own)) if own else Json(schema))
 
 
-CALLS = Spelling(call, before="[", between=", ", after="]")
+CALLS = Spelling(named_call("{}(", argument, ")", between=", "), before="[", between=", ", after="]")
 LFM = family(
     "lfm",
     ("List of tools: ",),

@@ -37,7 +37,7 @@ from shepherd.dialects.parse.bodies.header import answer_tags
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Keys, is_found, read_calls
 from shepherd.dialects.parse.markup import Block, Thought
-from shepherd.dialects.parse.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, members
+from shepherd.dialects.parse.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, named_call
 
 BODY = partial(JsonBody, keys=Keys(id=("id",)))
 ACTIONS = partial(JsonBody, keys=Keys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id",)))
@@ -51,13 +51,9 @@ PARAMETERS = json_call('{"name": "{}", "parameters": ', ARGUMENTS, "}")
 TOOL_CALL = Block("<tool_call>", ("</tool_call>",), BODY)
 
 
-def python(tool: ToolSpec) -> tuple[Part, ...]:
+def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     """Values are JSON, which Python's form takes, too."""
-
-    def argument(name: str) -> tuple[Part, ...]:
-        return (f"{name}=", Json(tool.parameters["properties"][name]))
-
-    return (f"{tool.name}(", *members(tool.parameters, argument, between=", "), ")")
+    return (f"{name}=", Json(tool.parameters["properties"][name]))
 
 
 def read_doubled(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
@@ -173,7 +169,7 @@ DIALECTS = (
             ("</function_calls>",),
             AnyBody,
             starts=r"[\w\[{<]",
-            spelling=Spelling(python, before="\n", between="\n", after="\n"),
+            spelling=Spelling(named_call("{}(", argument, ")", between=", "), before="\n", between="\n", after="\n"),
         ),
         foreign=("<invoke", "</invoke"),
     ),

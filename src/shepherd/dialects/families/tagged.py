@@ -30,7 +30,7 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, Thought
-from shepherd.dialects.parse.spelling import OneOf, Part, Pattern, Spelling, Until, members, tagged_call, value
+from shepherd.dialects.parse.spelling import OneOf, Part, Pattern, Spelling, Until, named_call, tagged_call, value
 
 PADDED, WITH_CDATA = partial(TaggedBody, padded=True), partial(TaggedBody, cdata=True)
 END, SEED_ENDS = ("</tool_call>",), ("</seed:tool_call>", "</tool_call>")
@@ -39,14 +39,12 @@ SEED_CALL = tagged_call("\n<function={}>\n", "<parameter={}>", "</parameter>\n",
 CDATA_OR_NONE = OneOf(((Pattern(r"[^<&\n]*"), "</param>"), ("<![CDATA[", Until("]]></param>"))))
 
 
-def minicpm_call(tool: ToolSpec) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        spelt = value(tool, name, "</param>")
-        return (f'<param name="{name}">', *((CDATA_OR_NONE,) if isinstance(spelt[0], Until) else spelt))
-
-    return (f'"{tool.name}">', *members(tool.parameters, spell))
+def minicpm_parameter(tool: ToolSpec, name: str) -> tuple[Part, ...]:
+    spelt = value(tool, name, "</param>")
+    return (f'<param name="{name}">', *((CDATA_OR_NONE,) if isinstance(spelt[0], Until) else spelt))
 
 
+MINICPM_CALL = Spelling(named_call('"{}">', minicpm_parameter, ""))
 QWEN_XML = family(
     "qwen-xml",
     ("<function=", "<parameter="),
@@ -71,7 +69,7 @@ SEED = family(
 MINICPM = family(
     "minicpm",
     ("<function name=", "<param name="),
-    Block("<function name=", ("</function>",), WITH_CDATA, starts="[\"']", tight=True, spelling=Spelling(minicpm_call)),
+    Block("<function name=", ("</function>",), WITH_CDATA, starts="[\"']", tight=True, spelling=MINICPM_CALL),
     Block("<tool_call>", END, WITH_CDATA, starts=r"[<{\[]"),
     thoughts=THINK,
 )

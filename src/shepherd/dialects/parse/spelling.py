@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shepherd.core import ToolSpec
@@ -95,11 +96,23 @@ def tagged_call(opener: str, parameter: str, end: str, closer: str, behind: str 
     `{}` stands for the name of the tool in the opener, for that of the parameter in its tag.
     """
 
-    def call(tool: ToolSpec) -> tuple[Part, ...]:
-        def spell(name: str) -> tuple[Part, ...]:
-            return tuple(filter(None, (parameter.format(name), *value(tool, name, end), behind)))
+    def spell(tool: ToolSpec, name: str) -> tuple[Part, ...]:
+        return tuple(filter(None, (parameter.format(name), *value(tool, name, end), behind)))
 
-        return tuple(filter(None, (opener.format(tool.name), *members(tool.parameters, spell), closer)))
+    return named_call(opener, spell, closer)
+
+
+def named_call(
+    opener: str, spell: Callable[[ToolSpec, str], tuple[Part, ...]], closer: str, between: str = "", empty: str = ""
+) -> Spell:
+    """The spelling of a call whose parameters `spell` writes by their names; `{}` in the opener stands for the tool's.
+
+    `between` stands between two parameters, `empty` in the place of all where a tool has none.
+    """
+
+    def call(tool: ToolSpec) -> tuple[Part, ...]:
+        inside = members(tool.parameters, partial(spell, tool), between)
+        return tuple(filter(None, (opener.format(tool.name), *(inside or (empty,)), closer)))
 
     return call
 

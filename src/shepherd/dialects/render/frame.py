@@ -20,6 +20,7 @@ from typing import Literal
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS, Piece, Segment
+from shepherd.dialects.render.probe import TOOL
 
 Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
 """How a message ends depends on its kind. `asked` is a user message that a call answers: where all calls of an answer
@@ -238,7 +239,6 @@ def boundaries(
 SYSTEM = Message.system("probesystem")
 USER = Message.user("probeuser")
 ANSWER = Message.assistant("probeanswer")
-TOOL = ToolSpec("probetool", "probes", {"type": "object", "properties": {"probekey": {"type": "string"}}})
 
 
 def exchange(number: int) -> tuple[Message, Message]:

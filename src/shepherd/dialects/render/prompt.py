@@ -17,8 +17,9 @@ from typing import Any
 
 from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, n_same, segments
+from shepherd.dialects.render.frame import USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.offer import offered
+from shepherd.dialects.render.probe import TOOL
 from shepherd.dialects.render.replay import WrittenAnswer, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.render.template import NOTHING, Template
 
