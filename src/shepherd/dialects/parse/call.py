@@ -246,7 +246,10 @@ def glimpsed_name(text: str, keys: Keys) -> str:
 
 def json_string(text: str) -> str:
     """The string that a JSON value is; empty when it is no string."""
-    return str(LENIENT.decode(text)) if text.startswith('"') else ""
+    if not text.startswith('"'):
+        return ""
+    string, stop = scanstring(text, 1, False)
+    return str(string if stop == len(text) else LENIENT.decode(text))  # which skips blanks, or raises
 
 
 def after_space(text: str, at: int) -> int:
