@@ -164,7 +164,7 @@ def test_ways_to_pool_differ(bert: Bert) -> None:
     assert max(float(made[0] @ made[1]), float(made[0] @ made[2]), float(made[1] @ made[2])) < 0.99
 
 
-def test_a_text_that_is_too_long_is_cut_keeps_its_end_token_and_is_told(bert: Bert) -> None:
+def test_a_text_that_is_too_long_is_cut_keeps_its_end_token_and_is_reported(bert: Bert) -> None:
     text = " ".join("abcdefgh"[at % 8] for at in range(100))
     tokens = bert.tokens(text)
     with EmbeddingModel.load(bert.path, n_threads=1) as model:
@@ -517,6 +517,7 @@ def test_any_limit_is_possible(bert: Bert, weights: Weights, n_tokens: int) -> N
         assert model.encode([long, "a"]).n_tokens[0] <= model.n_tokens == max(n_tokens, 8)
 
 
+@pytest.mark.costly
 def test_questions_do_not_wait_for_a_long_list(weights: Weights) -> None:
     with EmbeddingModel(weights, n_threads=1, n_tokens=32) as model:
         many = threading.Thread(target=model.embed, args=(["The lamb sleeps. " * 20] * 100,))

@@ -241,7 +241,7 @@ def test_minus_one_looks_back_on_the_whole_context(
     assert made[-1] == made[runtime.n_ctx] == made[2**31 - 1] != made[0]
 
 
-def test_ignoring_the_end_goes_on(weights: Weights, runtime: LlamaRuntime) -> None:
+def test_ignoring_the_end_continues_the_answer(weights: Weights, runtime: LlamaRuntime) -> None:
     made = generate(runtime, prompt(weights, "Hello!"), 100, Sampling(temperature=0, ignore_eos=True))
     assert len(made) == 100
 
@@ -288,6 +288,7 @@ def test_each_token_of_a_chunk_can_have_its_logits(weights: Weights) -> None:
             assert score.top[0][0] == expected.top[0][0]
 
 
+@pytest.mark.costly
 def test_an_interrupt_stops_a_prefill_without_python(weights: Weights) -> None:
     runtime = LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_batch=2048, n_threads=1))
     tokens = array("i", [7]) * 2048
