@@ -19,7 +19,7 @@ from typing import Any
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Dialect
-from shepherd.dialects.grammar.call_grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
+from shepherd.dialects.grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
