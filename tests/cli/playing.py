@@ -12,7 +12,6 @@ import pytest
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
-from shepherd.app.conversations import ActiveModel, ModelChoice
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
@@ -31,7 +30,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.core.status import CacheUsage, Health, ModelCard
+from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import ConversationToolbox
 

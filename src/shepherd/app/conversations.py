@@ -14,55 +14,26 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
-from shepherd.app.dispatch import Dispatcher
-from shepherd.app.model_registry import ModelKey
-from shepherd.app.toolset import Toolset
-from shepherd.config import Config
 from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
-from shepherd.memory.users import UserStores
+from shepherd.core.status import ActiveModel, ModelChoice
 
 if TYPE_CHECKING:
+    from shepherd.app.dispatch import Dispatcher
+    from shepherd.app.model_registry import ModelKey
+    from shepherd.app.toolset import Toolset
     from shepherd.backends.local.backend import LocalBackend
+    from shepherd.config import Config
     from shepherd.memory.store import MemoryStore
+    from shepherd.memory.users import UserStores
     from shepherd.tools.base import Person
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveModel:
-    """A cache and its model, as the banner shows them."""
-
-    backend: str
-    """Such as `llama.cpp (CPU)`."""
-    model: str
-    """The file's stem."""
-    path: Path
-    n_ctx: int
-    embedded: bool
-    dialect: str
-    cache: str
-    """Empty for a model that cannot chat."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """A model or cache that a conversation can switch to."""
-
-    name: str
-    """Of the model; of the cache, where a model has several."""
-    cache: str
-    kind: Literal["model", "cache", "provider"]
-    detail: str
-    """One line for a person."""
-    current: bool
 
 
 class Conversations:

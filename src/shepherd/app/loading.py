@@ -27,8 +27,6 @@ from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.llamacpp import selftest, trial
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
@@ -138,6 +136,9 @@ class ModelLoader:
 
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
         """Let a child process load the model first, unless this build has loaded it before."""
+        from shepherd.engine.llamacpp import selftest, trial  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.child import Unwanted  # noqa: PLC0415
+
         on_progress(LoadProgress("trial", entry.name, 0.0))
         try:
             trial.prove(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 
@@ -69,3 +70,32 @@ class Health:
     caches: Mapping[str, CacheUsage] = field(default_factory=dict)
     detail: str = ""
     """What is wrong or being waited for; one sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveModel:
+    """A cache and its model, as the banner shows them."""
+
+    backend: str
+    """Such as `llama.cpp (CPU)`."""
+    model: str
+    """The file's stem."""
+    path: Path
+    n_ctx: int
+    embedded: bool
+    dialect: str
+    cache: str
+    """Empty for a model that cannot chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model or cache that a conversation can switch to."""
+
+    name: str
+    """Of the model; of the cache, where a model has several."""
+    cache: str
+    kind: Literal["model", "cache", "provider"]
+    detail: str
+    """One line for a person."""
+    current: bool

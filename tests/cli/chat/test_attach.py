@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import attach
 from shepherd.core import Image, InvalidRequest, Text
-from shepherd.core.status import ModelCard
+from shepherd.core.status import ActiveModel, ModelCard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

@@ -12,7 +12,6 @@ from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
-from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -23,6 +22,7 @@ from shepherd.core import (
     Message,
     Text,
 )
+from shepherd.core.status import ActiveModel
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.conversations import ActiveModel
-    from shepherd.core.status import ModelCard
+    from shepherd.core.status import ActiveModel, ModelCard
 
 MOST_BYTES = 2**20
 """The most bytes of a text file, for any context."""

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from shepherd.agent.session import Session
     from shepherd.agent.storage import ConversationStore
     from shepherd.agent.turn import TurnEvent
-    from shepherd.app.conversations import ActiveModel, ModelChoice
     from shepherd.cli.terminal.answer import Answer
     from shepherd.cli.terminal.reader import Reader
-    from shepherd.core.status import Health, ModelCard
+    from shepherd.core.status import ActiveModel, Health, ModelCard, ModelChoice
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.mcp.servers import McpServerPool
 
