@@ -36,6 +36,7 @@ from shepherd.core import (
     fold,
 )
 from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
 
@@ -371,8 +372,8 @@ async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: 
     async with running(make(tmp_path, DEMAND)) as app:
 
         async def say_nothing(model: str, **extra: float) -> list[Event]:
-            async with aclosing(app.stream(Request(model, extra=extra))) as stream:
-                return [event async for event in stream]
+            request = Request(model, extra=extra)
+            return [event async for event in stream_load(app, request, "/api/chat")]
 
         assert await say_nothing("other") == [Started("other"), Finished("end")]
         assert loaded(app) == ["main", "other"]

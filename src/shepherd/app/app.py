@@ -25,7 +25,7 @@ import platformdirs
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
-from shepherd.app.conversations import ActiveModel, Conversations, ModelChoice
+from shepherd.app.conversations import Conversations
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
@@ -34,7 +34,7 @@ from shepherd.app.toolset import Advisors, Toolset
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.core.status import ActiveModel, CacheUsage, Embeddings, Health, ModelCard, ModelChoice
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
@@ -189,6 +189,10 @@ class App:
     ) -> Embeddings:  # fmt: skip
         """See `Service.embed`; an unknown name means the model that is made for embeddings."""
         return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate)
+
+    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
+        """See `Service.load_model`."""
+        await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
 
     async def unload(self, model: str) -> bool:
         """See `Service.unload`."""

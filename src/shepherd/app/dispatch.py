@@ -27,11 +27,9 @@ from shepherd.core import (
     ConfigError,
     EngineError,
     Event,
-    Finished,
     InvalidRequest,
     Request,
     ShepherdError,
-    Started,
     UnknownModel,
 )
 from shepherd.core.status import Embeddings, ModelCard
@@ -60,14 +58,8 @@ class Dispatcher:
     async def stream(self, request: Request, *, endpoint: str | None) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`. The model stays loaded until the iterator is closed.
 
-        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. A request
-        without a prompt loads its model; with `keep_alive = 0` it unloads it (Ollama's convention).
+        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name.
         """
-        if not request.messages and request.completion is None:
-            await self._load_or_unload(request, endpoint or "")
-            yield Started(request.model)
-            yield Finished("end")
-            return
         route = self._route_by_name(request.model) if endpoint is None else self.router.choose(request.model, endpoint)
         async with (
             self.lease(self._behind(route), _keep_alive(request)) as model,
@@ -105,6 +97,15 @@ class Dispatcher:
             encode = opened.embedder.encode
             made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
         return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens)
+
+    async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+        """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
+        entry = self._entry_for(model, endpoint)
+        if keep_alive_s == 0:
+            await self.unload(entry.name)
+        else:
+            async with self.lease(entry, _positive(keep_alive_s)):
+                pass
 
     async def unload(self, model: str) -> bool:
         """Free the model of this name as soon as nothing uses it; False when it was not loaded."""
@@ -221,19 +222,14 @@ class Dispatcher:
         entry = self._find(model)
         return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint))
 
-    async def _load_or_unload(self, request: Request, endpoint: str) -> None:
-        entry, keep_alive_s = self._entry_for(request.model, endpoint), _keep_alive(request)
-        if keep_alive_s == 0:
-            await self.unload(entry.name)
-        else:
-            async with self.lease(entry, keep_alive_s):
-                pass
-
 
 def _keep_alive(request: Request) -> float | None:
-    """How long a request wants its model to stay; None = not said."""
-    said = request.extra.get("keep_alive")
-    return None if said is None else inf if said < 0 else float(said)
+    """How long its model stays after a request, in seconds; None = as before."""
+    return _positive(request.extra.get("keep_alive"))
+
+
+def _positive(keep_alive_s: float | None) -> float | None:
+    return inf if keep_alive_s is not None and keep_alive_s < 0 else keep_alive_s
 
 
 def _current(card: ModelCard, states: ModelState, now_s: float) -> ModelCard:
