@@ -161,14 +161,14 @@ def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: 
 DAMAGE: list[tuple[Any, str]] = [
     ({"format": "something else"}, "no saved conversation"),
     ({"version": 2}, "version 2"),
-    ({"version": "1"}, "version must be a whole number"),
-    ({"id": None}, "id must be a text"),
-    ({"messages": {}}, "messages must be a list"),
+    ({"version": "1"}, "version must be an integer"),
+    ({"id": None}, "id is missing"),
+    ({"messages": {}}, "messages must be an array"),
     ({"messages": [1]}, r"messages\[0\] must be an object"),
     ({"messages": [{"role": "root", "parts": []}]}, r"messages\[0\].role must be one of system, user"),
     ({"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, r"messages\[0\].parts\[0\].type must be one of"),
     ({"messages": [{"role": "user", "parts": [{"type": "text"}]}]}, r"parts\[0\].text is missing"),
-    ({"messages": [{"role": "user", "parts": [{"type": "text", "text": 3}]}]}, r"parts\[0\].text must be a text"),
+    ({"messages": [{"role": "user", "parts": [{"type": "text", "text": 3}]}]}, r"parts\[0\].text must be a string"),
     ({"messages": [{"role": "user", "parts": [{"type": "image", "data": "?"}]}]}, "data must be base64"),
     (
         {"messages": [{"role": "tool", "parts": [{"type": "result", "call_id": "", "parts": [{"type": "result"}]}]}]},
@@ -176,7 +176,7 @@ DAMAGE: list[tuple[Any, str]] = [
     ),
     ({"told": {"7": 1}}, "told speaks of message 7"),
     ({"told": {"-1": 1}}, "told speaks of message -1"),
-    ({"told": {"0": "x"}}, "told.0 must be a whole number"),
+    ({"told": {"0": "x"}}, "told.0 must be an integer"),
     ({"quotes": {"0": {"text": "x", "ids": [True]}}}, "ids must be whole numbers"),
     ({"began": "yesterday"}, "began must be a time"),
 ]
