@@ -83,10 +83,10 @@ class Session:
         max_repeats: int = MAX_REPEATS,
     ) -> None:
         """`user`: whose memory is used; None = no memory. `archive`: messages are stored in it, so that messages that
-        leave the context can be found again; the notice to the model says so. `recall`: it is searched for the model.
+        leave the context can be found again. `recall`: it is searched for the model.
 
-        `tools` are offered only. Calls of the `toolbox` are carried out, in at most `max_rounds` rounds of one turn; a
-        call that comes `max_repeats` times with nothing new in between is refused.
+        `tools` are only offered. Calls of the `toolbox` run, in at most `max_rounds` rounds of one turn; a call that
+        comes `max_repeats` times with nothing new in between is refused.
         """
         self.system = system
         """The system prompt; may be changed between turns."""
@@ -95,8 +95,11 @@ class Session:
         self._measured = Measured()
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
+        self.toolbox = toolbox
+        """Runs the calls; None without tools."""
+        self.user = user
+        """The user whose memory it has."""
         self._backend = backend
-        self._toolbox = toolbox
         self._max_rounds = max_rounds
         self._max_repeats = max_repeats
         self._template = Request(
@@ -119,21 +122,16 @@ class Session:
         """The last answer was interrupted."""
         self._quotes: Mapping[int, Quote] | None = None
         """Quotes of a conversation that the back end has not recognised yet."""
-        self._begin(str(uuid.uuid4()))
+        self._begin(SavedConversation(str(uuid.uuid4())))
 
     @classmethod
     def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
-        """A saved conversation, with its own system prompt; for the rest see `__init__`."""
+        """A saved conversation, with its own system prompt; `options` are those of `__init__`."""
         session = cls(backend, **options)
         session.restore(saved)
         return session
 
     # -- what it is ----------------------------------------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """A name that no other conversation has."""
-        return self._id
 
     @property
     def title(self) -> str:
@@ -150,19 +148,9 @@ class Session:
         return self._template.model
 
     @property
-    def user(self) -> str | None:
-        """The user whose memory it has."""
-        return self._template.user
-
-    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that the model may call now."""
-        return (*self._template.tools, *(self._toolbox.specs if self._toolbox is not None else ()))
-
-    @property
-    def toolbox(self) -> Toolbox | None:
-        """Carries out its calls."""
-        return self._toolbox
+        return (*self._template.tools, *(self.toolbox.specs if self.toolbox is not None else ()))
 
     @property
     def usage(self) -> Usage:
@@ -197,7 +185,11 @@ class Session:
 
         Raises: `InvalidRequest` without a question; as `chat`.
         """
-        return self._turn(self._remove_answer)
+
+        def remove_answer() -> None:
+            del self._messages[self._asked_at("try again") + 1 :]
+
+        return self._turn(remove_answer)
 
     def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Replace the last question, and answer it; if nothing is answered, all stays as it was.
@@ -230,11 +222,11 @@ class Session:
     def move(self, backend: Backend, *, model: str, n_ctx: int, toolbox: Toolbox | None = None) -> None:
         """Continue with another model, between two turns; the transcript stays."""
         self._quotes = self.to_saved().quotes
-        self._backend, self._toolbox, self.n_ctx = backend, toolbox, n_ctx
+        self._backend, self.toolbox, self.n_ctx = backend, toolbox, n_ctx
         self._template = replace(self._template, model=model)
         self._untold = 0  # the new model gets all messages
         if toolbox is not None:
-            toolbox.session = self._id
+            toolbox.session = self.id
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -245,12 +237,12 @@ class Session:
             n = len(self._system())
             found = self._backend.quotes(self._request(*self._messages))
             quotes = {at - n: quote for at, quote in found.items() if at >= n}
-        open_calls = unanswered(self._messages) if self._toolbox is not None else ()
+        open_calls = unanswered(self._messages) if self.toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
     def _here(self) -> SavedConversation:
         return SavedConversation(
-            self._id,
+            self.id,
             self.messages,
             system=self.system,
             title=self._title,
@@ -263,12 +255,12 @@ class Session:
 
     def restore(self, saved: SavedConversation) -> None:
         """Replace this conversation by the saved one, with the same model and tools."""
-        open_calls = unanswered(saved.messages) if self._toolbox is not None else ()
+        open_calls = unanswered(saved.messages) if self.toolbox is not None else ()
         self._messages = [*saved.messages, *open_calls]
         self.system = saved.system
         self._untold, self._told, self._is_cut = saved.untold, dict(saved.told), saved.is_cut
         self._quotes = dict(saved.quotes)
-        self._begin(saved.id, saved.title, saved.began)
+        self._begin(saved)
 
     # -- the window of the model ------------------------------------------------------------------------------------
 
@@ -310,8 +302,7 @@ class Session:
             await self._backend.recognise(request, self._began)
         self._quotes = None
 
-    # -- private
-    # --------------------------------------------------------------------------------------------------------
+    # -- private -------------------------------------------------------------------------------------------------------
 
     async def _turn(self, prepare: Callable[[], None]) -> AsyncGenerator[TurnEvent, None]:
         """`prepare` the messages, and answer the last one. If nothing is answered, all is as it was before."""
@@ -321,7 +312,7 @@ class Session:
         events = run_turn(
             self._backend,
             self._request(),
-            self._toolbox,
+            self.toolbox,
             transcript=self._messages,
             max_rounds=self._max_rounds,
             max_repeats=self._max_repeats,
@@ -330,7 +321,11 @@ class Session:
             await self._recognise()
             async with aclosing(events):
                 async for event in events:
-                    self._note(event)
+                    self._measured.feed(event)
+                    if isinstance(event, Started | Finished):
+                        self._is_cut = isinstance(event, Started) or event.reason == "length"
+                    elif isinstance(event, Evicted):
+                        self._untold += event.messages
                     yield event
         finally:
             if self._messages == begun:
@@ -338,24 +333,14 @@ class Session:
                 self._untold, self._told = before.untold + self._untold - untold, dict(before.told)
                 self._is_cut = before.is_cut
 
-    def _note(self, event: TurnEvent) -> None:
-        self._measured.feed(event)
-        match event:
-            case Started():
-                self._is_cut = True
-            case Finished(reason=reason):
-                self._is_cut = reason == "length"
-            case Evicted(messages=n):
-                self._untold += n
-            case _:
-                pass
-
-    def _begin(self, id: str, title: str = "", began: datetime | None = None) -> None:
-        self._id, self._title = id, title
-        self._began = began
+    def _begin(self, saved: SavedConversation) -> None:
+        self.id = saved.id
+        """A name that no other conversation has."""
+        self._title = saved.title
+        self._began = saved.began
         """When the first message came."""
-        if self._toolbox is not None:
-            self._toolbox.session = id
+        if self.toolbox is not None:
+            self.toolbox.session = self.id
 
     def _system(self) -> tuple[Message, ...]:
         return (Message.system(self.system),) if self.system else ()
@@ -365,8 +350,8 @@ class Session:
             self._template,
             messages=(*self._system(), *messages),
             tools=self._template.tools if tools is None else tuple(tools),
-            session=self._id,
-            recall=self.recall and self._template.user is not None,
+            session=self.id,
+            recall=self.recall and self.user is not None,
         )
 
     def _add(self, text: str | Sequence[Text | Image]) -> None:
@@ -380,9 +365,6 @@ class Session:
             self._untold = 0
         self._began = self._began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
-
-    def _remove_answer(self) -> None:
-        del self._messages[self._asked_at("try again") + 1 :]
 
     def _replace_question(self, text: str | Sequence[Text | Image]) -> None:
         at = self._asked_at("change")
