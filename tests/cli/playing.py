@@ -87,7 +87,16 @@ class Stage:
     servers: Any = None
     sees: bool = False
 
-    def facts(self) -> ActiveModel:
+    @property
+    def conversations(self) -> Stage:
+        return self
+
+    @property
+    def tools(self) -> Stage:
+        return self
+
+    @property
+    def active(self) -> ActiveModel:
         return ActiveModel("llama.cpp (CPU)", self.at, Path(f"{self.at}.gguf"), 100, False, "hermes", "main")
 
     def health(self) -> Health:
@@ -106,7 +115,7 @@ class Stage:
         if found in self.broken:
             raise EngineError(f"model {found!r} cannot be loaded: the file is damaged")
         self.at = found
-        return self.facts()
+        return self.active
 
     def saves(self) -> ConversationStore | None:
         return self.kept

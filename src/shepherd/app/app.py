@@ -5,7 +5,7 @@
            ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
 The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
-those of `server.service.Service`, and five for the chat. Nothing here decides what a part does.
+those of `server.service.Service`. Nothing here decides what a part does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shepherd.app.toolset import Advisors, Toolset
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
-from shepherd.core.status import ActiveModel, CacheUsage, Embeddings, Health, ModelCard, ModelChoice
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
@@ -43,10 +43,8 @@ from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import ConversationStore
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.toolbox import ConversationToolbox
 
 __all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
@@ -275,31 +273,6 @@ class App:
         # Also those of models that are not loaded now.
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
-
-    # our own conversations, as the chat uses them
-
-    def facts(self) -> ActiveModel:
-        """The cache that answers our own conversation. Raises: `EngineDown` before `load` is done."""
-        if self._conversations is None:
-            raise EngineDown(self._failure or "the model is still loading")
-        return self._conversations.active
-
-    def choices(self) -> tuple[ModelChoice, ...]:
-        """See `Conversations.choices`."""
-        return self.conversations.choices()
-
-    async def switch(self, session: Session, name: str) -> ActiveModel:
-        """See `Conversations.switch`."""
-        return await self.conversations.switch(session, name)
-
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = they are not."""
-        return self.tools.saves()
-
-    @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None = there are none."""
-        return self.tools.servers
 
     # tools
 

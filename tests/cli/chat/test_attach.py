@@ -32,7 +32,12 @@ class Lamb:
     def __init__(self, *capabilities: str) -> None:
         self.capabilities = capabilities
 
-    def facts(self) -> ActiveModel:
+    @property
+    def conversations(self) -> Lamb:
+        return self
+
+    @property
+    def active(self) -> ActiveModel:
         return ActiveModel("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
 
     def models(self) -> list[ModelCard]:

@@ -22,7 +22,6 @@ from shepherd.core import (
     Message,
     Text,
 )
-from shepherd.core.status import ActiveModel
 
 
 @pytest.fixture
@@ -114,10 +113,6 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
         await backend.waiting.wait()
         repls[0]._stop()
         repls[0]._stop()
-
-    class Watched(Stage):
-        def facts(self) -> ActiveModel:
-            return super().facts()
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)

@@ -44,10 +44,16 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
+class Active(Protocol):
+    @property
+    def active(self) -> ActiveModel: ...
+
+
 class Models(Protocol):
     """The model that answers, and its capabilities."""
 
-    def facts(self) -> ActiveModel: ...
+    @property
+    def conversations(self) -> Active: ...
 
     def models(self) -> Sequence[ModelCard]: ...
 
@@ -68,7 +74,7 @@ def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
 
 def sees_images(models: Models) -> bool:
     """Whether the model that answers reads images."""
-    stem = models.facts().model
+    stem = models.conversations.active.model
     return any("vision" in card.capabilities for card in models.models() if card.id == stem)
 
 
@@ -111,8 +117,8 @@ def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
     if (media_type := _image_type(raw)) is not None:
         if not sees_images(models):
             raise InvalidRequest(
-                f"@{name} is an image, and {models.facts().model} reads only text; leave it out, or change to a "
-                "model for images with /model NAME",
+                f"@{name} is an image, and {models.conversations.active.model} reads only text; leave it out, or "
+                "change to a model for images with /model NAME",
                 field="message",
             )
         limit = MOST_IMAGE_BYTES

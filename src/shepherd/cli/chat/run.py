@@ -93,7 +93,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
     try:
-        saves = None if resume is None else app.saves()
+        saves = None if resume is None else app.tools.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
             await load_models(app, view, patient=True)
@@ -135,16 +135,15 @@ async def _converse(config: Config, resume: str | None) -> int:
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
-        saves = app.saves()
+        saves = app.tools.saves()
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once):
             # MCP servers learn at their start whether they may ask a person.
             await load_models(app, view, person=person, patient=person is None)
-        facts = app.facts()
         session = app.conversations.session(user=LOCAL, person=person)
-        for line in render.banner(facts, shepherd.__version__, len(session.tools)):
+        for line in render.banner(app.conversations.active, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         lines = _reader(on_terminal)
         chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)

@@ -44,15 +44,23 @@ class ChatApp(Protocol):
     """The parts of `App` that a conversation uses."""
 
     @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None without any."""
-        ...
+    def conversations(self) -> ChatModels: ...
 
-    def facts(self) -> ActiveModel: ...
+    @property
+    def tools(self) -> ChatTools: ...
 
     def health(self) -> Health: ...
 
     def models(self) -> Sequence[ModelCard]: ...
+
+    def memory(self, user: str | None) -> MemoryStore | None: ...
+
+
+class ChatModels(Protocol):
+    """The part of `Conversations` that a conversation uses."""
+
+    @property
+    def active(self) -> ActiveModel: ...
 
     def choices(self) -> Sequence[ModelChoice]:
         """What `switch` accepts."""
@@ -65,11 +73,14 @@ class ChatApp(Protocol):
         """
         ...
 
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = nowhere."""
-        ...
 
-    def memory(self, user: str | None) -> MemoryStore | None: ...
+class ChatTools(Protocol):
+    """The part of `Toolset` that a conversation uses."""
+
+    @property
+    def servers(self) -> McpServerPool | None: ...
+
+    def saves(self) -> ConversationStore | None: ...
 
 
 class Chat:
@@ -85,7 +96,7 @@ class Chat:
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
-        self.saves = app.saves()
+        self.saves = app.tools.saves()
         self.name = ""
         """The name of its saved file; empty before it is saved."""
         self.stats = ChatStats()
