@@ -208,7 +208,7 @@ def test_a_chat_model_opened_for_vectors_has_a_key_of_its_own_whatever_others_ar
 ) -> None:
     found = registry('[models.m]\npath = "embedded"\n["models"."m (vectors)"]\npath = "embedded"\n')
     assert [card.id for card in found.cards()] == ["m", "m (vectors)"]
-    assert len({entry.key for entry in found.all()}) == 4
-    assert [found.get(entry.key) is entry for entry in found.all()] == [True] * 4
+    assert len(found.residencies()) == 4
+    assert [found.get(key).key == key for key in found.residencies()] == [True] * 4
     assert found.embedders["m"].makes_vectors
     assert not found.entries["m (vectors)"].makes_vectors

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -109,13 +109,11 @@ class ModelPool(Generic[T]):
         self._thread = threading.Thread(target=self._live, name="shepherd-models", daemon=True)
         self._thread.start()
 
-    def add(self, key: Hashable, residency: Residency) -> None:
-        """Add a model, or replace its residency; nothing is loaded."""
+    def add(self, residencies: Mapping[Any, Residency]) -> None:
+        """Add models, or replace their residencies; nothing is loaded."""
         with self._turn:
-            known = self._members.get(key)
-            if known is None:
-                self._members[key] = _Member(key, residency, residency.keep_alive_s)
-            else:
+            for key, residency in residencies.items():
+                known = self._members.setdefault(key, _Member(key, residency, residency.keep_alive_s))
                 known.residency = residency
 
     @asynccontextmanager

@@ -5,8 +5,8 @@ The server calls it on the event loop; what is not awaited returns at once, exce
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request
 from shepherd.core.status import Embeddings, Health, ModelCard
@@ -106,16 +106,9 @@ class Service(Protocol):
         """
         ...
 
-    async def forget(
-        self,
-        user: str,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> Removed:
-        """Delete what matches all of these from a user's memory, and empty the caches that may repeat it.
+    async def forget(self, user: str, **selection: Any) -> Removed:
+        """Delete the selected messages (as `MemoryStore.forget`) from a user's memory; empty the caches that may
+        repeat them.
 
         Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
         """

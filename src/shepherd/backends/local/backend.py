@@ -25,11 +25,12 @@ from shepherd.backends.local.completion import Echo, PlainTextParser, check_toke
 from shepherd.backends.local.constrain import Constraint, Constraints
 from shepherd.backends.local.kept_prefix import KeptPrefix
 from shepherd.backends.local.offload import offload, weight_of
+from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.local.token_budget import budget_for
 from shepherd.backends.local.turns import placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
 from shepherd.core import Event, Evicted, InvalidRequest, OnFull, Request, Sampling
-from shepherd.dialects import Dialect, Piece, Template
+from shepherd.dialects import Dialect, Template
 from shepherd.engine.base import Job, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.plan import kept_tokens
@@ -277,15 +278,7 @@ class LocalBackend:
         """How many tokens plain text has, in about any place of a prompt. Any thread."""
         return len(self._vocabulary.tokenize(text))
 
-    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
-        """The tokens of a text by itself. Any thread.
-
-        `special`: control tokens are recognised in it. `bos`: with the first token that every prompt has.
-        """
-        first = self._vocabulary.bos
-        head = [] if first is None else [first]
-        if not special:
-            return [*(head if bos else []), *self._vocabulary.tokenize(text)]
-        tokens = list(self._compiler.encoder.encode((Piece(text, None),)).tokens)
-        has_own = text.startswith(self._compiler.spell(head)) if head else False
-        return tokens if bos or has_own else tokens[len(head) :]
+    @property
+    def encoder(self) -> Encoder:
+        """Tokenises for this model. Any thread."""
+        return self._compiler.encoder

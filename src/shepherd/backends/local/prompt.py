@@ -100,6 +100,19 @@ class Encoder:
         edges += [len(tokens)] * (len(cuts) - len(edges))
         return Encoded(tokens, edges, tail)
 
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """The tokens of a text by itself.
+
+        `special`: control tokens are recognised in it. `bos`: with the first token that every prompt has.
+        """
+        first = self._vocabulary.bos
+        head = [] if first is None else [first]
+        if not special:
+            return [*(head if bos else []), *self._vocabulary.tokenize(text)]
+        tokens = list(self.encode((Piece(text, None),)).tokens)
+        has_own = bool(head) and text.startswith(self._vocabulary.piece(head[0]).decode("utf-8", "replace"))
+        return tokens if bos or has_own else tokens[len(head) :]
+
     def remember(self, tail: str, generated: Iterable[int]) -> None:
         """Keep the tokens that were generated behind a prompt that ended in `tail`."""
         text, tokens = tail, array("i", self._chunk(tail))
