@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, SCHEMA, Source
-from shepherd.config.types import Kind, PathBase, Table
 from shepherd.core import ConfigError
 
 

@@ -22,7 +22,7 @@ def seconds(value: Any) -> float:
         parts = _TIME.findall(value)
         is_time = bool(parts) and "".join(map("".join, parts)) == value
         value = sum(float(digits) * _SECONDS[unit] for digits, unit in parts) if is_time else float(value)
-    if not _is_number(value) or not value < 2**31:  # not: NaN is not
+    if not is_number(value) or not value < 2**31:  # not: NaN is not
         raise ValueError(value)
     return float(value) if value >= 0 else FOR_EVER
 
@@ -40,11 +40,11 @@ def memory(value: Any) -> int | float:
         else:
             value = int(value)
     # A number with a point is a share, one without is bytes; 1.5 is neither.
-    if not _is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
+    if not is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
         raise ValueError(value)
     return value  # type: ignore[no-any-return]  # an int or a float, as was just seen
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     # bool is an int in Python, not in a configuration.
     return isinstance(value, (int, float)) and not isinstance(value, bool)

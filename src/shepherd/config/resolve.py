@@ -8,32 +8,25 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from shepherd.config.dead_routes import dead_rules
+from shepherd.config.kinds import PathBase, Table, is_spec, keys_of
 from shepherd.config.layers import UNSET, Entries, Setting, keys_below
 from shepherd.config.schema import (
     EMBEDDED,
     LOCAL_BACKENDS,
     PROVIDER_TYPES,
-    SCHEMA,
     SHORTHANDS,
     CacheConfig,
-    ChatConfig,
-    CommandToolsConfig,
     Config,
-    HttpToolsConfig,
     KeyConfig,
-    KvConfig,
     McpServerConfig,
-    MemoryConfig,
     ModelConfig,
     ProviderConfig,
     RouteConfig,
     ServerConfig,
-    ToolsConfig,
 )
-from shepherd.config.types import PathBase, Table, is_spec, keys_of
 from shepherd.core import ConfigError, Sampling
 
 
@@ -76,7 +69,7 @@ class Resolver:
         providers = tuple(self._provider(*entry) for entry in self.providers.items())
         self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
         self.warnings += dead_rules(rules, rules_setting.file)
-        top_level = _built(Config, None, {name: self._get(name) for name in keys_of(Config) if name not in _TABLES})
+        top_level: Config = self._table(Config())
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
         return replace(
             top_level,
@@ -85,11 +78,7 @@ class Resolver:
             caches=tuple(sorted(caches, key=lambda each: each.name != cache)),
             providers=providers,
             routes=tuple(rules),
-            kv=self._one(KvConfig, "kv"),
-            memory=self._one(MemoryConfig, "memory"),
-            tools=self._tools(),
-            chat=self._one(ChatConfig, "chat"),
-            server=self._server(),
+            server=self._server(top_level.server),
             mcp_servers=self._mcp_servers(),
             # thinking = false hides thoughts as well (C14), unless show_thinking is set.
             show_thinking=top_level.show_thinking
@@ -307,32 +296,26 @@ class Resolver:
                 if fills or (own is not None and entry_name == defaults[table] and setting.rank > own.rank):
                     entry[name] = setting
 
-    def _one(self, cls: type[_T], table: str) -> _T:
-        return _built(
-            cls, None, {path[1]: setting for path, setting in self.settings.items() if path[0] == table and path[1:]}
-        )
+    def _table(self, default: Any, *path: str) -> Any:
+        """A table with its inner tables; what is not set is as in `default`."""
+        values = {}
+        for name, kind in keys_of(type(default)).items():
+            if isinstance(kind, Table) and kind.form == "one":
+                values[name] = self._table(getattr(default, name), *path, name)
+            elif (value := self.settings.get((*path, name), UNSET).value) is not None:
+                values[name] = value
+        return replace(default, **values)
 
-    def _tools(self) -> ToolsConfig:
-        """The tools with their two inner tables."""
-        setting = {path[1:]: each for path, each in self.settings.items() if path[0] == "tools" and len(path) > 1}
-
-        def inner(cls: type[_T], name: str) -> _T:
-            return _built(cls, None, {path[1]: each for path, each in setting.items() if path[0] == name and path[1:]})
-
-        plain = {path[0]: each for path, each in setting.items() if not path[1:] and path[0] not in ("http", "command")}
-        outer = _built(ToolsConfig, None, plain)
-        return replace(outer, http=inner(HttpToolsConfig, "http"), command=inner(CommandToolsConfig, "command"))
-
-    def _server(self) -> ServerConfig:
-        server = self._one(ServerConfig, "server")
+    def _server(self, server: ServerConfig) -> ServerConfig:
         setting = self._get("server.keys")
         if setting.value is not None:
             server = replace(server, keys=tuple(self._server_keys(setting)))
-        if not server.keys and server.keys is not None and not server.api_keys:
-            self.warnings.append(f"{setting.key} holds no key: every request will be refused; remove it to let all in")
-        if server.api_keys == () and not server.keys:
-            where = self._get("server.api_keys")
-            self.warnings.append(f"{where.key} holds no key: every request will be refused; remove it to let all in")
+        for key, own, other in (
+            (setting.key, server.keys, server.api_keys),
+            (self._get("server.api_keys").key, server.api_keys, server.keys),
+        ):
+            if own == () and not other:
+                self.warnings.append(f"{key} holds no key: every request will be refused; remove it to let all in")
         return server
 
     def _server_keys(self, setting: Setting) -> Iterator[KeyConfig]:
@@ -383,17 +366,15 @@ class _DefaultTarget:
 
 
 _T = TypeVar("_T")
-_TABLES = [name for name, kind in SCHEMA.items() if isinstance(kind, Table)]
 
 
-def _built(cls: type[_T], name: str | None, entry: Mapping[str, Setting]) -> _T:
-    """An instance of a dataclass from its settings; the other fields keep their defaults."""
+def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:
+    """An entry of a named table."""
     values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
     sampling = {
         word.removeprefix("sampling."): values.pop(word) for word in list(values) if word.startswith("sampling.")
     }
-    named = {} if name is None else {"name": name}
-    return cls(**named, **values, **({"sampling": Sampling(**sampling)} if sampling else {}))
+    return cls(name=name, **values, **({"sampling": Sampling(**sampling)} if sampling else {}))
 
 
 def _with_greedy_lamb(model: ModelConfig) -> ModelConfig:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.config.kinds import SAMPLING, Kind, Table, keys_of
 from shepherd.config.schema import Config
-from shepherd.config.types import SAMPLING, Kind, Table, keys_of
 from shepherd.core import Sampling
 
 
