@@ -212,10 +212,12 @@ class Conversations:
 
     def describe(self, cache: str) -> ActiveModel:
         """A cache and its model, loaded or not."""
+        from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
+
         entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None
         return ActiveModel(
-            backend=_backend_label(),
+            backend=f"llama.cpp ({next(iter(devices()), 'CPU')})",
             model=entry.header.path.stem,
             path=entry.header.path,
             n_ctx=backend.n_ctx if backend else entry.card.n_ctx,
@@ -234,10 +236,3 @@ class _Routed:
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         return self.dispatcher.stream(request, endpoint=self.endpoint)
-
-
-def _backend_label() -> str:
-    from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
-
-    found = devices()
-    return f"llama.cpp ({found[0] if found else 'CPU'})"

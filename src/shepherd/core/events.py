@@ -14,8 +14,9 @@ neighbours); the deltas of a call that parsed spell its arguments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Literal
 
 from shepherd.core.messages import BadCall, Message, Part, Reasoning, Text, ToolCall
@@ -37,13 +38,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
-        return Usage(
-            self.input + other.input,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-            self.output + other.output,
-            self.reasoning + other.reasoning,
-        )
+        return Usage(*map(operator.add, astuple(self), astuple(other)))
 
     @property
     def prompt(self) -> int:
@@ -202,9 +197,7 @@ class Assembler:
             case "new", Started():
                 self._started = event
                 self._state = "open"
-            case "open" | "call", Traced():
-                pass
-            case "open", Progress():
+            case ("open" | "call", Traced()) | ("open", Progress()):
                 pass
             case "open", Evicted():
                 self._evicted += event.messages

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch
@@ -73,25 +74,18 @@ class LocalBackend:
         options: LocalOptions | None = None,
         with_tools: Template | None = None,
         constraints: Constraints | None = None,
-        kind: str = "LlamaCpp",
     ) -> None:
         """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
-        engine's `Constrainer`; without them no answer is held to a form. `kind` is the runtime's name in log lines."""
+        engine's `Constrainer`; without them no answer is held to a form."""
         self.engine = engine
         self.model = model
         self.dialect = dialect
-        self._kind = kind
         self._vocabulary = vocabulary
         self._options = options or LocalOptions()
         self._constraints = constraints
+        thinking = self._options.thinking
         self._compiler = Compiler(
-            vocabulary,
-            template,
-            dialect,
-            model=model,
-            n_ctx=engine.n_ctx,
-            with_tools=with_tools,
-            thinking=self._options.thinking,
+            vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking
         )
         self._kept = KeptPrefix(self._compiler)
         self._watch = CacheWatch(engine.name)
@@ -105,7 +99,7 @@ class LocalBackend:
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
-        logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
+        logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
         compiled = await self.compile(request)
         job = self._job(compiled, await self._constrain(compiled))
         if compiled.bare is None:
@@ -194,28 +188,23 @@ class LocalBackend:
 
     def _answer(self, compiled: Compiled) -> Answer:
         request, compiler = compiled.request, self._compiler
+        made = partial(
+            Answer, vocabulary=self._vocabulary, model=self.model, cache=self.engine.name, stops=request.stop
+        )
         if compiled.bare is not None:
             assert request.completion is not None
             prompt, bare = request.completion.prompt, compiled.bare
             text = prompt if isinstance(prompt, str) else compiler.spell(bare.tokens[bare.start : bare.stop])
-            return Answer(
+            return made(
                 PlainTextParser(),
-                self._vocabulary,
-                model=self.model,
-                cache=self.engine.name,
-                stops=request.stop,
                 trace=compiler.spell(bare.tokens) if request.trace else None,
                 echo=Echo(text, bare.start, bare.stop) if request.completion.echo else None,
                 is_silent=request.max_tokens == 0,
             )
         reader = self._constraints.reader(request) if self._constraints else self.dialect
         role_stops, end_token = compiler.ends(compiled.prompt)
-        return Answer(
+        return made(
             reader.parser(tools=request.tools, opened=compiled.prompt.opened),
-            self._vocabulary,
-            model=self.model,
-            cache=self.engine.name,
-            stops=request.stop,
             role_stops=role_stops,
             end_token=end_token,
             marks=compiler.encoder.protocol_ids,

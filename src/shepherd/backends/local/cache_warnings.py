@@ -7,12 +7,11 @@ turns cause a warning at each change, and rightly: they do cost each other the c
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from itertools import takewhile
 from typing import NamedTuple
 
-from shepherd.backends.local.prefix_hash import prefix_hashes, tool_hash
+from shepherd.backends.local.prefix_hash import prefix_hashes, text_hash, tool_hash
 from shepherd.core import Image, Message, Request, ToolResult
 from shepherd.core.lru import LruCache
 
@@ -31,15 +30,8 @@ def fingerprint(request: Request) -> Fingerprint:
     leading = takewhile(lambda message: message.role == "system", request.messages)
     tools = () if request.tool_choice == "none" else request.tools
     return Fingerprint(
-        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(tool_hash, tools))
+        text_hash(repr([message.text for message in leading])), text_hash(repr([*map(tool_hash, tools)]))
     )
-
-
-def hashed(*parts: bytes) -> bytes:
-    whole = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        whole.update(len(part).to_bytes(8) + part)
-    return whole.digest()
 
 
 CHANGED = {
@@ -72,8 +64,7 @@ class CacheWatch:
             )
         if any(map(has_image, request.messages)) and not self._unseeing.keep(conversation(request), True):
             logger.warning(
-                "the model of cache %r cannot see images: the prompt has a note in place of each",
-                self._cache,
+                "the model of cache %r cannot see images: the prompt has a note in place of each", self._cache
             )
 
 
