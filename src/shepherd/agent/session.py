@@ -210,7 +210,7 @@ class Session:
         while self._messages:
             message = self._remove_last()
             if message.is_input:
-                return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
+                return message.own_text
         return None
 
     def clear(self) -> None:

@@ -140,8 +140,7 @@ class ConversationStore:
 
     def newest(self) -> str | None:
         """The name of the newest conversation; None when there is none."""
-        names = self.names()
-        return names[0] if names else None
+        return next(iter(self.names()), None)
 
     def names(self) -> tuple[str, ...]:
         """All names, the newest first."""
@@ -220,13 +219,9 @@ class ConversationStore:
 
 def title_of(messages: Sequence[Message]) -> str:
     """A title for a conversation that has none: the beginning of the first user message."""
-    said = (_plain(message) for message in messages if message.role == "user")
-    text = " ".join(next(filter(None, said), "").split())
+    texts = (message.own_text.strip() for message in messages if message.role == "user")
+    text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1].rstrip()}…"
-
-
-def _plain(message: Message) -> str:
-    return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside).strip()
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

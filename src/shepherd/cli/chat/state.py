@@ -171,7 +171,7 @@ class Chat:
         """The last message of the user, without what was attached to it."""
         for message in reversed(self.session.messages):
             if message.role == "user":
-                return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
+                return message.own_text
         return None
 
     # lines
