@@ -46,8 +46,8 @@ def conversations(draw: st.DrawFn) -> SavedConversation:
         model=draw(TEXTS),
         began=draw(st.none() | st.just(BEGAN)),
         is_cut=draw(st.booleans()),
-        untold=draw(st.integers(0, 9)),
-        told=draw(st.dictionaries(at, st.integers(1, 9))),
+        unreported=draw(st.integers(0, 9)),
+        reported=draw(st.dictionaries(at, st.integers(1, 9))),
         quotes=draw(st.dictionaries(at, st.builds(Quote, TEXTS, st.lists(st.integers(0, 2**60)).map(tuple)))),
     )
 

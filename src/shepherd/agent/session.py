@@ -92,7 +92,6 @@ class Session:
         """The system prompt; may be changed between turns."""
         self.n_ctx = n_ctx
         """Tokens that the conversation can hold."""
-        self._measured = Measured()
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
         self.toolbox = toolbox
@@ -114,15 +113,9 @@ class Session:
         )
         self._archive = archive
         self._messages: list[Message] = []
-        self._untold = 0
-        """Messages that have left the context since the last notice to the model."""
-        self._told: dict[int, int] = {}
-        """By index of the user message with the notice, how many messages it names."""
-        self._is_cut = False
-        """The last answer was interrupted."""
-        self._quotes: Mapping[int, Quote] | None = None
+        self._quotes: Mapping[int, Quote] | None
         """Quotes of a conversation that the back end has not recognised yet."""
-        self._begin(SavedConversation(str(uuid.uuid4())))
+        self.clear()
 
     @classmethod
     def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
@@ -136,11 +129,11 @@ class Session:
     @property
     def title(self) -> str:
         """Its title: one that was set, or else the beginning of the first message."""
-        return self._title or title_of(self._messages)
+        return self._state.title or title_of(self._messages)
 
     @title.setter
     def title(self, title: str) -> None:
-        self._title = " ".join(title.split())
+        self._state.title = " ".join(title.split())
 
     @property
     def model(self) -> str:
@@ -166,7 +159,7 @@ class Session:
     @property
     def can_resume(self) -> bool:
         """Whether the last turn was interrupted: its answer was stopped or cut, or it ends with results of calls."""
-        return bool(self._messages) and (self._is_cut or self._messages[-1].role != "assistant")
+        return bool(self._messages) and (self._state.is_cut or self._messages[-1].role != "assistant")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -224,7 +217,7 @@ class Session:
         self._quotes = self.to_saved().quotes
         self._backend, self.toolbox, self.n_ctx = backend, toolbox, n_ctx
         self._template = replace(self._template, model=model)
-        self._untold = 0  # the new model gets all messages
+        self._state.unreported = 0  # the new model gets all messages
         if toolbox is not None:
             toolbox.session = self.id
 
@@ -241,26 +234,21 @@ class Session:
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
     def _here(self) -> SavedConversation:
-        return SavedConversation(
-            self.id,
-            self.messages,
-            system=self.system,
-            title=self._title,
-            model=self.model,
-            began=self._began,
-            is_cut=self._is_cut,
-            untold=self._untold,
-            told=dict(self._told),
-        )
+        reported = dict(self._state.reported)
+        return replace(self._state, messages=self.messages, system=self.system, model=self.model, reported=reported)
 
     def restore(self, saved: SavedConversation) -> None:
         """Replace this conversation by the saved one, with the same model and tools."""
         open_calls = unanswered(saved.messages) if self.toolbox is not None else ()
         self._messages = [*saved.messages, *open_calls]
+        self.id = saved.id
+        """A name that no other conversation has."""
         self.system = saved.system
-        self._untold, self._told, self._is_cut = saved.untold, dict(saved.told), saved.is_cut
+        self._state = replace(saved, messages=(), reported=dict(saved.reported), quotes={})
+        """All but the messages and the quotes."""
         self._quotes = dict(saved.quotes)
-        self._begin(saved)
+        if self.toolbox is not None:
+            self.toolbox.session = saved.id
 
     # -- the window of the model ------------------------------------------------------------------------------------
 
@@ -281,7 +269,7 @@ class Session:
         if not self._messages:
             return Evicted(0, 0)
         evicted = await (await self._holding()).evict(self._request(*self._messages, tools=self.tools), n_turns)
-        self._untold += evicted.messages
+        self._state.unreported += evicted.messages
         return evicted
 
     async def _holding(self) -> WindowedBackend:
@@ -299,16 +287,16 @@ class Session:
         if isinstance(self._backend, QuotingBackend):
             self._backend.quote(request, {at + n: quote for at, quote in self._quotes.items()})
         if isinstance(self._backend, WindowedBackend):
-            await self._backend.recognise(request, self._began)
+            await self._backend.recognise(request, self._state.began)
         self._quotes = None
 
     # -- private -------------------------------------------------------------------------------------------------------
 
     async def _turn(self, prepare: Callable[[], None]) -> AsyncGenerator[TurnEvent, None]:
         """`prepare` the messages, and answer the last one. If nothing is answered, all is as it was before."""
-        before = self._here()
+        before, state = self._here(), self._state
         prepare()
-        begun, untold = list(self._messages), self._untold
+        begun, unreported = list(self._messages), state.unreported
         events = run_turn(
             self._backend,
             self._request(),
@@ -323,24 +311,15 @@ class Session:
                 async for event in events:
                     self._measured.feed(event)
                     if isinstance(event, Started | Finished):
-                        self._is_cut = isinstance(event, Started) or event.reason == "length"
+                        state.is_cut = isinstance(event, Started) or event.reason == "length"
                     elif isinstance(event, Evicted):
-                        self._untold += event.messages
+                        state.unreported += event.messages
                     yield event
         finally:
             if self._messages == begun:
                 self._messages[:] = before.messages
-                self._untold, self._told = before.untold + self._untold - untold, dict(before.told)
-                self._is_cut = before.is_cut
-
-    def _begin(self, saved: SavedConversation) -> None:
-        self.id = saved.id
-        """A name that no other conversation has."""
-        self._title = saved.title
-        self._began = saved.began
-        """When the first message came."""
-        if self.toolbox is not None:
-            self.toolbox.session = self.id
+                state.unreported += before.unreported - unreported
+                state.reported, state.is_cut = before.reported, before.is_cut
 
     def _system(self) -> tuple[Message, ...]:
         return (Message.system(self.system),) if self.system else ()
@@ -358,12 +337,13 @@ class Session:
         parts: tuple[Text | Image, ...] = (Text(text),) if isinstance(text, str) else tuple(text)
         if not parts:
             raise InvalidRequest("a message needs a text or an image")
-        if self._untold:
+        state = self._state
+        if state.unreported:
             where = " and archived to memory" if self._archive else ""
-            parts = (Text(f"[NOTICE: {self._untold} messages evicted from context{where}]\n\n", aside=True), *parts)
-            self._told[len(self._messages)] = self._untold
-            self._untold = 0
-        self._began = self._began or datetime.now().astimezone()
+            parts = (Text(f"[NOTICE: {state.unreported} messages evicted from context{where}]\n\n", aside=True), *parts)
+            state.reported[len(self._messages)] = state.unreported
+            state.unreported = 0
+        state.began = state.began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
 
     def _replace_question(self, text: str | Sequence[Text | Image]) -> None:
@@ -380,8 +360,8 @@ class Session:
     def _remove_last(self) -> Message:
         """Remove the last message; its notice counts as not given."""
         message = self._messages.pop()
-        self._untold += self._told.pop(len(self._messages), 0)
-        self._is_cut = False
+        self._state.unreported += self._state.reported.pop(len(self._messages), 0)
+        self._state.is_cut = False
         return message
 
     def _asked_at(self, purpose: str) -> int:

@@ -64,7 +64,7 @@ class Quote:
     """In the archive."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SavedConversation:
     """One conversation, as it is saved."""
 
@@ -77,10 +77,10 @@ class SavedConversation:
     began: datetime | None = None
     is_cut: bool = False
     """The last answer was interrupted."""
-    untold: int = 0
+    unreported: int = 0
     """Messages that have left the context since the last notice to the model."""
-    told: Mapping[int, int] = field(default_factory=dict)
-    """By index of the user message with the notice, how many messages it names."""
+    reported: dict[int, int] = field(default_factory=dict)
+    """By index of the user message with the notice, how many messages it reports."""
     quotes: Mapping[int, Quote] = field(default_factory=dict)
     """By index of the message."""
 
@@ -248,8 +248,8 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
         "began": saved.began.isoformat() if saved.began else None,
         "system": saved.system,
         "is_cut": saved.is_cut,
-        "untold": saved.untold,
-        "told": {str(at): n for at, n in saved.told.items()},
+        "untold": saved.unreported,
+        "told": {str(at): n for at, n in saved.reported.items()},
         "quotes": {str(at): {"text": quote.text, "ids": list(quote.ids)} for at, quote in saved.quotes.items()},
         "messages": [
             {"role": message.role, "origin": message.origin, "parts": [_part_to_json(part) for part in message.parts]}
@@ -295,8 +295,8 @@ def _decoded(top: Fields) -> SavedConversation:
         model=top.find_string("model") or "",
         began=_time(top.find_string("began")),
         is_cut=bool(top.find_boolean("is_cut")),
-        untold=top.find_integer("untold") or 0,
-        told=_numbered(top, "told", len(messages), lambda told, at: told.find_integer(at) or 0),
+        unreported=top.find_integer("untold") or 0,
+        reported=_numbered(top, "told", len(messages), lambda counts, at: counts.find_integer(at) or 0),
         quotes=_numbered(top, "quotes", len(messages), lambda quotes, at: _quote(quotes.get_object(at))),
     )
 
