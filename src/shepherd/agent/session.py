@@ -128,7 +128,7 @@ class Session:
 
     @property
     def title(self) -> str:
-        """Its title: one that was set, or else the beginning of the first message."""
+        """Its title: the one that was set, or else the beginning of the first message."""
         return self._state.title or title_of(self._messages)
 
     @title.setter
@@ -147,8 +147,7 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        """Of the last answer: prompt and output together are what the context has taken up. An answer that was stopped
-        counts one token for each piece that came."""
+        """Of the last answer; a stopped one counts one token for each piece that came."""
         return self._measured.usage
 
     @property
@@ -164,10 +163,7 @@ class Session:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
-        """Add a user message and stream the answer; close the iterator to stop it.
-
-        An answer that calls tools of the toolbox is followed by `CallProgress` and one `CallReturned`
-        for each call, and by the next answer: a turn is one stream of events after the other.
+        """Add a user message and stream its turn (`turn.run_turn`); close the iterator to stop it.
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
         """

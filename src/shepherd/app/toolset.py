@@ -4,8 +4,7 @@
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
-Made from the configuration, without any model. Modules of tools are imported when a tool is needed: a script that asks
-one question does not wait for them.
+Modules of tools are imported when a tool is needed: a script that asks one question does not wait for them.
 """
 
 from __future__ import annotations

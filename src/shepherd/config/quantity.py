@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-FOR_EVER = -1.0
+NO_END = -1.0
 """A duration without end, in seconds."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -14,7 +14,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 def seconds(value: Any) -> float:
-    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `FOR_EVER` for any below 0.
+    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `NO_END` for any below 0.
 
     Raises: `ValueError`.
     """
@@ -24,7 +24,7 @@ def seconds(value: Any) -> float:
         value = sum(float(digits) * _SECONDS[unit] for digits, unit in parts) if is_time else float(value)
     if not is_number(value) or not value < 2**31:  # not: NaN is not
         raise ValueError(value)
-    return float(value) if value >= 0 else FOR_EVER
+    return float(value) if value >= 0 else NO_END
 
 
 def memory(value: Any) -> int | float:

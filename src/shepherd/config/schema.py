@@ -1,6 +1,6 @@
-"""What there is to say: the frozen `Config`, and the names that files, variables and flags have for its parts.
+"""The schema: the frozen `Config`, and the names of its parts in files, variables and flags.
 
-The dataclasses are the schema: `key` says beside each field what it accepts.
+Beside each field, `key` gives the kind of values that it accepts.
 """
 
 # ruff: noqa: RUF009 - what `key` returns is a field, no shared default
@@ -71,7 +71,7 @@ class CacheConfig:
     queue: int = key(whole(1, 10_000), 64)
     """Requests that may wait for their turn; further ones are refused."""
     overflow: OnFull | None = key(kinds.OVERFLOW)
-    """None = the one who holds the history decides: `evict` for our own conversations, `error` for HTTP clients."""
+    """None = `evict` for our own conversations, `error` for HTTP clients, which hold their history."""
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     description: str = key(kinds.ANY_TEXT, "")
@@ -88,7 +88,7 @@ class ProviderConfig:
     base_url: str | None = key(kinds.BASE_URL)
     """Without `/v1` and without a slash at its end."""
     api_key: str | None = key(kinds.SECRET, shown=False)
-    """The key itself, wherever it was found."""
+    """The key itself."""
     api_key_env: str | None = key(kinds.TEXT)
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
 
@@ -115,11 +115,11 @@ class RouteConfig:
     privacy: Privacy | None = key(one_of(*get_args(Privacy)))
     """`local`: no provider on another machine may be named here, not even as a fallback."""
     user: str | None = key(kinds.TEXT)
-    """Whose memory is used for requests that name no user; None = none is."""
+    """The user whose memory serves requests that name no user; None = no memory."""
     archive: bool | None = key(kinds.FLAG)
-    """Keep what is said over this route in the user's memory; None = no."""
+    """Keep the messages of this route in the user's memory; None = no."""
     recall: bool | None = key(kinds.FLAG)
-    """Offer the model what is in the user's memory; None = as `memory.recall`, which alone means no."""
+    """Offer the user's memory to the model; None = as `memory.recall`, or else no."""
     background: bool | None = key(kinds.FLAG)
     """Side tasks, titles for example: they never take room or time from other conversations."""
 
@@ -140,13 +140,13 @@ class KvConfig:
     folder: str | None = key(kinds.PATH)
     """None = in the user's cache folder."""
     reuse_tail: bool = key(kinds.FLAG, False)
-    """Keep what stands behind an edit in the middle, although it was computed with the old text in view."""
+    """Keep the text behind an edit in the middle, although it was computed behind the old text."""
     swa_full: bool = key(kinds.FLAG, True)
     """Sliding-window layers keep every token: more memory, but conversations can be rolled back and evicted."""
     low_water: float = key(number(0.1, 0.95), 0.75)
     """The part of its room that a conversation still fills after an eviction."""
     n_positions: int | None = key(whole(1))
-    """Positions before a conversation is computed anew; None = as many as the model was trained for."""
+    """Positions before a conversation is computed again; None = as many as the model was trained for."""
     stall_s: float = key(number(0.01, 86_400), 60.0)
     """Seconds without progress while requests wait, until a cache counts as stalled."""
 
@@ -156,11 +156,11 @@ class MemoryConfig:
     database_path: str | None = key(kinds.PATH)
     """None = `shepherd_memory.db` in the current folder if that exists, else in the user's data folder."""
     max_size_bytes: int = key(kinds.SIZE, 10_737_418_240)
-    """Beyond, the oldest texts are shortened and given up."""
+    """Beyond, the oldest texts are shortened and dropped."""
     enable_archival: bool = key(kinds.FLAG, True)
-    """False: nothing that is said is kept, on no route either; facts are."""
+    """False: no message is kept, on any route; facts are."""
     recall: bool | None = key(kinds.FLAG)
-    """Offer the model what was said before. None = in our own conversations, not over HTTP."""
+    """Offer earlier messages to the model. None = in our own conversations, not over HTTP."""
     mmap_size: int = key(kinds.ROOM, 0)
     """Bytes of the file that reading maps into memory; SQLite's authors advise against it."""
     embedding_model: str | None = key(kinds.SPEC)
@@ -186,7 +186,7 @@ class CommandToolsConfig:
     max_bytes: int = key(kinds.SIZE, 2**20)
     """Of output that is kept of each stream, its beginning and its end."""
     keep_env: tuple[str, ...] = key(kinds.VARIABLES, ())
-    """Names or globs of variables that programs may see although they look like secrets."""
+    """Names or globs of variables that programs see although they look like secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +195,13 @@ class ToolsConfig:
 
     enabled: tuple[str, ...] | None = key(kinds.TEXTS)
     disabled: tuple[str, ...] = key(kinds.TEXTS, ())
-    """The union of what all layers say: no layer opens what a lower one has closed."""
+    """The union of all layers: no layer enables what a lower one has disabled."""
     roots: tuple[str, ...] | None = key(kinds.PATHS)
     """Folders that file tools may touch; None = the working folder."""
     allow: tuple[str, ...] = key(kinds.TEXTS, ())
-    """Carried out without asking; a subject may follow: `execute_command(git status)`, `http_get(*.example)`."""
+    """Run without a question; a subject may follow: `execute_command(git status)`, `http_get(*.example)`."""
     ask: tuple[str, ...] = key(kinds.TEXTS, ())
-    """Asked for each time, even where reading is free."""
+    """Need consent each time, even tools that only read."""
     deny: tuple[str, ...] = key(kinds.TEXTS, ())
     """Offered, but refused when called."""
     read_only: bool = key(kinds.FLAG, False)
@@ -213,9 +213,9 @@ class ToolsConfig:
     max_repeats: int = key(whole(2, 100), 3)
     """The same call with the same arguments so often in one turn is refused."""
     timeout_s: float = key(number(0.1, 86_400), 120.0)
-    """Of one call, unless the tool says otherwise."""
+    """Of one call, unless the tool has its own."""
     result_tokens: int | None = key(whole(16))
-    """What the results of one round may take of the context; None = a third of it, of long contexts more."""
+    """Limit for the results of one round; None = a third of the context, of long contexts more."""
     files: tuple[str, ...] = key(kinds.PATHS, ())
     """Python files with tools."""
     http: HttpToolsConfig = key(Table(keys_of(HttpToolsConfig)), HttpToolsConfig())
@@ -227,7 +227,7 @@ class ChatConfig:
     """The conversations of the terminal."""
 
     save: bool = key(kinds.FLAG, True)
-    """Keep each conversation in a file, so that it can be gone on with."""
+    """Keep each conversation in a file, to continue it later."""
     folder: str | None = key(kinds.PATH)
     """Where; None = in the user's data folder."""
     keep: int = key(whole(1, 1_000_000), 200)
@@ -236,7 +236,7 @@ class ChatConfig:
 
 @dataclass(frozen=True, slots=True)
 class KeyConfig:
-    """A key of the server, whose it is, and what he may use. A file says one of `key`, `key_env` and `key_hash`."""
+    """A key of the server, with its own limits. A file sets one of `key`, `key_env` and `key_hash`."""
 
     name: str = key(kinds.TEXT, "")
     key_env: str | None = key(kinds.TEXT)
@@ -246,7 +246,7 @@ class KeyConfig:
     concurrent: int | None = key(whole(1))
     """Requests at the same time."""
     key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
-    """The key itself, wherever it was found."""
+    """The key itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,28 +257,28 @@ class ServerConfig:
     port: int = key(whole(0, 65535), 8000)
     """0 = any free port."""
     api_keys: tuple[str, ...] | None = key(kinds.SECRETS, shown=False)
-    """None = none configured, all are let in; empty = all are refused."""
+    """None = every client is accepted; empty = every client is refused."""
     keys: tuple[KeyConfig, ...] | None = key(Table(keys_of(KeyConfig), "list"))
-    """Keys with names and limits of their own, besides `api_keys`; None and empty mean the same as there."""
+    """Keys with names and limits, besides `api_keys`; None and empty mean the same as there."""
     origins: tuple[str, ...] = key(kinds.TEXTS, ())
     """Web pages, such as `https://chat.example`, that may use the server; `*` = all."""
     allow_hosts: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names besides this machine's own by which clients may call it."""
     max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
-    """Requests at the same time, of everybody; further ones are refused."""
+    """Requests at the same time, of all clients; further ones are refused."""
     per_client: int = key(whole(1, 100_000), 32)
-    """The same of one caller: a key, or an address where there are no keys."""
+    """The same of one client: a key, or an address where there are no keys."""
     responses_file: str | None = key(kinds.PATH)
-    """Where the answers of `/v1/responses` are kept; None = in memory, until the server stops."""
+    """The file for answers of `/v1/responses`; None = they are in memory, until the server stops."""
     responses_bytes: int = key(kinds.SIZE, 128 * 2**20)
-    """What they may take together; the conversation that was gone on with longest ago leaves first."""
+    """Their total size; the least recently used conversation leaves first."""
     grace_s: float = key(number(0, 3600), 5.0)
     """Seconds that answers in the making have when the server is stopped."""
     log_json: bool = key(kinds.FLAG, False)
     """Write the log as one JSON object per line."""
     debug: bool = key(kinds.FLAG, False)
-    """Write what every request is at its four stages to files."""
+    """Write every request to files, at its four stages."""
     debug_dir: str | None = key(kinds.PATH)
     """None = `logs` in the working folder."""
     debug_keep: int = key(whole(1, 1_000_000), 200)
@@ -288,7 +288,7 @@ class ServerConfig:
     record_dir: str | None = key(kinds.PATH)
     """Record every request here, for `shepherd replay`."""
     use_tools: bool = key(kinds.FLAG, False)
-    """Give requests that bring no tools ours, and carry them out here; offer them over MCP, too."""
+    """Give our tools to requests without tools, and run the calls here; offer our tools over MCP, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +306,12 @@ class McpServerConfig:
     timeout: float = key(kinds.DURATION, 60.0)
     """Seconds for the start, and for each request to it."""
     ask_model: bool = key(kinds.FLAG, True)
-    """It may ask the model (sampling), each time with the user's consent."""
+    """The server may ask the model (sampling), each time with the user's consent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A layer that said something."""
+    """A layer that sets a key."""
 
     kind: str
     """`user file`, `project file`, `environment` or `flags`."""
@@ -336,7 +336,7 @@ class Config:
     chat: ChatConfig = key(Table(keys_of(ChatConfig)), ChatConfig())
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
     system: str | None = key(kinds.ANY_TEXT)
-    """An empty text is a system prompt too: none at all, where the model's template would add one."""
+    """An empty text means no system prompt, even where the model's template would add one."""
     thinking: bool | None = key(kinds.FLAG)
     show_thinking: bool = key(kinds.FLAG, True)
     max_tokens: int | None = key(whole(1))
@@ -344,8 +344,8 @@ class Config:
     reserve: int | None = key(kinds.TOKENS)
     """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
     memory_budget: int | float | None = key(kinds.BUDGET)
-    """What all models may take together: bytes (`int`), or a share of the machine's memory (`float`). None = what is
-    free at the start, but for a reserve."""
+    """Memory of all models together: bytes (`int`), or a share of the machine's (`float`). None = what is free at the
+    start, less a reserve."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()

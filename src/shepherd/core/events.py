@@ -1,4 +1,4 @@
-"""What is reported: the stream of events that every back end yields, and its grammar.
+"""The stream of events that every back end yields, and its grammar.
 
     stream := Started notice* ( TextDelta | ReasoningDelta | call | notice )* Finished
     call   := CallStarted CallDelta* CallEnded(ToolCall | BadCall)
@@ -56,9 +56,9 @@ class Started:
     model: str
     origin: str | None = None
     usage: Usage = Usage()
-    """What is known before the prefill: exact for local models."""
+    """As known before the prefill: exact for local models."""
     cache: str = field(default="", compare=False)
-    """The name of the cache that answers, if one does."""
+    """The name of the cache that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,12 @@ class Evicted:
     messages: int
     tokens: int
     gone: tuple[int, ...] = field(default=(), compare=False)
-    """Which of the request's messages have none of their own left in the context now: indexes, as far as is known."""
+    """Indexes of the request's messages that have left the context completely, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What the model was given (`prompt`), or the next piece of what it wrote (`output`), word for word.
-
-    Only for requests with `trace`.
-    """
+    """The exact input of the model (`prompt`), or the next piece of its output; only for requests with `trace`."""
 
     stage: Literal["prompt", "output"]
     text: str
@@ -92,7 +89,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """How likely one token was, before sampling parameters had their say."""
+    """The probability of one token, before sampling parameters change it."""
 
     id: int
     piece: bytes
@@ -107,8 +104,8 @@ class TokenScore:
 class TextDelta:
     text: str
     scores: tuple[TokenScore, ...] = field(default=(), compare=False)
-    """Of the tokens that have become visible text since the last one, if the request wants them; together they spell
-    the answer's text, but not every delta's scores spell that delta."""
+    """Of the tokens that have become visible text since the last delta, if the request wants them. Together they spell
+    the answer's text; those of one delta need not spell that delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +233,7 @@ class Assembler:
         )
 
     def partial(self) -> Message:
-        """What has been said so far, complete parts only: what to keep of an answer that was cancelled."""
+        """The answer so far, complete parts only: what to keep of an answer that was cancelled."""
         return Message("assistant", tuple(self._parts), self._started.origin)
 
     def _add_text(self, event: TextDelta) -> None:

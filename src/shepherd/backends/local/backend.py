@@ -3,10 +3,10 @@
     Request ─ prepare ─▶ Prepared ─ compile ─▶ Compiled ─ constrain ─▶ Job ─ submit ─▶ Ticket ─ answer ─▶ events
               kept_prefix              compile            constrain          engine             answer
 
-A request takes these five steps in this order, and nothing else does them: a count ends after *compile*, a look at the
-window and an eviction begin with the same two. Small requests run on the event loop, large ones in threads, a step at
-a time, so that a client that goes away is noticed between two steps (`offload.py`). The engine thread sees token ids
-only. Text may be held back, tokens never: a token that ends inside a character is in the cache like any other (H1).
+A count ends after *compile*; a look at the window and an eviction begin with the same two steps. Small requests run on
+the event loop, large ones in threads, a step at a time, so that a disconnected client is noticed between two steps
+(`offload.py`). The engine thread sees token ids only. Text may be held back, tokens never: a token that ends inside a
+character is in the cache like any other (H1).
 """
 
 from __future__ import annotations
@@ -246,8 +246,7 @@ class LocalBackend:
         return await self.engine.evict(self._job(compiled.cut(own), Constraint()), n_turns)
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """Take the messages for a conversation that was held here: its prompts become what they were, and its saved
-        tokens are found again."""
+        """Make the prompts of a conversation that was held here what they were, so that its saved tokens are found."""
         if began is not None:
             self._kept.begin(request, began)
         first = next((at for at, message in enumerate(request.messages) if message.role == "assistant"), None)

@@ -45,11 +45,8 @@ class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
     def __init__(self, vocabulary: Vocabulary, markup: str, *, keep_bytes: int = 8_000_000) -> None:
-        """`markup` is the chat template's source and the markers of the model's dialect: a user-defined token that
-        stands in it belongs to the protocol.
-
-        `keep_bytes` bounds the memory for kept chunks: ten conversations of 100,000 tokens. A conversation that left it
-        is tokenised again, which takes tenths of a second.
+        """`markup`: the chat template's source and the dialect's markers; a user-defined token in it belongs to the
+        protocol. `keep_bytes`: memory for kept chunks, by default ten conversations of 100,000 tokens.
         """
         self._vocabulary = vocabulary
         # Runs of blanks are user-defined tokens in some vocabularies, and stand in many templates: they forge nothing.
