@@ -144,7 +144,7 @@ def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
     saves.save(one("Bye", id="b"))
     for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
         assert saves.load(said).id == "a"
-    with pytest.raises(SaveError, match="say more of the name"):
+    with pytest.raises(SaveError, match="give more of the name"):
         saves.load("2026")
 
 
@@ -174,8 +174,8 @@ DAMAGE: list[tuple[Any, str]] = [
         {"messages": [{"role": "tool", "parts": [{"type": "result", "call_id": "", "parts": [{"type": "result"}]}]}]},
         r"parts\[0\].parts\[0\].call_id is missing",
     ),
-    ({"told": {"7": 1}}, "told speaks of message 7"),
-    ({"told": {"-1": 1}}, "told speaks of message -1"),
+    ({"told": {"7": 1}}, "told names message 7"),
+    ({"told": {"-1": 1}}, "told names message -1"),
     ({"told": {"0": "x"}}, "told.0 must be an integer"),
     ({"quotes": {"0": {"text": "x", "ids": [True]}}}, "ids must be whole numbers"),
     ({"began": "yesterday"}, "began must be a time"),

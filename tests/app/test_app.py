@@ -318,7 +318,7 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
 def card_of(app: App, tmp_path: Path) -> Any:
     """Of the default model, without loading anything."""
     made = ModelRegistry(app.config, env={}, budget_bytes=2**40)
-    return next(card for card in made.cards())
+    return next(entry.card for entry in made.entries.values())
 
 
 async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:

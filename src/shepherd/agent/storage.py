@@ -119,7 +119,9 @@ class ConversationStore:
         except UnicodeEncodeError:  # half of a surrogate pair, which a model can write and UTF-8 cannot
             data = json.dumps(to_json(saved), indent=1).encode("ascii")
         try:
-            self._make_folder()
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.folder.chmod(0o700)
             path = self._path_for(saved, name)
             _write(path, data)
             self._tidy(path)
@@ -171,7 +173,7 @@ class ConversationStore:
         if len(near) == 1 and stem:
             return self.folder / f"{near[0]}.json"
         if near and stem:
-            raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; say more of the name")
+            raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; give more of the name")
         some = ", ".join(names[:5])
         raise SaveError(
             f"no saved conversation is called {name!r}; " + (f"the newest: {some}" if some else "none is saved yet")
@@ -187,14 +189,11 @@ class ConversationStore:
         found = sorted((each for each in entries if each[1].endswith(".json") and each[1][0] != "."), reverse=True)
         return [self.folder / name for _, name in found]
 
-    def _make_folder(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-
     def _path_for(self, saved: SavedConversation, name: str) -> Path:
         """The file for this conversation: its own, or a new one."""
-        stem = _slug(name, LONGEST_NAME) if name else _name_of(saved)
+        began = saved.began or datetime.now().astimezone()
+        made = f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
+        stem = _slug(name, LONGEST_NAME) if name else made
         as_given = [name] if name in self.names() else []
         for candidate in (*as_given, stem, *(f"{stem}-{number}" for number in range(2, 10_000))):
             path = self.folder / f"{candidate}.json"
@@ -306,7 +305,7 @@ def _numbered(top: Fields, name: str, n: int, read: Callable[[Fields, str], T]) 
     held = top.find_object(name) or Fields({})
     for key in held.body:
         if not (key.isascii() and key.isdigit() and int(key) < n):
-            raise SaveError(f"{name} speaks of message {key}, which there is not")
+            raise SaveError(f"{name} names message {key}, which does not exist")
     return {int(key): read(held, key) for key in held.body}
 
 
@@ -371,11 +370,6 @@ def _time(text: str | None) -> datetime | None:
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
-
-
-def _name_of(saved: SavedConversation) -> str:
-    began = saved.began or datetime.now().astimezone()
-    return f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
 
 
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:

@@ -155,10 +155,8 @@ class App:
         return self._conversations
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user; None for an unknown user. May open a file: not on the event loop.
-
-        Raises: `ConfigError` when the file is not a memory.
-        """
+        """The memory of one user; None for an unknown user. May open a file: not on the event loop. Raises:
+        `ConfigError` when the file is not a memory."""
         return self._stores.find_store(user)
 
     # requests, as `server.Service` describes them; all of them raise as `dispatcher`
@@ -228,10 +226,7 @@ class App:
     # caches and memory
 
     async def clear(self, name: str) -> None:
-        """Clear a cache, saved copies included; running answers continue.
-
-        Raises: `EngineDown`.
-        """
+        """Clear a cache, saved copies included; running answers continue. Raises: `EngineDown`."""
         async with self.dispatcher.pool.borrow() as loaded:
             for model in loaded:
                 if name in model.backends:
@@ -260,10 +255,8 @@ class App:
     # tools
 
     async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
-        """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
-
-        `allow`: patterns of calls that need no consent, besides those of the configuration.
-        """
+        """Tools outside of any conversation, before or after `load`; MCP servers are started for them. `allow`: as
+        `Toolset.box`."""
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
@@ -273,10 +266,7 @@ class App:
     async def offer(
         self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
     ) -> ConversationToolbox:
-        """The tools that other agents get (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
-
-        `chat` waits until `load` is done, or loads by itself.
-        """
+        """The tools that other agents get (MCP): see `Toolset.offer`. `chat` waits for `load`, or loads by itself."""
         store = await asyncio.to_thread(self._stores.find_store, user)
         return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
@@ -314,7 +304,7 @@ class App:
             pool = ModelPool(self._open, budget_bytes=budget)
             pool.add(registry.residencies())
             routes = [_route(rule, self.config.memory) for rule in self.config.routes]
-            router = Router(routes, [card.id for card in registry.cards()])
+            router = Router(routes, [*registry.entries])
             self._dispatcher = Dispatcher(self.config, registry, pool, router)
 
     def _open(self, key: ModelKey) -> LoadedModel:

@@ -116,7 +116,7 @@ class Dispatcher:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models that a request can name."""
-        return tuple(card.id for card in self.registry.cards())
+        return tuple(self.registry.entries)
 
     def models(self) -> tuple[ModelCard, ...]:
         """One card for each model that a request can name, loaded or not, in the order of the configuration; then one

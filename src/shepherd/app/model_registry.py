@@ -101,7 +101,7 @@ class ModelRegistry:
         self._left = budget_bytes
         """Bytes beside the models that always stay."""
         if config.memory.embedding_model is not None:
-            n_bytes = _header(self._path(config.memory.embedding_model)).size_bytes
+            n_bytes = self._header(config.memory.embedding_model).size_bytes
             self._left = max(0, self._left - n_bytes)
         found = {}
         for model in sorted(config.models, key=lambda model: model.load == "demand"):
@@ -113,10 +113,6 @@ class ModelRegistry:
         """By the name of a chat model, the same model opened to make vectors."""
         for entry in self.entries.values():
             self.embedders |= self._embedder(entry)
-
-    def cards(self) -> Iterator[ModelCard]:
-        """The cards of all models that a request can name."""
-        return (entry.card for entry in self.entries.values())
 
     def residencies(self) -> dict[ModelKey, Residency]:
         """Of all entries, embedders included."""
@@ -136,15 +132,15 @@ class ModelRegistry:
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None:
             return None
-        path = self._path(spec)
+        header = self._header(spec)
         for name, entry in self.entries.items():
-            if entry.makes_vectors and entry.header and entry.header.path == path:
+            if entry.makes_vectors and entry.header and entry.header.path == header.path:
                 return name
         name = model_name(spec)
         while name in self.entries:
             name += "-memory"
         # One thread: it mostly works in the background.
-        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), _header(path))
+        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), header)
         return name
 
     def _embedder(self, entry: ModelEntry) -> dict[str, ModelEntry]:
@@ -165,15 +161,12 @@ class ModelRegistry:
             return ModelEntry(ModelKey(model.name), model, card, _residency(model, 0), problem=str(error))
 
     def _planned(self, model: ModelConfig) -> ModelEntry:
-        path = self._path(model.path)
-        header = _header(path)
+        header = self._header(model.path)
         if makes_vectors(header) or model.pooling is not None:
             return self._made(model, header)
         room = self._left
         plans: list[CachePlan] = []
-        for cache in self._config.caches:
-            if cache.model != model.name:
-                continue
+        for cache in (each for each in self._config.caches if each.model == model.name):
             type_k, type_v = cache.cache_type_k or model.cache_type_k, cache.cache_type_v or model.cache_type_v
             types = (type_k or "f16", type_v or "f16")
             n_ctx = context_size(
@@ -199,14 +192,10 @@ class ModelRegistry:
         card = _card(model, header, plans, n_tokens, n_bytes)
         return ModelEntry(ModelKey(model.name), model, card, _residency(model, n_bytes), header, plans, n_tokens)
 
-    def _path(self, spec: str) -> Path:
-        return catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
-
-
-def _header(path: Path) -> gguf.Header:
-    header = gguf.read_header(path)
-    soundness.check(header)
-    return header
+    def _header(self, spec: str) -> gguf.Header:
+        header = gguf.read_header(catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd()))
+        soundness.check(header)
+        return header
 
 
 def budget_of(config: Config) -> int:
