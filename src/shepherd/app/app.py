@@ -62,10 +62,7 @@ class App:
     def __init__(
         self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        """Reads the configuration only; opens no file.
-
-        Raises: `ConfigError` for what this version cannot run.
-        """
+        """Reads the configuration only; opens no file. Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))

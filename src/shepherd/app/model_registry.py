@@ -92,10 +92,7 @@ class ModelRegistry:
     """The entries by name, in the order of the configuration."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], budget_bytes: int) -> None:
-        """Reads every model's header.
-
-        Raises: `ConfigError` for a model that is loaded at the start and cannot be.
-        """
+        """Reads every model's header. Raises: `ConfigError` for a model that is loaded at the start and cannot be."""
         self._config = config
         self._env = env
         self._left = budget_bytes

@@ -14,10 +14,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 def seconds(value: Any) -> float:
-    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `NO_END` for any below 0.
-
-    Raises: `ValueError`.
-    """
+    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `NO_END` for any below 0. Raises: `ValueError`."""
     if isinstance(value, str):
         parts = _TIME.findall(value)
         is_time = bool(parts) and "".join(map("".join, parts)) == value

@@ -186,10 +186,7 @@ class Assembler:
         self._scores: list[TokenScore] = []
 
     def feed(self, event: Event) -> None:
-        """Take the next event.
-
-        Raises: `GrammarError` when it may not come here.
-        """
+        """Take the next event. Raises: `GrammarError` when it may not come here."""
         match self._state, event:
             case "new", Started():
                 self._started = event

@@ -26,7 +26,6 @@ from shepherd.backends.local.completion import Echo, PlainTextParser, check_toke
 from shepherd.backends.local.constrain import Constraint, Constraints
 from shepherd.backends.local.kept_prefix import KeptPrefix
 from shepherd.backends.local.offload import offload, weight_of
-from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.local.token_budget import budget_for
 from shepherd.backends.local.turns import placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
@@ -46,8 +45,7 @@ class LocalOptions:
     sampling: Sampling = Sampling()
     """For what a request leaves open."""
     reserve: int | None = None
-    """Tokens kept free for the answer; a prompt that leaves fewer is refused. Default: a sixteenth of the context, at
-    most 256."""
+    """Tokens kept free for the answer; default: a sixteenth of the context, at most 256 (`token_budget.py`)."""
     max_tokens: int | None = None
     """Cap on every answer; default: the room left in the context (C35)."""
     strict_max_tokens: bool = False
@@ -78,6 +76,8 @@ class LocalBackend:
         """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
         engine's `Constrainer`; without them no answer is held to a form."""
         self.engine = engine
+        self.n_ctx = engine.n_ctx
+        """Tokens that one conversation can hold."""
         self.model = model
         self.dialect = dialect
         self._vocabulary = vocabulary
@@ -87,13 +87,10 @@ class LocalBackend:
         self._compiler = Compiler(
             vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking
         )
+        self.encoder = self._compiler.encoder
+        """Tokenises for this model. Any thread."""
         self._kept = KeptPrefix(self._compiler)
         self._watch = CacheWatch(engine.name)
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens that one conversation can hold."""
-        return self.engine.n_ctx
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -133,9 +130,6 @@ class LocalBackend:
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
         return len((await self.compile(request)).encoded.tokens)
-
-    def _evicts(self, request: Request) -> bool:
-        return (request.on_full or self._options.on_full) == "evict"
 
     async def _constrain(self, compiled: Compiled) -> Constraint:
         request = compiled.request
@@ -219,7 +213,8 @@ class LocalBackend:
         request = with_next_question(request)
         compiled = await self.compile(request)
         bare = await self.compile(replace(compiled.request, tools=())) if request.tools else compiled
-        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, holes=self._evicts(request))
+        evicts = (request.on_full or self._options.on_full) == "evict"
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, holes=evicts)
         n_tools = max(0, len(compiled.encoded.tokens) - len(bare.encoded.tokens))
         own = [span for span in compiled.spans if span.message < len(messages)]
         held = held.until(max((span.stop for span in own), default=n_tools))
@@ -231,7 +226,7 @@ class LocalBackend:
         The conversation is computed first where it is not in the cache. Raises: `InvalidRequest`, `ContextFull`,
         `EngineError`.
         """
-        if not self._evicts(request):
+        if (request.on_full or self._options.on_full) != "evict":
             raise InvalidRequest(
                 f'no turn leaves cache {self.engine.name!r}, which refuses what does not fit; set overflow = "evict"'
             )
@@ -265,8 +260,3 @@ class LocalBackend:
     def count_tokens(self, text: str) -> int:
         """How many tokens plain text has, in about any place of a prompt. Any thread."""
         return len(self._vocabulary.tokenize(text))
-
-    @property
-    def encoder(self) -> Encoder:
-        """Tokenises for this model. Any thread."""
-        return self._compiler.encoder
