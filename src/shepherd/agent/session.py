@@ -8,8 +8,8 @@ every call has its result, and a turn without any part leaves no trace.
     resume the rest of an interrupted answer     move   continues with another model
 
 Turns that have left the model's context stay in the transcript: it is sent whole at every turn, and the back end finds
-in it what it still holds. A notice at the head of the next user message tells the model of them (C29). It stays there,
-so that every prompt begins like the one before.
+in it what it still holds. A notice at the head of the next user message reports them to the model (C29). It stays
+there, so that every prompt begins like the one before.
 
 Not here: what happens within a turn (`turn.py`), and how a conversation is saved in a file (`storage.py`).
 """
@@ -82,7 +82,7 @@ class Session:
         max_rounds: int = MAX_ROUNDS,
         max_repeats: int = MAX_REPEATS,
     ) -> None:
-        """`user`: whose memory is used; None = no memory. `archive`: messages are stored in it, so that messages that
+        """`user`: the user of the memory; None = no memory. `archive`: messages are stored in it, so that messages that
         leave the context can be found again. `recall`: it is searched for the model.
 
         `tools` are only offered. Calls of the `toolbox` run, in at most `max_rounds` rounds of one turn; a call that

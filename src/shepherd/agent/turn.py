@@ -248,7 +248,7 @@ async def _carry_out(
     changed = asyncio.Event()
     begun: set[int] = set()
 
-    def tell(at: int, line: str) -> None:
+    def report(at: int, line: str) -> None:
         news[at] = line
         changed.set()
 
@@ -257,7 +257,7 @@ async def _carry_out(
             return CallOutcome(_error(call, why))
         async with free:
             begun.add(at)
-            return await toolbox.run(call, share=share, tell=lambda line: tell(at, line))
+            return await toolbox.run(call, share=share, tell=lambda line: report(at, line))
 
     tasks = [asyncio.create_task(run(at, call, why)) for at, (call, why) in enumerate(zip(calls, refused, strict=True))]
     for task in tasks:

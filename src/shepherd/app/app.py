@@ -336,11 +336,11 @@ class App:
     def _drop_snapshots_of(self, cache: str) -> None:
         """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
-        others = {snapshot.owner(said) for name, said in self._fingerprints.items() if said != own}
+        others = {snapshot.owner(each) for each in self._fingerprints.values() if each != own}
         for file in self._snapshots.glob("*.kv"):
             with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
-                whose = snapshot.read_head(file).owner
-                if whose == snapshot.owner(own) if own else whose not in others:
+                owner = snapshot.read_head(file).owner
+                if owner == snapshot.owner(own) if own else owner not in others:
                     file.unlink()
 
     def _close(self) -> None:

@@ -60,14 +60,14 @@ class Conversations:
         tools: bool = True,
         person: Person | None = None,
     ) -> Session:
-        """A new conversation on the active cache, whose model stays loaded from now on.
+        """A new conversation on the active cache; its model stays loaded from now on.
 
-        `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked; the
+        `user`: the user of its memory; None = no memory. `recall`: whether memories are offered to the model; the
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
-        answers when a tool needs consent; None = consent is refused.
+        gives consent to tools; None = consent is refused.
 
-        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. A memory
-        that is only a default is done without, with a warning: a machine may have no folder to write to.
+        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. Without a
+        configured memory that is a warning: a machine may have no folder to write to.
         """
         config, active, dispatcher = self._config, self.active, self._dispatcher
         if not active.cache:

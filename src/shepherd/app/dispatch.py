@@ -23,15 +23,7 @@ from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
-from shepherd.core import (
-    ConfigError,
-    EngineError,
-    Event,
-    InvalidRequest,
-    Request,
-    ShepherdError,
-    UnknownModel,
-)
+from shepherd.core import ConfigError, EngineError, Event, InvalidRequest, Request, ShepherdError, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.names import model_names
 

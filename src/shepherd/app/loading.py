@@ -249,13 +249,13 @@ def log_progress(name: str) -> Progress:
     """Writes the progress of a load to the log, a line per quarter."""
     logged = -inf
 
-    def tell(loading: LoadProgress) -> None:
+    def report(loading: LoadProgress) -> None:
         nonlocal logged
         if loading.stage == "weights" and (loading.fraction - logged >= 0.25 or loading.fraction == 1.0 > logged):
             logged = loading.fraction
             logger.info("loading model %r: %d %%", name, round(100 * loading.fraction))
 
-    return tell
+    return report
 
 
 def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:

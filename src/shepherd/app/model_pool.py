@@ -291,7 +291,7 @@ class ModelPool(Generic[T]):
         except Exception as error:
             logger.exception("model %r is not loaded", str(member.key))
             self._refuse(
-                member, EngineError(f"model {str(member.key)!r} could not be loaded; the log says why: {error}")
+                member, EngineError(f"model {str(member.key)!r} could not be loaded; the log has the reason: {error}")
             )
         else:
             with self._turn:
@@ -358,8 +358,8 @@ class ModelPool(Generic[T]):
 F = TypeVar("F")
 
 
-def _answer(futures: list[Future[F]], tell: Callable[[Future[F]], None]) -> None:
+def _answer(futures: list[Future[F]], settle: Callable[[Future[F]], None]) -> None:
     """Answer the futures that were not cancelled."""
     for future in futures:
         if future.set_running_or_notify_cancel():
-            tell(future)
+            settle(future)

@@ -101,7 +101,7 @@ class Toolset:
         self.servers.start()
 
     async def ready(self, *, all_of_them: bool = False) -> None:
-        """Wait a moment for the MCP servers, whose tools stand at the head of every prompt; or for `all_of_them`."""
+        """Wait a moment for the MCP servers, or for `all_of_them`: their tools stand at the head of every prompt."""
         if self.servers is not None:
             await (self.servers.ready(None) if all_of_them else self.servers.ready())
             self._take_over()

@@ -54,7 +54,7 @@ class ModelConfig:
     keep_alive: float | None = key(kinds.DURATION)
     """Seconds without a request after which it is unloaded, -1 = never; None = never for `start`, soon for `demand`."""
     pooling: Pooling | None = key(one_of(*get_args(Pooling)))
-    """How the states of a text become its vector; None = as the file says, else the mean."""
+    """How the states of a text become its vector; None = as in the file, else the mean."""
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
 
 
@@ -425,4 +425,4 @@ SPELLED = {
     "record_dir": "--record",
     "roots": "--root",
 }
-"""Flags whose option has another name than their key."""
+"""Flags with another name than their key."""

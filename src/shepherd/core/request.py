@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from shepherd.core.limit import (
-    INT32_MAX,
-    INT64_MAX,
-    SAMPLING,
-    check_biases,
-    check_breakers,
-    check_count,
-    check_sampling_number,
-    check_stops,
-)
+from shepherd.core import limit
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
@@ -62,11 +53,11 @@ class Sampling:
     ignore_eos: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in SAMPLING:
+        for name in limit.SAMPLING:
             if (value := getattr(self, name)) is not None:
-                check_sampling_number(name, value)
-        check_breakers(self.dry_sequence_breakers or ())
-        check_biases(self.logit_bias or ())
+                limit.check_sampling_number(name, value)
+        limit.check_breakers(self.dry_sequence_breakers or ())
+        limit.check_biases(self.logit_bias or ())
 
     def over(self, defaults: Sampling) -> Sampling:
         """These values where they are set, those of `defaults` elsewhere."""
@@ -136,6 +127,6 @@ class Request:
     """Fields that only one protocol understands."""
 
     def __post_init__(self) -> None:
-        check_count("max_tokens", self.max_tokens or 0, INT64_MAX)
-        check_count("logprobs", self.logprobs or 0, INT32_MAX)
-        check_stops(self.stop)
+        limit.check_count("max_tokens", self.max_tokens or 0, limit.INT64_MAX)
+        limit.check_count("logprobs", self.logprobs or 0, limit.INT32_MAX)
+        limit.check_stops(self.stop)

@@ -84,7 +84,7 @@ class Answer:
         self._notices: list[Progress | Evicted] = []
         self._assembler = Assembler()
         self._events: list[Event] = []
-        """What the step that is being taken has brought so far."""
+        """Of the current step, so far."""
 
     @property
     def message(self) -> Message | None:
@@ -102,7 +102,7 @@ class Answer:
         )
 
     def take(self, step: Step) -> list[Event]:
-        """The events that the next step of the job brings; often none."""
+        """The events of the next step of the job; often none."""
         match step:
             case int():
                 self._token(step)

@@ -160,10 +160,10 @@ def templates_in(text: str) -> dict[str, str]:
 
 
 def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
-    """A template of our own for the family whose control tokens these are, and a name for it."""
+    """A template of our own for the family with these control tokens, and a name for it."""
     for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
-            return template, {}, f"Shepherd for {name}, whose control tokens it has"
+            return template, {}, f"Shepherd for {name}, because it has the control tokens of {name}"
     return None
 
 

@@ -72,7 +72,7 @@ class KeptPrefix:
         return compiled
 
     def learn(self, compiled: Compiled, tokens: Sequence[int], message: Message | None) -> bool:
-        """Keep how the model wrote the answer `message`; whether the tokens say what the message says."""
+        """Keep how the model wrote the answer `message`; whether the tokens spell the message."""
         if compiled.bare is not None:
             return False  # a prompt that continues it is tokenised as a whole
         encoder, request = self._compiler.encoder, compiled.request
