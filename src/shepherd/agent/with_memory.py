@@ -51,10 +51,10 @@ logger = logging.getLogger(__name__)
 READS_MEMORY = frozenset({"search_memory", "get_fact"})
 """Tools whose results are in the memory already (M9)."""
 BUDGET_TOKENS, BUDGET_SHARE = 512, 10
-"""What is recalled for one message: at most so many tokens, and one part in so many of the context."""
+"""Limits of the quotes for one message: tokens, and one part in so many of the context."""
 PROFILE_TOKENS = 256
 BLOCKS_BYTES = 4_000_000
-"""For what was recalled for recent questions: thousands of them."""
+"""For the quotes of thousands of recent questions."""
 
 
 class CountingBackend(Backend, Protocol):
@@ -268,15 +268,8 @@ class MemoryBackend:
         evicted = {id for id, state in store.states(ids).items() if state != State.LIVE}
         live = {id for id in ids if id and id not in evicted}
         shown = {id for at, quote in quotes.items() if not ids or ids[at] in live for id in quote.ids}
-        found = recall(
-            store,
-            question,
-            previous=previous,
-            live=live,
-            shown=shown,
-            budget=min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE),
-            count=self._backend.count_tokens,
-        )
+        budget, count = min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE), self._backend.count_tokens
+        found = recall(store, question, previous=previous, live=live, shown=shown, budget=budget, count=count)
         return Quote("") if found is None else Quote(found.text, found.ids)
 
     def _profile(self, store: MemoryStore) -> str:
