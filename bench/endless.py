@@ -42,7 +42,7 @@ from talk import generator
 from verdict import WIDTH
 
 from shepherd import config as configuration
-from shepherd.agent.session import CallReturned
+from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import CallEnded, TextDelta
 from shepherd.memory.recall.recall import CLOSING, OPENING

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from shepherd.agent.storage import Quote, SavedConversation, title_of
-from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, TurnEvent, run_turn, unanswered
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, TurnEvent, run_turn, unanswered
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
@@ -44,8 +44,6 @@ from shepherd.core import (
 )
 from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
-
-__all__ = ["MAX_ROUNDS", "CallProgress", "CallReturned", "Session"]
 
 
 @runtime_checkable

@@ -144,7 +144,7 @@ def unanswered(messages: Sequence[Message]) -> list[Message]:
     if at is None:
         return []
     done = {part.call_id for message in messages[at:] for part in message.parts if isinstance(part, ToolResult)}
-    return [_error_message(call, NOT_DONE) for call in calls_of(messages[at]) if call.id not in done]
+    return [Message("tool", (_error(call, NOT_DONE),)) for call in calls_of(messages[at]) if call.id not in done]
 
 
 class RepeatDetector:
@@ -241,7 +241,7 @@ async def _carry_out(
     transcript: list[Message],
     lanes: int,
 ) -> AsyncGenerator[CallProgress | CallReturned, None]:
-    """Carry out the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
+    """Run the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
     free = asyncio.Semaphore(lanes)
     share = max(1, refused.count(""))
     news: dict[int, str] = {}
@@ -285,7 +285,7 @@ async def _carry_out(
             for at, (call, task) in enumerate(zip(calls, tasks, strict=True)):
                 is_done = task.done() and not task.cancelled() and task.exception() is None
                 why = BROKEN_OFF if at in begun else NOT_DONE
-                transcript.append(Message("tool", (task.result().result,)) if is_done else _error_message(call, why))
+                transcript.append(Message("tool", (task.result().result if is_done else _error(call, why),)))
 
 
 def _without_content(message: Message, full: ContextFull) -> Message:
@@ -305,10 +305,6 @@ def _meaning(call: ToolCall | BadCall) -> str:
         return json.dumps(json.loads(call.arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _error_message(call: ToolCall | BadCall, why: str) -> Message:
-    return Message("tool", (_error(call, why),))
 
 
 def _error(call: ToolCall | BadCall, why: str) -> ToolResult:

@@ -31,7 +31,7 @@ from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.model_registry import ModelKey, ModelRegistry, budget_of
-from shepherd.app.toolset import Advisors, Toolset
+from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
@@ -48,12 +48,7 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Person
     from shepherd.tools.toolbox import ConversationToolbox
 
-__all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
-
 logger = logging.getLogger(__name__)
-
-DEFAULT_CTX = 32_768
-"""Tokens of context for tools before a model is known."""
 
 
 class App:
@@ -257,7 +252,7 @@ class App:
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
-        n_ctx = self.config.caches[0].n_ctx or DEFAULT_CTX
+        n_ctx = self.config.caches[0].n_ctx or AGENT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(

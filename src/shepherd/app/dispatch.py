@@ -220,6 +220,6 @@ def _positive(keep_alive_s: float | None) -> float | None:
     return inf if keep_alive_s is not None and keep_alive_s < 0 else keep_alive_s
 
 
-def _current(card: ModelCard, states: ModelState, now_s: float) -> ModelCard:
-    left_s = states.expires_in_s
-    return replace(card, loaded=states.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
+def _current(card: ModelCard, state: ModelState, now_s: float) -> ModelCard:
+    left_s = state.expires_in_s
+    return replace(card, loaded=state.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))

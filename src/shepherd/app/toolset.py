@@ -39,7 +39,7 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
 AGENT_CTX = 32_768
-"""Tokens of context that another agent is assumed to have: results are shortened to fit."""
+"""Tokens of context that another agent, or an unknown model, is assumed to have: results are shortened to fit."""
 OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
