@@ -6,12 +6,14 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
+from shepherd.app.app import App
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -116,7 +118,7 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(Chat(stage, session, PipeView(), reader)))
+    repls.append(Repl(Chat(cast("App", stage), session, PipeView(), reader)))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None

@@ -13,14 +13,14 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
-    from shepherd.core.status import ActiveModel, ModelCard
+    from shepherd.app.app import App
 
 MOST_BYTES = 2**20
 """The most bytes of a text file, for any context."""
@@ -44,21 +44,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
-class Active(Protocol):
-    @property
-    def active(self) -> ActiveModel: ...
-
-
-class Models(Protocol):
-    """The model that answers, and its capabilities."""
-
-    @property
-    def conversations(self) -> Active: ...
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-
-def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
+def parts(text: str, app: App, n_ctx: int) -> tuple[Text | Image, ...]:
     """The files and images that `text` names, then `text`. Reads files: not on the event loop.
 
     `n_ctx`: tokens that the conversation can hold.
@@ -68,14 +54,14 @@ def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
-            found[path] = _read(name, path, models, n_ctx)
+            found[path] = _read(name, path, app, n_ctx)
     return (*found.values(), Text(_ESCAPED.sub("", text)))
 
 
-def sees_images(models: Models) -> bool:
+def sees_images(app: App) -> bool:
     """Whether the model that answers reads images."""
-    stem = models.conversations.active.model
-    return any("vision" in card.capabilities for card in models.models() if card.id == stem)
+    stem = app.conversations.active.model
+    return any("vision" in card.capabilities for card in app.models() if card.id == stem)
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -109,15 +95,15 @@ def _path(name: str, folder: Path) -> Path:
         return folder / name
 
 
-def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
+def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
     try:
         raw, size = _bytes(name, path)
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
     if (media_type := _image_type(raw)) is not None:
-        if not sees_images(models):
+        if not sees_images(app):
             raise InvalidRequest(
-                f"@{name} is an image, and {models.conversations.active.model} reads only text; leave it out, or "
+                f"@{name} is an image, and {app.conversations.active.model} reads only text; leave it out, or "
                 "change to a model for images with /model NAME",
                 field="message",
             )

@@ -147,7 +147,7 @@ async def _provider(chat: Chat, argument: str) -> None:
 
 
 async def _switch(chat: Chat, name: str) -> None:
-    """Continue with another model. Raises: as `ChatModels.switch`."""
+    """Continue with another model. Raises: as `Conversations.switch`."""
     word = name.casefold()
     found = next(
         (one for one in chat.app.conversations.choices() if word in (one.name.casefold(), one.cache.casefold())), None

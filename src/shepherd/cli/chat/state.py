@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import logs
 from shepherd.cli.chat import attach
@@ -25,13 +25,10 @@ from shepherd.core import Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import ConversationStore
     from shepherd.agent.turn import TurnEvent
+    from shepherd.app.app import App
     from shepherd.cli.terminal.answer import Answer
     from shepherd.cli.terminal.reader import Reader
-    from shepherd.core.status import ActiveModel, Health, ModelCard, ModelChoice
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.mcp.servers import McpServerPool
 
 _TICK_S = 1 / 15
 _PATIENCE_S = 2.0
@@ -40,54 +37,11 @@ _PATIENCE_S = 2.0
 T = TypeVar("T")
 
 
-class ChatApp(Protocol):
-    """The parts of `App` that a conversation uses."""
-
-    @property
-    def conversations(self) -> ChatModels: ...
-
-    @property
-    def tools(self) -> ChatTools: ...
-
-    def health(self) -> Health: ...
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-    def memory(self, user: str | None) -> MemoryStore | None: ...
-
-
-class ChatModels(Protocol):
-    """The part of `Conversations` that a conversation uses."""
-
-    @property
-    def active(self) -> ActiveModel: ...
-
-    def choices(self) -> Sequence[ModelChoice]:
-        """What `switch` accepts."""
-        ...
-
-    async def switch(self, session: Session, name: str) -> ActiveModel:
-        """Unload the current model and continue the session with the one called `name`.
-
-        Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
-        """
-        ...
-
-
-class ChatTools(Protocol):
-    """The part of `Toolset` that a conversation uses."""
-
-    @property
-    def servers(self) -> McpServerPool | None: ...
-
-    def saves(self) -> ConversationStore | None: ...
-
-
 class Chat:
     """One conversation: its session, where it is shown, where it is saved."""
 
     def __init__(
-        self, app: ChatApp, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
+        self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
     ) -> None:
         """`max_rounds`: the most rounds that a turn may have, for the line below an answer."""
         self.app = app
