@@ -29,10 +29,8 @@ class Service(Protocol):
     def health(self) -> Health: ...
 
     async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
-        """Load the model that the routes choose, or unload it if `keep_alive_s` is 0.
-
-        `keep_alive_s`: how long it stays from now on; None = as before, negative = without end. Raises: as `count`.
-        """
+        """Load the model that the routes choose; with `keep_alive_s` 0 unload it. `keep_alive_s`: how long it stays
+        from now on; None = as before, negative = without end. Raises: as `count`."""
         ...
 
     async def unload(self, model: str) -> bool:

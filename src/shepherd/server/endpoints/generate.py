@@ -113,10 +113,8 @@ class _Answer:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
         service, path = self._context.state.service, self._endpoint.paths[0]
         streams = [
-            service.stream(request, endpoint=path)
-            if request.messages or request.completion
-            else stream_load(service, request, path)
-            for request in self._decoded.requests
+            service.stream(one, endpoint=path) if one.messages or one.completion else stream_load(service, one, path)
+            for one in self._decoded.requests
         ]
         async with aclosing(merge_choices(streams)) as events:
             if self._decoded.stream:

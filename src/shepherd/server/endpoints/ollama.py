@@ -59,10 +59,7 @@ async def stream_load(service: Service, request: Request, endpoint: str) -> Asyn
 
 
 async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
-    """The same for a model that makes vectors, which is unloaded by its own name. Raises: `ShepherdError`.
-
-    `keep_alive_s`: how long the model stays loaded from now on; None = unchanged.
-    """
+    """The same for a model that makes vectors, which is unloaded by its own name."""
     if keep_alive_s == 0:
         await service.unload(model)
     else:
