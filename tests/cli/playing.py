@@ -17,6 +17,7 @@ from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
@@ -37,7 +38,7 @@ from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Scripted:
-    """A back end that answers in order, and remembers what it was asked. An answer may wait for ever."""
+    """A back end that answers in order, and remembers the requests. An answer may never end."""
 
     def __init__(self, *answers: Message | str | Exception) -> None:
         self.answers = list(answers)
@@ -166,7 +167,7 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        chat = Chat(cast("App", stage), session, PipeView(), Script(*lines))
+        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", Script(*lines)))
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -18,6 +18,7 @@ from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
@@ -118,7 +119,7 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(Chat(cast("App", stage), session, PipeView(), reader)))
+    repls.append(Repl(Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None
