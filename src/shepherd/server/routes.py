@@ -16,24 +16,12 @@ from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.ollama import answer_pull, answer_show
 from shepherd.server.endpoints.query import EncodeError, QueryEndpoint
 from shepherd.server.endpoints.responses import count_input
-from shepherd.server.endpoints.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
-from shepherd.server.endpoints.schemas.chat import CHAT_BODY
-from shepherd.server.endpoints.schemas.completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
-from shepherd.server.endpoints.schemas.ollama import (
-    EMBEDDINGS_BODY,
-    OLLAMA_CHAT_BODY,
-    OLLAMA_EMBED_BODY,
-    OLLAMA_EMBEDDINGS_BODY,
-    OLLAMA_GENERATE_BODY,
-    OLLAMA_NAME_BODY,
-)
-from shepherd.server.endpoints.schemas.responses import COUNT_BODY as RESPONSES_COUNT_BODY
-from shepherd.server.endpoints.schemas.responses import RESPONSES_BODY
 from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Json
-from shepherd.wire.llama import infill
+from shepherd.wire.llama import infill, tokens
 from shepherd.wire.ollama import chat as ollama_chat
+from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.ollama import fields as ollama
 from shepherd.wire.ollama import generate as ollama_generate
 from shepherd.wire.openai import chat as openai_chat
@@ -48,7 +36,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=openai_chat,
         id_prefix="chatcmpl-",
         summary="Answer a conversation (OpenAI chat completions), whole or streamed",
-        body=CHAT_BODY,
+        body=openai_chat.BODY,
     ),
     GenerateEndpoint(
         name="openai-completions",
@@ -56,7 +44,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=openai_completions,
         id_prefix="cmpl-",
         summary="Go on with a text, or fill a gap in it (OpenAI completions), whole or streamed",
-        body=COMPLETIONS_BODY,
+        body=openai_completions.BODY,
     ),
     GenerateEndpoint(
         name="llama-infill",
@@ -64,7 +52,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=infill,
         id_prefix="infill-",
         summary="Fill the gap at the cursor of an editor (llama-server's infill), whole or streamed",
-        body=INFILL_BODY,
+        body=infill.BODY,
     ),
     GenerateEndpoint(
         name="openai-responses",
@@ -72,7 +60,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=responses,
         id_prefix="resp_",
         summary="Answer a conversation (OpenAI responses), whole or streamed",
-        body=RESPONSES_BODY,
+        body=responses.BODY,
         stored_responses=True,
     ),
     GenerateEndpoint(
@@ -81,7 +69,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=anthropic,
         id_prefix="msg_",
         summary="Answer a conversation (Anthropic messages), whole or streamed",
-        body=MESSAGES_BODY,
+        body=anthropic.BODY,
     ),
     GenerateEndpoint(
         name="ollama-chat",
@@ -89,7 +77,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=ollama_chat,
         id_prefix="ollama-",
         summary="Answer a conversation (Ollama), streamed unless told otherwise",
-        body=OLLAMA_CHAT_BODY,
+        body=ollama_chat.BODY,
     ),
     GenerateEndpoint(
         name="ollama-generate",
@@ -97,7 +85,7 @@ GENERATE_ENDPOINTS: tuple[GenerateEndpoint, ...] = (
         codec=ollama_generate,
         id_prefix="ollama-",
         summary="Answer a prompt, continue it, or fill a gap in it (Ollama), streamed unless told otherwise",
-        body=OLLAMA_GENERATE_BODY,
+        body=ollama_generate.BODY,
     ),
 )
 
@@ -108,7 +96,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_tokenize,
         encode_error=openai_chat.encode_error,
         summary="The tokens of a text, as llama-server and vLLM tell them",
-        body=TOKENIZE_BODY,
+        body=tokens.TOKENIZE_BODY,
     ),
     QueryEndpoint(
         name="detokenize",
@@ -116,7 +104,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_detokenize,
         encode_error=openai_chat.encode_error,
         summary="The text of tokens",
-        body=DETOKENIZE_BODY,
+        body=tokens.DETOKENIZE_BODY,
     ),
     QueryEndpoint(
         name="openai-input-tokens",
@@ -124,7 +112,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=count_input,
         encode_error=responses.encode_error,
         summary="How many tokens the input of an answer has (OpenAI responses), exactly",
-        body=RESPONSES_COUNT_BODY,
+        body=responses.COUNT_BODY,
         stored_responses=True,
     ),
     QueryEndpoint(
@@ -133,7 +121,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=counting(anthropic, "/v1/messages"),
         encode_error=anthropic.encode_error,
         summary="How many tokens the prompt of a conversation has (Anthropic), exactly",
-        body=COUNT_BODY,
+        body=anthropic.COUNT_BODY,
     ),
     QueryEndpoint(
         name="openai-embeddings",
@@ -141,7 +129,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_openai,
         encode_error=openai_embeddings.encode_error,
         summary="Vectors of texts (OpenAI)",
-        body=EMBEDDINGS_BODY,
+        body=openai_embeddings.BODY,
     ),
     QueryEndpoint(
         name="ollama-embed",
@@ -149,7 +137,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_embed,
         encode_error=ollama.encode_error,
         summary="Vectors of texts (Ollama)",
-        body=OLLAMA_EMBED_BODY,
+        body=ollama_embed.EMBED_BODY,
     ),
     QueryEndpoint(
         name="ollama-embeddings",
@@ -157,7 +145,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_embeddings,
         encode_error=ollama.encode_error,
         summary="The vector of one text (Ollama, older)",
-        body=OLLAMA_EMBEDDINGS_BODY,
+        body=ollama_embed.EMBEDDINGS_BODY,
     ),
     QueryEndpoint(
         name="ollama-show",
@@ -165,7 +153,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_show,
         encode_error=ollama.encode_error,
         summary="What one model is (Ollama)",
-        body=OLLAMA_NAME_BODY,
+        body=ollama.NAME_BODY,
     ),
     QueryEndpoint(
         name="ollama-pull",
@@ -173,7 +161,7 @@ QUERY_ENDPOINTS: tuple[QueryEndpoint, ...] = (
         answer=answer_pull,
         encode_error=ollama.encode_error,
         summary="That a model is there (Ollama); none is downloaded",
-        body=OLLAMA_NAME_BODY,
+        body=ollama.NAME_BODY,
     ),
 )
 

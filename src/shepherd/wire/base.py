@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from shepherd.core import Event, InvalidRequest, Reply, Request
+from shepherd.core import Event, InvalidRequest, Reply, Request, ShepherdError
 from shepherd.core.limit import INT32_MAX
 
 Json = dict[str, Any]
@@ -131,6 +131,14 @@ def check_values(text: bytes, what: str, field: str | None = None) -> None:
             f"{what} holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays, or several requests",
             field=field,
         )
+
+
+def public_error(error: Exception) -> tuple[int, str]:
+    """HTTP status and message of an error, for a client. Reveals nothing of an unexpected exception."""
+    if not isinstance(error, ShepherdError):
+        return 500, "the server made an error while answering; its log holds the details"
+    # The odd status of a provider (a redirect, say) must not become ours.
+    return error.status if 400 <= error.status <= 599 else 502, error.message
 
 
 def compact(body: Any) -> bytes:

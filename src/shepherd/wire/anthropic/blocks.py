@@ -30,14 +30,14 @@ HEADER_LINES = re.compile(r"(?:x-anthropic-[^\n]*(?:\n|\Z))+")
 that nothing behind it could ever come from a cache."""
 
 
-def decode_conversation(body: Fields) -> tuple[Message, ...]:
+def decode_conversation(body: Fields, key: str = "messages") -> tuple[Message, ...]:
     """The system prompt and the messages. Raises: `InvalidRequest`."""
     reader = _Reader()
     messages = [*reader.system_prompt(body)]
-    if not body.has("messages"):
-        raise InvalidRequest("messages is missing", field="messages")
+    if not body.has(key):
+        raise InvalidRequest(f"{key} is missing", field=key)
     n_before = len(messages)
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role")
         match role:
             case "user":
@@ -50,7 +50,7 @@ def decode_conversation(body: Fields) -> tuple[Message, ...]:
                 path = message.at("role")
                 raise InvalidRequest(f"{path} is {shown(role)}; the roles are user, assistant and system", field=path)
     if len(messages) == n_before:
-        raise InvalidRequest("messages is empty; send at least one message", field="messages")
+        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
     return tuple(messages)
 
 

@@ -17,39 +17,98 @@ from shepherd.wire.anthropic.blocks import decode_conversation
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
 from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools
 from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
-from shepherd.wire.sampling import decode_sampling, decode_stop
+from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
+from shepherd.wire.table import BOOLEAN, OBJECT, OBJECTS, STRING, Field, Kind, body_schema, integer, one_of, read_fields
 
 __all__ = ["Encoder", "MessageOptions", "decode_request", "encode_error", "encoder"]
 
 logger = logging.getLogger(__name__)
 
 
+_BLOCKS = {
+    "description": "Text, or an array of blocks: text, image, document, tool_use, tool_result, thinking, ...",
+    "anyOf": [{"type": "string"}, OBJECTS.schema, {"type": "null"}],
+}
+_MESSAGE = body_schema(
+    Field("role", one_of("user", "assistant", "system")),
+    Field("content", Kind(Fields.find_any, _BLOCKS)),
+    required=["role"],
+)
+_CHOICE = body_schema(
+    Field("type", one_of("auto", "any", "tool", "none")),
+    Field("name", STRING),
+    Field("disable_parallel_tool_use", BOOLEAN),
+    required=["type"],
+)
+_THINKING = body_schema(
+    Field("type", STRING, "enabled, adaptive, between_tools, disabled"),
+    Field("budget_tokens", integer(0)),
+    Field("display", STRING, "summarized or omitted"),
+    required=["type"],
+)
+_OUTPUT = body_schema(
+    Field("effort", STRING, "low, medium, high, xhigh, max"),
+    Field("format", OBJECT, '{"type": "json_schema", "schema": {...}}'),
+)
+_CONVERSATION = (
+    MODEL,
+    Field("messages", Kind(decode_conversation, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    Field("system", Kind(Fields.find_any, _BLOCKS)),
+    Field(
+        "tools",
+        Kind(decode_tools, OBJECTS.schema),
+        "Run by the client, never by the server. Tools that only Anthropic can run are left out.",
+    ),
+    Field("tool_choice", Kind(Fields.find_object, _CHOICE)),
+    Field(
+        "thinking",
+        Kind(Fields.find_object, _THINKING),
+        "Absent: the model does not think, or its thoughts are not sent.",
+    ),
+    Field("output_config", Kind(Fields.find_object, _OUTPUT)),
+)
+FIELDS = (
+    *_CONVERSATION,
+    # Anthropic demands it; a body without it is answered all the same.
+    Field(
+        "max_tokens",
+        integer(0, INT64_MAX),
+        "Cut down to the room that is left. 0 = only put the prompt into the cache.",
+    ),
+    STREAM,
+    Field("stop_sequences", STOPS),
+    *SAMPLING,
+    Field("metadata", OBJECT, "user_id may name a session; it does not choose a memory."),
+)
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}]}
+COUNT_BODY = body_schema(*_CONVERSATION, required=["messages"], example=_EXAMPLE)
+BODY = body_schema(*FIELDS, required=["messages"], example={**_EXAMPLE, "max_tokens": 100})
+
+
 def decode_request(body: Json) -> Decoded[MessageOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     _refuse_to_go_on(fields)
-    offer = decode_tools(fields)
-    choice, parallel = decode_tool_choice(fields, offer)
+    said = read_fields(fields, FIELDS)
+    choice, parallel = decode_tool_choice(fields, said["tools"])
     schema = _decode_schema(fields)
-    thinking = fields.find_object("thinking")
-    # The protocol demands it, but no answer is better for being refused; 0 = only read the prompt, for the cache.
-    max_tokens = fields.find_integer("max_tokens", Range(0, INT64_MAX))
+    max_tokens = said["max_tokens"]
     request = Request(
-        model=fields.find_string("model") or "",  # none = whatever the routes give to nobody in particular
-        messages=decode_conversation(fields),
-        tools=offer.tools,
+        model=said["model"],
+        messages=said["messages"],
+        tools=said["tools"].tools,
         tool_choice=choice,
-        sampling=decode_sampling(fields),
-        max_tokens=max_tokens if max_tokens is None else max(max_tokens, 1),
-        stop=decode_stop(fields, "stop_sequences"),
-        reasoning=_decode_reasoning(fields, thinking),
+        sampling=sampling_of(said),
+        max_tokens=1 if max_tokens == 0 else max_tokens,
+        stop=said["stop_sequences"],
+        reasoning=_decode_reasoning(fields, said["thinking"]),
         schema=None if schema is None else schema.body,
         parallel_calls=parallel,
         session=_decode_session(fields),
         extra={} if schema is None else {"constrained_by": schema.path},
     )
-    options = MessageOptions(_decode_display(thinking), silent=max_tokens == 0)
-    return Decoded((request,), fields.find_boolean("stream") is True, options)
+    options = MessageOptions(_decode_display(said["thinking"]), silent=max_tokens == 0)
+    return Decoded((request,), said["stream"], options)
 
 
 def _refuse_to_go_on(body: Fields) -> None:

@@ -26,12 +26,12 @@ class OfferedTools:
     left_out: frozenset[str] = field(default_factory=frozenset)
 
 
-def decode_tools(body: Fields) -> OfferedTools:
+def decode_tools(body: Fields, key: str = "tools") -> OfferedTools:
     """The tools that the client offers, those of the conversation last. Raises: `InvalidRequest`."""
     tools: dict[str, ToolSpec] = {}
     left_out = set()
-    offered = (*body.objects("tools", MAX_TOOLS), *_added(body))
-    check_count(len(offered), "tools", MAX_TOOLS)
+    offered = (*body.objects(key, MAX_TOOLS), *_added(body))
+    check_count(len(offered), key, MAX_TOOLS)
     for tool in offered:
         spec = _decode_tool(tool)
         if spec is not None:

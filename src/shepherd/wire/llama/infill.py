@@ -24,8 +24,9 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.openai.completions import encode_error
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
+from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, limit_of, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
 
 __all__ = ["Encoder", "InfillOptions", "decode_request", "encode_error", "encoder"]
 
@@ -35,29 +36,44 @@ class InfillOptions:
     """There are none."""
 
 
+def _decode_others(body: Fields, key: str) -> str:
+    found = [(other.find_string("filename"), other.find_string("text")) for other in body.objects(key)]
+    return "".join(f"--- {name or 'snippet'} ---\n{text or ''}\n\n" for name, text in found)
+
+
+_OTHER = body_schema(Field("filename", STRING), Field("text", STRING))
+FIELDS = (
+    MODEL,
+    Field("input_prefix", STRING, "The text before the cursor.", default=""),
+    Field("input_suffix", STRING, "The text after the cursor.", default=""),
+    Field("input_extra", Kind(_decode_others, {"type": "array", "items": _OTHER}), "The text of other files."),
+    Field("prompt", STRING, "Text after input_prefix.", default=""),
+    *SAMPLING,
+    Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens",)),
+    STOP,
+    STREAM,
+)
+BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n"})
+
+
 def decode_request(body: Json) -> Decoded[InfillOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
         raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")
-    others = [_decode_other(other) for other in fields.objects("input_extra")]
-    # `prompt` is what has been typed since the editor cut the prefix off at the line.
-    before = [*others, fields.find_string("input_prefix") or "", fields.find_string("prompt") or ""]
+    said = read_fields(fields, FIELDS)
+    # `prompt` is the text typed since the editor cut the prefix off at the line.
+    before = said["input_extra"] + said["input_prefix"] + said["prompt"]
     request = Request(
-        model=fields.find_string("model") or "",
-        completion=Completion("".join(before), fields.find_string("input_suffix") or ""),
-        sampling=decode_sampling(fields),
-        max_tokens=decode_max_tokens(fields, "n_predict", "max_tokens", least=0),
-        stop=decode_stop(fields),
+        model=said["model"],
+        completion=Completion(before, said["input_suffix"]),
+        sampling=sampling_of(said),
+        max_tokens=limit_of(said["n_predict"]),
+        stop=said["stop"],
         archive=False,  # no turn of any conversation
         recall=False,
     )
-    return Decoded((request,), fields.find_boolean("stream") is True, InfillOptions())
-
-
-def _decode_other(other: Fields) -> str:
-    name, text = other.find_string("filename"), other.find_string("text") or ""
-    return f"--- {name or 'snippet'} ---\n{text}\n\n"
+    return Decoded((request,), said["stream"], InfillOptions())
 
 
 def encoder(options: InfillOptions, *, id: str, created: int, model: str) -> Encoder:

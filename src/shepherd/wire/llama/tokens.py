@@ -11,6 +11,8 @@ from typing import Any
 
 from shepherd.core import InvalidRequest
 from shepherd.wire.base import Fields, Json, check_tokens
+from shepherd.wire.sampling import MODEL
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +31,33 @@ class Tokenize:
     """The texts of all tokens besides, as vLLM tells them."""
 
 
+_TEXTS = (
+    Field("content", STRING, "The text (llama-server)."),
+    Field("prompt", STRING, "The text (vLLM); begins with BOS unless add_special is false."),
+    Field("text", STRING, "The text."),
+)
+_FIELDS = (
+    MODEL,
+    *_TEXTS,
+    Field("add_special", BOOLEAN, "Begin with the token that begins every prompt.", also=("add_special_tokens",)),
+    Field("parse_special", BOOLEAN, "Recognise control tokens.", default=True),
+    Field("with_pieces", BOOLEAN, "Each token with its text.", default=False),
+    Field("return_token_strs", BOOLEAN, "The texts of all tokens besides.", default=False),
+)
+TOKENIZE_BODY = body_schema(*_FIELDS, example={"content": "Hello there"})
+
+
 def decode_tokenize(body: Json) -> Tokenize:
     """`content` is llama-server's name of the text, `prompt` vLLM's. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    texts = [(key, text) for key in ("content", "prompt", "text") if (text := fields.find_string(key)) is not None]
-    if not texts:
-        hint = "; messages are counted by /v1/messages/count_tokens" if fields.has("messages") else ""
+    said = read_fields(Fields(body), _FIELDS)
+    key = next((field.name for field in _TEXTS if said[field.name] is not None), None)
+    if key is None:
+        hint = "; messages are counted by /v1/messages/count_tokens" if body.get("messages") is not None else ""
         raise InvalidRequest(f"content is missing: the text to be cut into tokens{hint}", field="content")
     # Their own defaults: a prompt begins with BOS, a mere text does not.
-    is_prompt = texts[0][0] == "prompt"
-    bos = [fields.find_boolean(key) for key in ("add_special", "add_special_tokens")]
-    special = fields.find_boolean("parse_special")
+    bos = key == "prompt" if said["add_special"] is None else said["add_special"]
     return Tokenize(
-        model=fields.find_string("model") or "",
-        text=texts[0][1],
-        bos=next((value for value in bos if value is not None), is_prompt),
-        special=True if special is None else special,
-        pieces=fields.find_boolean("with_pieces") is True,
-        strings=fields.find_boolean("return_token_strs") is True,
+        said["model"], said[key], bos, said["parse_special"], said["with_pieces"], said["return_token_strs"]
     )
 
 
@@ -69,14 +80,22 @@ def _encode_piece(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
+def _decode_tokens(body: Fields, key: str) -> tuple[int, ...]:
+    values = body.find_array(key)
+    if values is None:
+        raise InvalidRequest(f"{key} is missing: an array of token ids", field=key)
+    return check_tokens(values, key)
+
+
+_TOKENS = Kind(_decode_tokens, {"type": "array", "items": {"type": "integer", "minimum": 0}})
+_TOKENS_FIELDS = (MODEL, Field("tokens", _TOKENS))
+DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"tokens": [1, 2, 3]})
+
+
 def decode_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
     """The model and the tokens. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    values = fields.find_array("tokens")
-    if values is None:
-        raise InvalidRequest("tokens is missing: an array of token ids", field="tokens")
-    tokens = check_tokens(values, "tokens")
-    return fields.find_string("model") or "", tokens
+    said = read_fields(Fields(body), _TOKENS_FIELDS)
+    return said["model"], said["tokens"]
 
 
 def encode_text(pieces: Sequence[bytes]) -> Json:

@@ -15,33 +15,16 @@ from collections.abc import Iterator
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, side_task_of, streams
-from shepherd.wire.openai.messages import decode_tools
+from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_images, encode_error, side_task_of
+from shepherd.wire.openai.messages import TOOLS
+from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
 
-def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes.
-
-    A body without messages asks for the model to be loaded, or unloaded: a request with nothing in it.
-    """
-    began = clock()
-    fields = Fields(body)
-    common = decode_common(fields)
-    messages = tuple(_decode_messages(fields))
-    if not messages:
-        request = Request(model=common["model"], extra=common["extra"])
-        options = AnswerOptions(chat=True, began=began, errand=side_task_of(common["extra"]))
-    else:
-        request = Request(messages=messages, tools=decode_tools(fields), **common)
-        options = AnswerOptions(chat=True, began=began)
-    return Decoded((request,), streams(fields), options)
-
-
-def _decode_messages(body: Fields) -> Iterator[Message]:
+def _messages(body: Fields, key: str) -> Iterator[Message]:
     calls = _Calls()
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role").lower()
         text = message.find_string("content")
         said = (Text(text),) if text else ()
@@ -110,3 +93,39 @@ def _decode_arguments(function: Fields) -> str:
             return json.dumps(arguments, ensure_ascii=False)
         case other:
             raise wrong(function.at("arguments"), "an object", other)
+
+
+_MESSAGE = body_schema(
+    Field("role", one_of("system", "user", "assistant", "tool")),
+    Field("content", STRING),
+    Field("thinking", STRING),
+    IMAGES,
+    Field("tool_calls", OBJECTS),
+    Field("tool_name", STRING, "Of a tool result: the name of the tool."),
+    required=["role"],
+)
+_MESSAGES = Kind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
+FIELDS = (
+    *COMMON,
+    Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."),
+    TOOLS,
+)
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": False}
+BODY = body_schema(*FIELDS, example=_EXAMPLE)
+
+
+def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object.
+
+    A body without messages asks to load the model, or to unload it: an empty request.
+    """
+    began = clock()
+    said = read_fields(Fields(body), FIELDS)
+    settings = common_settings(said)
+    if said["messages"]:
+        request = Request(messages=said["messages"], tools=said["tools"], **settings)
+        options = AnswerOptions(chat=True, began=began)
+    else:
+        request = Request(settings["model"], extra=settings["extra"])
+        options = AnswerOptions(chat=True, began=began, errand=side_task_of(settings["extra"]))
+    return Decoded((request,), said["stream"], options)

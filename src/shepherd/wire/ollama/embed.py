@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.wire.base import Fields, Json, Range, wrong
-from shepherd.wire.ollama.fields import decode_keep_alive
-from shepherd.wire.openai.embeddings import plain
+from shepherd.wire.base import Fields, Json, wrong
+from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
+from shepherd.wire.openai.embeddings import DIMENSIONS, plain
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, read_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +28,40 @@ class EmbedRequest:
     """How long the model stays, in seconds: 0 = not at all, `FOR_EVER`; None = it does not say."""
 
 
-def decode_embed(body: Json) -> EmbedRequest:
-    """What a body of `/api/embed` asks. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    return EmbedRequest(
-        model=fields.find_string("model") or "",
-        texts=_decode_texts(fields),
-        dimensions=fields.find_integer("dimensions", Range(low=1)),
-        truncate=fields.find_boolean("truncate") is not False,
-        keep_alive_s=decode_keep_alive(fields),
-    )
-
-
-def _decode_texts(fields: Fields) -> tuple[str, ...]:
-    said = fields.find_any("input")
-    if said is None or said == "":
+def _decode_texts(body: Fields, key: str) -> tuple[str, ...]:
+    given = body.find_any(key)
+    if given is None or given == "":
         return ()
-    if isinstance(said, str):
-        return (said,)
-    if not isinstance(said, list):
-        raise wrong("input", "a string or an array of strings", said)
-    return fields.find_strings("input") or ()
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, list):
+        raise wrong(key, "a string or an array of strings", given)
+    return body.find_strings(key) or ()
+
+
+_TEXTS = Kind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
+_EMBED = (
+    NAME,
+    Field("input", _TEXTS),
+    DIMENSIONS,
+    Field("truncate", BOOLEAN, "false = refuse a text that is too long.", default=True),
+    KEEP_ALIVE,
+)
+_EMBEDDINGS = (NAME, Field("prompt", STRING), KEEP_ALIVE)
+EMBED_BODY = body_schema(*_EMBED, example={"model": "default", "input": ["Hello!", "Good day!"]})
+EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt": "Hello!"})
+
+
+def decode_embed(body: Json) -> EmbedRequest:
+    """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
+    said = read_fields(Fields(body), _EMBED)
+    return EmbedRequest(said["model"], said["input"], said["dimensions"], said["truncate"], said["keep_alive"])
 
 
 def decode_embeddings(body: Json) -> EmbedRequest:
-    """What a body of `/api/embeddings` asks: one prompt. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    prompt = fields.find_string("prompt")
-    texts = (prompt,) if prompt else ()
-    return EmbedRequest(fields.find_string("model") or "", texts, keep_alive_s=decode_keep_alive(fields))
+    """The request of a body of `/api/embeddings`: one prompt. Raises: `InvalidRequest`."""
+    said = read_fields(Fields(body), _EMBEDDINGS)
+    return EmbedRequest(said["model"], (said["prompt"],) if said["prompt"] else (), keep_alive_s=said["keep_alive"])
 
 
 def encode_embed(

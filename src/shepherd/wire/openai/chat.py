@@ -31,13 +31,22 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wrong
-from shepherd.wire.openai.format import decode_format
-from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
+from shepherd.wire.base import Decoded, Fields, Json, compact, shown
+from shepherd.wire.openai.format import RESPONSE_FORMAT
+from shepherd.wire.openai.messages import (
+    FREE_INPUT,
+    MESSAGES,
+    TOOL_CHOICE,
+    TOOLS,
+    custom_tools,
+    decode_tool_choice,
+)
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, logprob_of, sum_usage
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
+from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.shapes import encode_error, encode_usage, logprob_of, sum_usage
+from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -64,108 +73,112 @@ class ChatOptions:
 # ---- the request
 
 
-def decode_request(body: Json) -> Decoded[ChatOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
-    fields = Fields(body)
-    if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
-        request, stream = decode_hybrid(body)
-        return Decoded((request,), stream, ChatOptions(_wants_usage(fields)))
-    _refuse_what_cannot_be_said(fields)
-    model = fields.find_string("model") or ""  # none = whatever the routes give to nobody in particular
-    messages = decode_messages(fields)
-    tools, choice = decode_tool_choice(fields, decode_tools(fields))
-    form = decode_format(fields)
-    template_arguments = fields.find_object("chat_template_kwargs")
-    extra: Json = {} if template_arguments is None else {"chat_template_kwargs": template_arguments.body}
-    if form.path:
-        extra["constrained_by"] = form.path
-    reasoning = fields.find_object("reasoning") or Fields({}, "reasoning")
-    is_legacy = fields.has("functions")
-    logprobs = _decode_logprobs(fields)
-    request = Request(
-        model=model,
-        messages=messages,
-        tools=tools,
-        tool_choice=choice,
-        sampling=decode_sampling(fields),
-        max_tokens=decode_max_tokens(fields, "max_completion_tokens", "max_tokens"),
-        stop=decode_stop(fields),
-        reasoning=_decode_reasoning(fields, reasoning, template_arguments),
-        schema=form.schema,
-        grammar=form.grammar,
-        parallel_calls=False if is_legacy else fields.find_boolean("parallel_tool_calls"),
-        logprobs=logprobs,
-        session=_decode_session(fields),
-        user=fields.find_string("user") or None,
-        extra=extra,
-    )
-    n = fields.find_integer("n", Range(1, MAX_CHOICES)) or 1
-    options = ChatOptions(
-        include_usage=_wants_usage(fields),
-        n=n,
-        logprobs=logprobs is not None,
-        custom=custom_tools(fields),
-        is_legacy=is_legacy,
-        hides_reasoning=reasoning.find_boolean("exclude") is True,
-    )
-    return Decoded(repeat_request(request, n), fields.find_boolean("stream") is True, options)
-
-
-def _refuse_what_cannot_be_said(fields: Fields) -> None:
-    for kind in fields.find_strings("modalities") or ():
+def _decode_modalities(body: Fields, key: str) -> None:
+    for kind in body.find_strings(key) or ():
         if kind != "text":
-            raise InvalidRequest(f'modalities holds {shown(kind)}; models here say "text" only', field="modalities")
+            raise InvalidRequest(f"{key} holds {shown(kind)}; models here answer in text only", field=key)
 
 
-def _wants_usage(fields: Fields) -> bool:
-    options = fields.find_object("stream_options")
-    return options is not None and options.find_boolean("include_usage") is True
-
-
-def _decode_logprobs(fields: Fields) -> int | None:
-    """How many alternatives to each token are wanted; `None` = no logprobs at all."""
-    n_top = fields.find_integer("top_logprobs", Range(0, MAX_TOP_LOGPROBS))
-    if fields.find_boolean("logprobs"):
-        return n_top or 0
-    if n_top:
-        raise InvalidRequest("top_logprobs tells of logprobs, which are not asked for; send logprobs: true",
-                             field="top_logprobs")  # fmt: skip
-    return None
-
-
-def _decode_reasoning(fields: Fields, reasoning: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
-    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    efforts = [_decode_effort(place, key) for place, key in ((fields, "reasoning_effort"), (reasoning, "effort"))]
-    switches = [
-        template_arguments and template_arguments.find_boolean("enable_thinking"),
-        fields.find_boolean("enable_thinking"),
-        reasoning.find_boolean("enabled"),
-        _decode_thinking(fields),
-    ]
-    if False in switches:  # the most explicit word wins
-        return "off"
-    said = next((effort for effort in efforts if effort is not None), None)
-    return "medium" if said is None and True in switches[2:] else said
-
-
-def _decode_effort(fields: Fields, key: str) -> ReasoningLevel | None:
-    effort = fields.find_string(key)
-    if effort is not None and effort not in EFFORTS:
-        raise wrong(fields.at(key), f"one of {', '.join(EFFORTS)}", effort)
-    return None if effort is None else EFFORTS[effort]
-
-
-def _decode_thinking(fields: Fields) -> bool | None:
-    """`thinking`, as a switch or as an object with a type."""
-    if not isinstance(fields.find_any("thinking"), dict):
-        return fields.find_boolean("thinking")
-    kind = fields.get_object("thinking").find_string("type")
+def _decode_thinking(body: Fields, key: str) -> bool | None:
+    """A switch, or an object with a type."""
+    if not isinstance(body.find_any(key), dict):
+        return body.find_boolean(key)
+    kind = body.get_object(key).find_string("type")
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
-def _decode_session(fields: Fields) -> str | None:
-    names = [fields.find_string(key) for key in ("session_id", "prompt_cache_key", "user")]
-    return next((name for name in names if name), None)
+FIELDS = (
+    MODEL,
+    MESSAGES,
+    TOOLS,
+    TOOL_CHOICE,
+    STREAM,
+    STREAM_OPTIONS,
+    Field("max_completion_tokens", token_limit(), "Cut down to the room that is left.", also=("max_tokens",)),
+    STOP,
+    *SAMPLING,
+    Field("n", integer(1, MAX_CHOICES), "Choices.", default=1),
+    Field("logprobs", BOOLEAN, "How likely each token of the text was.", default=False),
+    Field("top_logprobs", integer(0, MAX_TOP_LOGPROBS), "Needs logprobs."),
+    RESPONSE_FORMAT,
+    Field("reasoning_effort", one_of(*EFFORTS)),
+    Field(
+        "reasoning",
+        inside(
+            Field("effort", one_of(*EFFORTS)),
+            Field("enabled", BOOLEAN),
+            Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
+        ),
+        "As OpenRouter has it.",
+    ),
+    Field("enable_thinking", BOOLEAN),
+    Field(
+        "thinking",
+        Kind(_decode_thinking, {"type": ["boolean", "object", "null"]}),
+        "true, or an object with a type: enabled or disabled.",
+    ),
+    TEMPLATE_ARGUMENTS,
+    Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
+    Field("parallel_tool_calls", BOOLEAN),
+    Field("session_id", STRING, "Names the conversation."),
+    CACHE_KEY,
+    USER,
+)
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
+BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
+
+
+def decode_request(body: Json) -> Decoded[ChatOptions]:
+    """The requests of a body, one for each choice. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
+    fields = Fields(body)
+    if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
+        request, stream = decode_hybrid(body)
+        wants_usage = read_fields(fields, [STREAM_OPTIONS])["stream_options"]["include_usage"]
+        return Decoded((request,), stream, ChatOptions(wants_usage))
+    said = read_fields(fields, FIELDS)
+    tools, choice = decode_tool_choice(fields, said["tools"])
+    is_legacy = fields.has("functions")
+    logprobs = _n_alternatives(said)
+    request = Request(
+        messages=said["messages"],
+        tools=tools,
+        tool_choice=choice,
+        reasoning=_reasoning_level(said),
+        parallel_calls=False if is_legacy else said["parallel_tool_calls"],
+        logprobs=logprobs,
+        **request_settings(said, said["response_format"], said["max_completion_tokens"]),
+    )
+    options = ChatOptions(
+        include_usage=said["stream_options"]["include_usage"],
+        n=said["n"],
+        logprobs=logprobs is not None,
+        custom=custom_tools(fields),
+        is_legacy=is_legacy,
+        hides_reasoning=said["reasoning"]["exclude"],
+    )
+    return Decoded(repeat_request(request, said["n"]), said["stream"], options)
+
+
+def _n_alternatives(said: Json) -> int | None:
+    """How many alternatives to each token are wanted; `None` = no logprobs at all."""
+    n_top: int = said["top_logprobs"] or 0
+    if said["logprobs"]:
+        return n_top
+    if n_top:
+        raise InvalidRequest("top_logprobs needs logprobs; send logprobs: true", field="top_logprobs")
+    return None
+
+
+def _reasoning_level(said: Json) -> ReasoningLevel | None:
+    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
+    arguments = said["chat_template_kwargs"] or {}
+    switches = said["reasoning"]["enabled"], said["thinking"]
+    if False in (arguments.get("enable_thinking"), said["enable_thinking"], *switches):  # the most explicit word wins
+        return "off"
+    effort = said["reasoning_effort"] or said["reasoning"]["effort"]
+    if effort is None:
+        return "medium" if True in switches else None
+    return EFFORTS[effort]
 
 
 # ---- the answer

@@ -14,7 +14,6 @@ from typing import Any
 
 from shepherd.core import (
     Completion,
-    ContextFull,
     Event,
     Finished,
     InvalidRequest,
@@ -26,12 +25,14 @@ from shepherd.core import (
     TokenScore,
     Usage,
 )
-from shepherd.wire.base import Decoded, Fields, Json, Range, check_tokens, compact, wrong
+from shepherd.wire.base import Decoded, Fields, Json, check_tokens, compact, wrong
 from shepherd.wire.openai import shapes as openai_shapes
-from shepherd.wire.openai.format import decode_format
+from shepherd.wire.openai.format import RESPONSE_FORMAT
+from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, request_settings
 from shepherd.wire.openai.shapes import encode_usage, logprob_of, sum_usage
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
+from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
 from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, integer, read_fields
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -57,55 +58,9 @@ class CompletionOptions:
 # ---- the request
 
 
-def decode_request(body: Json) -> Decoded[CompletionOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
-    fields = Fields(body)
-    prompts = _decode_prompts(fields)
-    n = fields.find_integer("n", Range(1, MAX_CHOICES)) or 1
-    if n * len(prompts) > MAX_CHOICES:
-        raise InvalidRequest(
-            f"prompt has {len(prompts)} texts and n is {n}, which makes {n * len(prompts)} choices; "
-            f"at most {MAX_CHOICES} can be asked for at a time",
-            field="prompt" if n == 1 else "n",
-        )
-    best_of = fields.find_integer("best_of")
-    if best_of not in (None, n):
-        raise InvalidRequest(
-            f"best_of is {best_of}, and n is {n}; all that is generated is returned here: leave best_of out",
-            field="best_of",
-        )
-    logprobs = fields.find_integer("logprobs", Range(0, MAX_LOGPROBS))
-    suffix = fields.find_string("suffix") or None  # nothing behind the gap is no gap
-    echo = fields.find_boolean("echo") is True
-    form = decode_format(fields)
-    request = Request(
-        model=fields.find_string("model") or "",
-        sampling=decode_sampling(fields),
-        max_tokens=_decode_max_tokens(fields),
-        stop=decode_stop(fields),
-        schema=form.schema,
-        grammar=form.grammar,
-        logprobs=logprobs,
-        session=next(filter(None, (fields.find_string(key) for key in ("prompt_cache_key", "user"))), None),
-        user=fields.find_string("user") or None,
-        archive=False,  # no turn of any conversation
-        recall=False,
-        extra={"constrained_by": form.path} if form.path else {},
-    )
-    requests = [
-        choice
-        for prompt in prompts
-        for choice in repeat_request(replace(request, completion=Completion(prompt, suffix, echo)), n)
-    ]
-    stream_options = fields.find_object("stream_options")
-    include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
-    options = CompletionOptions(n, len(requests), logprobs is not None, include_usage)
-    return Decoded(tuple(requests), fields.find_boolean("stream") is True, options)
-
-
-def _decode_prompts(fields: Fields) -> list[str | tuple[int, ...]]:
+def _decode_prompts(fields: Fields, key: str) -> list[str | tuple[int, ...]]:
     """A text, tokens, or an array of either."""
-    prompt = fields.find_any("prompt")
+    prompt = fields.find_any(key)
     match prompt:
         case None:
             hint = "; for messages there is /v1/chat/completions" if fields.has("messages") else ""
@@ -130,22 +85,79 @@ def _decode_prompt(prompt: Any, path: str) -> str | tuple[int, ...]:
     return prompt
 
 
-def _decode_max_tokens(fields: Fields) -> int | None:
-    """0 is allowed: whoever wants to know how likely a text is needs no answer."""
-    keys = ("max_tokens", "max_completion_tokens", "n_predict")
-    said = decode_max_tokens(fields, *keys, least=0)
-    return said if any(fields.has(key) for key in keys) else DEFAULT_TOKENS
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_PROMPT = {"anyOf": [{"type": "string"}, STRINGS.schema, _TOKENS, {"type": "array", "items": _TOKENS}]}
+FIELDS = (
+    MODEL,
+    Field(
+        "prompt",
+        Kind(_decode_prompts, _PROMPT),
+        "A text, tokens, or an array of either. Nothing in a text becomes a control token.",
+    ),
+    Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
+    Field("echo", BOOLEAN, "Repeat the prompt before the answer.", default=False),
+    Field("logprobs", integer(0, MAX_LOGPROBS), "With echo, of the prompt as well."),
+    Field(
+        "max_tokens",
+        token_limit(0),  # 0: how likely is a text?
+        "0 = only the scores of the prompt.",
+        default=DEFAULT_TOKENS,
+        also=("max_completion_tokens", "n_predict"),
+    ),
+    Field("n", integer(1, MAX_CHOICES), "Choices of each prompt.", default=1),
+    Field("best_of", integer(), "Only n: all that is generated is returned."),
+    STOP,
+    STREAM,
+    STREAM_OPTIONS,
+    *SAMPLING,
+    RESPONSE_FORMAT,
+    CACHE_KEY,
+    USER,
+)
+_EXAMPLE = {"model": "default", "prompt": "Once upon a time", "max_tokens": 32}
+BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
+
+
+def decode_request(body: Json) -> Decoded[CompletionOptions]:
+    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
+    said = read_fields(Fields(body), FIELDS)
+    prompts, n = said["prompt"], said["n"]
+    if n * len(prompts) > MAX_CHOICES:
+        raise InvalidRequest(
+            f"prompt has {len(prompts)} texts and n is {n}, which makes {n * len(prompts)} choices; "
+            f"at most {MAX_CHOICES} can be asked for at a time",
+            field="prompt" if n == 1 else "n",
+        )
+    if said["best_of"] not in (None, n):
+        raise InvalidRequest(
+            f"best_of is {said['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out",
+            field="best_of",
+        )
+    request = Request(
+        logprobs=said["logprobs"],
+        archive=False,  # no turn of any conversation
+        recall=False,
+        **request_settings(said, said["response_format"], said["max_tokens"]),
+    )
+    requests = [
+        choice
+        for prompt in prompts
+        # An empty suffix is no gap.
+        for choice in repeat_request(
+            replace(request, completion=Completion(prompt, said["suffix"] or None, said["echo"])), n
+        )
+    ]
+    include_usage = said["stream_options"]["include_usage"]
+    options = CompletionOptions(n, len(requests), said["logprobs"] is not None, include_usage)
+    return Decoded(tuple(requests), said["stream"], options)
 
 
 # ---- the answer
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told."""
-    status, body = openai_shapes.encode_error(error)
-    if isinstance(error, ContextFull):
-        body["error"]["param"] = "prompt"
-    return status, body
+    """HTTP status and body. Reveals nothing of an unexpected exception."""
+    return openai_shapes.encode_error(error, prompt="prompt")
 
 
 def encoder(options: CompletionOptions, *, id: str, created: int, model: str) -> Encoder:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Fields, Json, Range, check_tokens, is_integer, wrong
+from shepherd.wire.base import Fields, Json, check_tokens, is_integer, wrong
 from shepherd.wire.openai.shapes import encode_error
+from shepherd.wire.sampling import MODEL
+from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
 
 __all__ = ["EmbeddingRequest", "Input", "decode_request", "encode_answer", "encode_error"]
 
@@ -39,39 +41,24 @@ class EmbeddingRequest:
     """As base64 of little-endian float32."""
 
 
-def decode_request(body: Json) -> EmbeddingRequest:
-    """What the client asks. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    form = fields.find_string("encoding_format") or "float"
-    if form not in ("float", "base64"):
-        raise wrong("encoding_format", '"float" or "base64"', form)
-    inputs = _decode_inputs(fields)
-    if len(inputs) > MAX_INPUTS:
-        message = f"input has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
-        raise InvalidRequest(message, field="input")
-    return EmbeddingRequest(
-        model=fields.find_string("model") or "",
-        inputs=inputs,
-        dimensions=fields.find_integer("dimensions", Range(low=1)),
-        truncate=fields.find_boolean("truncate") is True,
-        packed=form == "base64",
-    )
-
-
-def _decode_inputs(fields: Fields) -> tuple[Input, ...]:
+def _decode_inputs(body: Fields, key: str) -> tuple[Input, ...]:
     """A text, tokens, or an array of texts and arrays of tokens; none of them empty."""
-    said = fields.find_any("input")
-    if said is None:
-        raise InvalidRequest("input is missing; send a text, or an array of texts", field="input")
-    if isinstance(said, str):
-        return (_decode_input(said, "input"),)
-    if not isinstance(said, list):
-        raise wrong("input", "a string, an array of strings, or an array of tokens", said)
-    if not said:
-        raise InvalidRequest("input is an empty array; send at least one text", field="input")
-    if is_integer(said[0]):
-        return (_decode_input(said, "input"),)
-    return tuple(_decode_input(one, f"input[{index}]") for index, one in enumerate(said))
+    given = body.find_any(key)
+    if given is None:
+        raise InvalidRequest(f"{key} is missing; send a text, or an array of texts", field=key)
+    if isinstance(given, str):
+        return (_decode_input(given, key),)
+    if not isinstance(given, list):
+        raise wrong(key, "a string, an array of strings, or an array of tokens", given)
+    if not given:
+        raise InvalidRequest(f"{key} is an empty array; send at least one text", field=key)
+    if is_integer(given[0]):
+        return (_decode_input(given, key),)
+    inputs = tuple(_decode_input(one, f"{key}[{index}]") for index, one in enumerate(given))
+    if len(inputs) > MAX_INPUTS:
+        message = f"{key} has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
+        raise InvalidRequest(message, field=key)
+    return inputs
 
 
 def _decode_input(said: Any, path: str) -> Input:
@@ -84,6 +71,27 @@ def _decode_input(said: Any, path: str) -> Input:
     if not said:
         raise InvalidRequest(f"{path} is an empty array; there is nothing to embed", field=path)
     return check_tokens(said, path)
+
+
+_FORMS = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxItems": MAX_INPUTS}]}
+DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to keep.")
+FIELDS = (
+    MODEL,
+    Field(
+        "input", Kind(_decode_inputs, _FORMS), "A text, an array of texts, the tokens of a text, or an array of those."
+    ),
+    Field("encoding_format", one_of("float", "base64"), default="float"),
+    DIMENSIONS,
+    Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),
+)
+BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "input": ["Hello!", "Good day!"]})
+
+
+def decode_request(body: Json) -> EmbeddingRequest:
+    """The request of a body. Raises: `InvalidRequest`."""
+    said = read_fields(Fields(body), FIELDS)
+    is_packed = said["encoding_format"] == "base64"
+    return EmbeddingRequest(said["model"], said["input"], said["dimensions"], said["truncate"], is_packed)
 
 
 def encode_answer(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, packed: bool) -> Json:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from shepherd.core import Grammar, InvalidRequest
 from shepherd.wire.base import Fields, Json, decode_json, shown, wrong
+from shepherd.wire.table import Field, Kind
 
 ANY_OBJECT: Json = {"type": "object"}
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -28,10 +29,10 @@ class Format:
     grammar: Grammar | None = None
 
 
-def decode_format(body: Fields) -> Format:
-    """The form that the answer must have, if it must have one. Raises: `InvalidRequest`."""
+def decode_format(body: Fields, key: str = "response_format") -> Format:
+    """The form that the answer must have, from the field `key` or a cousin of it. Raises: `InvalidRequest`."""
     found = Format()
-    for said in _everything_said(body):
+    for said in _everything_said(body, key):
         if found.path:
             raise InvalidRequest(
                 f"{found.path} and {said.path} both say what the answer must look like; send one of them",
@@ -41,8 +42,8 @@ def decode_format(body: Fields) -> Format:
     return found
 
 
-def _everything_said(body: Fields) -> Iterator[Format]:
-    if (response_format := body.find_object("response_format")) is not None:
+def _everything_said(body: Fields, key: str) -> Iterator[Format]:
+    if (response_format := body.find_object(key)) is not None:
         yield from _read_response_format(response_format)
     if (outputs := body.find_object("structured_outputs")) is not None:
         yield from _read_each(outputs, _FORMS)
@@ -136,3 +137,7 @@ _FORMS: dict[str, Read] = {
 """In `structured_outputs`, and with `guided_` before them in the body."""
 
 _LLAMA_CPP: dict[str, Read] = {"grammar": _read_grammar, "json_schema": _read_json, "grammar_lazy": _refuse}
+
+RESPONSE_FORMAT = Field(
+    "response_format", Kind(decode_format, {"type": "object"}), "text, json_object, or json_schema."
+)

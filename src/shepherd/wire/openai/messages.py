@@ -24,6 +24,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
 from shepherd.wire.parts import decode_document, decode_image_url
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
 
 
 class Names(dict[str, str]):
@@ -39,13 +40,13 @@ class Names(dict[str, str]):
         self.last[call.name] = call.id
 
 
-def decode_messages(body: Fields) -> tuple[Message, ...]:
+def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
     """The conversation. Raises: `InvalidRequest`."""
-    if not body.has("messages"):
-        raise InvalidRequest("messages is missing", field="messages")
+    if not body.has(key):
+        raise InvalidRequest(f"{key} is missing", field=key)
     names = Names()
     messages = []
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role")
         decode = _ROLES.get(role)
         if decode is None:
@@ -57,7 +58,7 @@ def decode_messages(body: Fields) -> tuple[Message, ...]:
                 names.add(call)
             messages.append(decoded)
     if not messages:
-        raise InvalidRequest("messages is empty; send at least one message", field="messages")
+        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
     return tuple(messages)
 
 
@@ -245,12 +246,12 @@ FREE_INPUT = "input"
 """The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
 
 
-def decode_tools(body: Fields) -> tuple[ToolSpec, ...]:
+def decode_tools(body: Fields, key: str = "tools") -> tuple[ToolSpec, ...]:
     """The tools that the client offers. Raises: `InvalidRequest`."""
-    if body.has("functions") and body.has("tools"):
+    if body.has("functions") and body.has(key):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
-        *(_decode_tool_spec(tool) for tool in body.objects("tools", MAX_TOOLS)),
+        *(_decode_tool_spec(tool) for tool in body.objects(key, MAX_TOOLS)),
         *(_decode_function_spec(function) for function in body.objects("functions", MAX_TOOLS)),
     )
 
@@ -351,3 +352,22 @@ def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
             return left, mode
         case _:
             raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
+
+
+# ---- the fields of a body
+
+_CONTENT = {
+    "description": "Text, or an array of parts: text, image_url, file.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
+}
+_MESSAGE = body_schema(
+    Field("role", one_of(*_ROLES)),
+    Field("content", Kind(Fields.find_any, _CONTENT)),
+    Field("tool_calls", OBJECTS),
+    Field("tool_call_id", STRING),
+    Field("reasoning_content", STRING),
+    required=["role"],
+)
+MESSAGES = Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE}))
+TOOLS = Field("tools", Kind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
+TOOL_CHOICE = Field("tool_choice", ANYTHING, "auto, none, required, or one function by name.")

@@ -1,55 +1,27 @@
-"""Shapes that every protocol of the OpenAI family shares: errors, usage, models.
-
-Nothing here decides what is an error; it only says it the way OpenAI's clients read it.
-"""
+"""Shapes that every protocol of the OpenAI family shares: errors, usage, models."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from shepherd.core import ContextFull, InvalidRequest, ReasoningLevel, ShepherdError, UnknownModel, Usage
-from shepherd.wire.base import Json
+from shepherd.core import ContextFull, InvalidRequest, UnknownModel, Usage
+from shepherd.wire.base import Json, public_error
 
 LEAST_LOGPROB = -9999.0
-EFFORTS: dict[str, ReasoningLevel] = {
-    "none": "off",
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
-"""How much is to be thought, in OpenAI's words."""
-
-UNEXPECTED = "the server made an error while answering; its log holds the details"
 
 
-def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told."""
-    if not isinstance(error, ShepherdError):
-        return 500, _error_body(500, UNEXPECTED, None, "500")
-    # A provider's odd status (a redirect, say) must not become ours.
-    status = error.status if 400 <= error.status <= 599 else 502
-    field = error.field if isinstance(error, InvalidRequest) else "messages" if isinstance(error, ContextFull) else None
-    return status, _error_body(status, error.message, field, _code(error, status))
-
-
-def _code(error: ShepherdError, status: int) -> str:
-    # The two that clients test for by name; otherwise the seeds' rule, the status as a string.
-    return error.code if isinstance(error, ContextFull | UnknownModel) else str(status)
-
-
-def _error_body(status: int, message: str, field: str | None, code: str) -> Json:
-    return {"error": {"message": message, "type": _TYPES.get(status) or _type(status), "param": field, "code": code}}
+def encode_error(error: Exception, prompt: str = "messages") -> tuple[int, Json]:
+    """HTTP status and body; a full context is about the field `prompt`. Reveals nothing of an unexpected exception."""
+    status, message = public_error(error)
+    field = error.field if isinstance(error, InvalidRequest) else prompt if isinstance(error, ContextFull) else None
+    # The two that clients test for by name; otherwise the status as a string.
+    code = error.code if isinstance(error, ContextFull | UnknownModel) else str(status)
+    kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
+    return status, {"error": {"message": message, "type": kind, "param": field, "code": code}}
 
 
 _TYPES = {401: "authentication_error", 403: "authentication_error", 429: "rate_limit_error"}
-
-
-def _type(status: int) -> str:
-    return "server_error" if status >= 500 else "invalid_request_error"
 
 
 def encode_usage(usage: Usage) -> Json:
