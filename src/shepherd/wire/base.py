@@ -118,10 +118,10 @@ def decode_json(body: bytes) -> Json:
         raise InvalidRequest("the body holds an integer of more than 4300 digits") from error
     if not isinstance(value, dict):
         raise InvalidRequest(f"the body must be a JSON object, not {shown(value)}")
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
     # UTF-8 cannot hold a surrogate, so only an escape can have brought one: most bodies need no walk.
-    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+    return without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
 def check_values(text: bytes, what: str, field: str | None = None) -> None:
@@ -337,15 +337,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """`value` with U+FFFD in place of every lone surrogate."""
     match value:
         case str():
             return _SURROGATE.sub("\ufffd", value)
         case dict():
-            return {_without_surrogates(key): _without_surrogates(child) for key, child in value.items()}
+            return {without_surrogates(key): without_surrogates(child) for key, child in value.items()}
         case list():
-            return [_without_surrogates(child) for child in value]
+            return [without_surrogates(child) for child in value]
         case _:
             return value
 
@@ -367,7 +367,8 @@ def _has_more_values(body: bytes, limit: int) -> bool:
     return n + sum(body.count(sign, at) for sign in _SIGNS) > limit
 
 
-def _is_deeper(value: Json, limit: int) -> bool:
+def is_deeper(value: Json, limit: int) -> bool:
+    """Whether more than `limit` arrays and objects stand within each other."""
     level: list[Any] = [value]
     for _ in range(limit):
         level = [

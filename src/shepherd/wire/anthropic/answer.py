@@ -3,9 +3,8 @@
     message_start ( content_block_start content_block_delta* content_block_stop )* message_delta message_stop
 
 Blocks are numbered from 0 and one is open at a time. A block ends as soon as another begins, so that a client can show
-a thought as finished while the answer goes on. The whole reply is the fold of the same blocks that a stream carries, so
-that both say the same. A tool call goes out when it has ended and parsed: half a call, which nobody can take back,
-would otherwise reach the client whenever the tokens run out.
+a thought as finished during the answer. A whole reply is the fold of the blocks of its stream, so the two are equal. A
+tool call is sent when it has ended and parsed: a client cannot take half a call back when the tokens run out.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from shepherd.core import (
     BadCall,
@@ -29,11 +28,11 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
-    ToolCall,
     replay,
 )
 from shepherd.wire.anthropic.shapes import encode_error, encode_usage
-from shepherd.wire.base import MAX_DEPTH, Json
+from shepherd.wire.bad_calls import HeldCalls
+from shepherd.wire.base import MAX_DEPTH, Json, is_deeper, without_surrogates
 from shepherd.wire.sse import MEDIA_TYPE, encode_event
 
 PING = encode_event({"type": "ping"}, "ping")
@@ -142,44 +141,41 @@ class _Blocks:
         self._options = options
         self._id = id.rpartition("_")[2]
         self._open: Literal["text", "thinking"] | None = None
-        self._held: BadCall | None = None
-        """Waits for the next event: only the end tells whether it was cut off or wrong."""
+        self._calls = HeldCalls()
 
     @property
     def takes_text(self) -> bool:
         """Whether text goes on in the open block."""
-        return self._open == "text" and self._held is None
+        return self._open == "text" and self._calls.held is None
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case CallEnded(call=call) if not self._options.silent:
-                yield from self._release()
-                if isinstance(call, ToolCall):
-                    yield from self._call(call.id, call.name, object_text(call.arguments))
-                else:
-                    self._held = call
-            case TextDelta() if not self._options.silent:
-                yield from self._release()
-                yield from self._say(event.text)
-            case ReasoningDelta() if not self._options.silent:
-                yield from self._release()
-                yield from self._think(event)
-            case Finished():
-                if event.reason == "length":
-                    self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-                yield from self._release()
+        for ready in self._calls.feed(event):
+            if isinstance(ready, Finished):
                 if self.index < 0:
                     yield from self._begin({"type": "text", "text": ""})  # empty content breaks clients (H19)
                     yield self._stopped()
                 yield from self._end()
+            elif not self._options.silent:
+                yield from self._write(ready)
+
+    def _write(self, event: Event) -> Iterator[Json]:
+        match event:
+            case TextDelta(text):
+                if self._open != "text":
+                    yield from self._begin({"type": "text", "text": ""})
+                    self._open = "text"
+                yield self._delta("text", text=text)
+            case ReasoningDelta():
+                yield from self._think(event)
+            case CallEnded(call):
+                id = call.id or f"toolu_{self._id}_{self.n_calls}"
+                self.n_calls += 1
+                text = json.dumps({INVALID: call.raw}) if isinstance(call, BadCall) else object_text(call.arguments)
+                yield from self._begin({"type": "tool_use", "id": id, "name": call.name, "input": {}})
+                yield self._delta("input_json", partial_json=text)
+                yield self._stopped()
             case _:
                 pass  # notices, and the pieces of a call
-
-    def _say(self, text: str) -> Iterator[Json]:
-        if self._open != "text":
-            yield from self._begin({"type": "text", "text": ""})
-            self._open = "text"
-        yield self._delta("text", text=text)
 
     def _think(self, event: ReasoningDelta) -> Iterator[Json]:
         if self._options.thinking == "hidden":
@@ -195,22 +191,6 @@ class _Blocks:
                 yield self._delta("thinking", thinking=event.text)
             if event.signature:
                 yield from self._end(event.signature)
-
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, json.dumps({INVALID: call.raw}))
-        else:
-            yield from self._say(f"[invalid tool call: {call.error}]")
-
-    def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
-        id = id or f"toolu_{self._id}_{self.n_calls}"
-        self.n_calls += 1
-        yield from self._begin({"type": "tool_use", "id": id, "name": name, "input": {}})
-        yield self._delta("input_json", partial_json=arguments)
-        yield self._stopped()
 
     def _begin(self, block: Json) -> Iterator[Json]:
         yield from self._end()
@@ -242,30 +222,9 @@ def object_text(arguments: str) -> str:
         value = _JSON.decode(arguments)
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict) or (arguments.count("{") + arguments.count("[") > DEPTH and _depth(value) > DEPTH):
+    if not isinstance(value, dict) or (arguments.count("{") + arguments.count("[") > DEPTH and is_deeper(value, DEPTH)):
         return json.dumps({INVALID: arguments})
-    return arguments if _ODD.search(arguments) is None else json.dumps(_whole_characters(value))
-
-
-def _depth(value: Any) -> int:
-    """How many arrays and objects stand within each other."""
-    level, n_levels = [value], 0
-    while level := [node for node in level if isinstance(node, dict | list)]:
-        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node)]
-        n_levels += 1
-    return n_levels
-
-
-def _whole_characters(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case dict():
-            return {_whole_characters(key): _whole_characters(child) for key, child in value.items()}
-        case list():
-            return [_whole_characters(child) for child in value]
-        case _:
-            return value
+    return arguments if _ODD.search(arguments) is None else json.dumps(without_surrogates(value))
 
 
 def _folded(records: Iterable[Json]) -> list[Json]:

@@ -35,6 +35,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.ollama.fields import Errand, encode_error
 
@@ -88,7 +89,7 @@ class Encoder:
         """The lines that tell of `event`; none for notices, and for a call that has not ended."""
         if not self._watch.has_text:
             self.note_time(event)  # later ones change nothing but the end
-        if type(event) is TextDelta and not event.scores and not self._deltas.holds:
+        if type(event) is TextDelta and not event.scores and self._deltas.calls.held is None:
             # Once per token: everything but the text and the time is a constant.
             return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _GOES_ON
         if isinstance(event, Started) and not self._model:
@@ -160,43 +161,25 @@ class _Deltas:
     """Turns events into deltas: the one place that decides what of an answer a client sees."""
 
     def __init__(self, id: str) -> None:
+        self.calls = HeldCalls()
         self._id = id.rpartition("-")[2]
         self._n_calls = 0
-        self._held: BadCall | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether a bad call waits for the next event: only the end tells whether it was cut off or wrong."""
-        return self._held is not None
 
     def feed(self, event: Event) -> Iterator[_Delta]:
-        match event:
-            case TextDelta():
-                yield from self._release()
-                yield _Delta(event.text, scores=event.scores)
-            case ReasoningDelta():
-                yield from self._release()
-                if event.text:
-                    yield _Delta(thinking=event.text)
-            case CallEnded(call=ToolCall() as call):
-                yield from self._release()
-                yield self._call(call)
-            case CallEnded(call=BadCall() as call):
-                yield from self._release()
-                self._held = call
-            case Finished(reason="length"):
-                self._held = None  # cut off in the middle: it is neither wrong nor worth a word
-            case Finished():
-                yield from self._release()
-            case _:
-                pass  # the start, notices, and the pieces of a call
+        for ready in self.calls.feed(event):
+            match ready:
+                case TextDelta(text, scores):
+                    yield _Delta(text, scores=scores)
+                case ReasoningDelta(text) if text:
+                    yield _Delta(thinking=text)
+                case CallEnded(call):
+                    yield self._call(call)
+                case _:
+                    pass  # the start, the end, notices, and the pieces of a call
 
-    def _release(self) -> Iterator[_Delta]:
-        call, self._held = self._held, None
-        if call is not None:
-            yield _Delta(f"[invalid tool call{call.name and ' of '}{call.name}: {call.error}]")
-
-    def _call(self, call: ToolCall) -> _Delta:
+    def _call(self, call: ToolCall | BadCall) -> _Delta:
+        if isinstance(call, BadCall):
+            return _Delta(f"[invalid tool call of {call.name}: {call.error}]")
         arguments = read_object(call.arguments)
         if arguments is None:
             return _Delta(f"[invalid tool call of {call.name}: its arguments are no JSON object]")

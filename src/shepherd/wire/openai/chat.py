@@ -1,17 +1,14 @@
 """The server half of OpenAI's chat protocol, `POST /v1/chat/completions`: a body to requests, events to chunks.
 
-The whole reply is the fold of the same deltas that a stream carries, so that both say the same. A tool call goes out
-when it has ended and parsed: half a call, which nobody can take back, would otherwise reach the client whenever the
-tokens run out.
+A whole reply is the fold of the deltas of its stream, so the two are equal. A tool call is sent when it has ended and
+parsed: a client cannot take half a call back when the tokens run out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
 
 from shepherd.core import (
     BadCall,
@@ -27,14 +24,13 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    ToolCall,
-    Usage,
     replay,
 )
+from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Decoded, Fields, Json, compact, shown
+from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import (
-    FREE_INPUT,
     MESSAGES,
     TOOL_CHOICE,
     TOOLS,
@@ -42,10 +38,11 @@ from shepherd.wire.openai.messages import (
     decode_tool_choice,
 )
 from shepherd.wire.openai.responses.codec import decode_hybrid
+from shepherd.wire.openai.responses.tools import free_text
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
-from shepherd.wire.openai.shapes import encode_error, encode_usage, logprob_of, sum_usage
+from shepherd.wire.openai.shapes import encode_error, logprob_of
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
-from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -56,7 +53,7 @@ MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     include_usage: bool = False
     """Send the token counts in a chunk of their own before the end of a stream."""
@@ -196,30 +193,30 @@ class Encoder:
     ping = PING
 
     def __init__(self, options: ChatOptions, *, id: str, created: int, model: str) -> None:
+        n = options.n
         self._options = options
-        self._id = id
-        self._created = created
-        self._model = model
-        self._heads = [b""] * options.n
-        """Of the chunks of each choice."""
-        self._tail = b',"finish_reason":null}]' + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
-        self._deltas = [_Deltas(id, options, choice) for choice in range(options.n)]
-        self._usages: dict[int, Usage] = {}
-        """Of the choices that have ended."""
+        self._chunks = Chunks(
+            n, n, options.include_usage, kind="chat.completion.chunk", id=id, created=created, model=model
+        )
+        self._heads = self._chunks.heads
+        self._tail = b',"finish_reason":null}]' + self._chunks.tail
+        self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunks that tell of `event`; none for notices, and for a call that has not ended."""
+        """The chunks for `event`; none for notices, and for a call that has not ended."""
         deltas = self._deltas[choice]
-        if type(event) is TextDelta and not event.scores and not deltas.holds:
+        if type(event) is TextDelta and not event.scores and deltas.calls.held is None:
             # Once per token: everything but the text is a constant.
             return self._heads[choice] + b'"content":' + quote(event.text).encode("ascii") + b"}" + self._tail
         if isinstance(event, Started):
-            self._begin(event, choice)
-        told = list(deltas.feed(event))
+            self._chunks.begin(choice, event.model, '"delta":{')
+        ready = list(deltas.feed(event))
         scores = event.scores if isinstance(event, TextDelta) else ()
-        chunks = [self._chunk(choice, delta, scores if delta is told[-1] else ()) for delta in told]
+        chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else ()) for delta in ready]
         if isinstance(event, Finished):
-            chunks.append(self._last_chunk(event, choice))
+            reason = quote(deltas.finish_reason(event.reason)).encode("ascii")
+            chunks.append(self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1))
+            chunks.append(self._chunks.end(choice, event.usage))
         return b"".join(chunks)
 
     def encode_failure(self, error: Exception) -> bytes:
@@ -228,14 +225,7 @@ class Encoder:
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """The `chat.completion` object."""
-        return {
-            "id": self._id,
-            "object": "chat.completion",
-            "created": self._created,
-            "model": self._model or replies[0].model,
-            "choices": [self._choice(at, reply) for at, reply in enumerate(replies)],
-            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
-        }
+        return self._chunks.whole([self._choice(at, reply) for at, reply in enumerate(replies)], replies)
 
     def _choice(self, index: int, reply: Reply) -> Json:
         deltas = self._deltas[index]
@@ -248,70 +238,34 @@ class Encoder:
             "finish_reason": deltas.finish_reason(reply.reason),
         }
 
-    def _begin(self, started: Started, choice: int) -> None:
-        self._model = self._model or started.model
-        self._heads[choice] = self._common_head() + f'"choices":[{{"index":{choice},"delta":{{'.encode("ascii")
-
-    def _common_head(self) -> bytes:
-        return (
-            f'data: {{"id":{quote(self._id)},"object":"chat.completion.chunk","created":{self._created},'
-            f'"model":{quote(self._model)},'
-        ).encode("ascii")
-
-    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore] = ()) -> bytes:
+    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore]) -> bytes:
         logprobs = b',"logprobs":' + compact(_encode_scores(scores)) if scores else b""
         return self._heads[choice] + compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
-
-    def _last_chunk(self, finished: Finished, choice: int) -> bytes:
-        reason = quote(self._deltas[choice].finish_reason(finished.reason)).encode("ascii")
-        last = self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1)
-        self._usages[choice] = finished.usage
-        if len(self._usages) < self._options.n:
-            return last
-        if self._options.include_usage:
-            usage = sum_usage([self._usages[at] for at in range(self._options.n)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
-        return last + DONE
 
 
 class _Deltas:
     """Turns events into `delta` objects: the one place that decides what of an answer a client sees."""
 
     def __init__(self, id: str, options: ChatOptions, choice: int) -> None:
+        self.calls = HeldCalls()
         self._id = id.rpartition("-")[2] + (f"_{choice}" if choice else "")
         self._options = options
         self._n_calls = 0
-        self._held: BadCall | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether a bad call waits for the next event: only the end tells whether it was cut off or wrong."""
-        return self._held is not None
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case Started():
-                yield {"role": "assistant", "content": ""}
-            case TextDelta():
-                yield from self._release()
-                yield {"content": event.text}
-            case ReasoningDelta():
-                yield from self._release()
-                if event.text and not self._options.hides_reasoning:
+        for ready in self.calls.feed(event):
+            match ready:
+                case Started():
+                    yield {"role": "assistant", "content": ""}
+                case TextDelta(text):
+                    yield {"content": text}
+                case ReasoningDelta(text) if text and not self._options.hides_reasoning:
                     # Some clients look for one name, some for the other, none for both.
-                    yield {"reasoning_content": event.text, "reasoning": event.text}
-            case CallEnded(call=ToolCall() as call):
-                yield from self._release()
-                yield from self._call(call.id, call.name, call.arguments)
-            case CallEnded(call=BadCall() as call):
-                yield from self._release()
-                self._held = call
-            case Finished(reason="length"):
-                self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-            case Finished():
-                yield from self._release()
-            case _:
-                pass  # notices, and the pieces of a call
+                    yield {"reasoning_content": text, "reasoning": text}
+                case CallEnded(call):
+                    yield from self._call(call.id, call.name, call.raw if isinstance(call, BadCall) else call.arguments)
+                case _:
+                    pass  # notices, and the pieces of a call
 
     def finish_reason(self, reason: StopReason) -> str:
         # A client looks for calls only behind this word, bad calls included; and must find some behind it.
@@ -319,15 +273,6 @@ class _Deltas:
             called = "function_call" if self._options.is_legacy else "tool_calls"
             return called if self._n_calls else "stop"
         return _FINISH_REASONS[reason]
-
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, call.raw)
-        else:
-            yield {"content": f"[invalid tool call: {call.error}]"}
 
     def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
         index = self._n_calls
@@ -337,10 +282,10 @@ class _Deltas:
             yield {"function_call": {"arguments": arguments}}
             return
         kind, key = ("custom", "input") if name in self._options.custom else ("function", "arguments")
-        text = arguments if kind == "function" else _free_text(arguments)
+        text = arguments if kind == "function" else free_text(arguments)
         id = id or f"call_{self._id}_{index}"
-        yield _call_delta(index, {"id": id, "type": kind, kind: {"name": name, key: ""}})
-        yield _call_delta(index, {kind: {key: text}})
+        yield {"tool_calls": [{"index": index, "id": id, "type": kind, kind: {"name": name, key: ""}}]}
+        yield {"tool_calls": [{"index": index, kind: {key: text}}]}
 
 
 _FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "content_filter", "cancelled": "stop"}
@@ -370,20 +315,6 @@ def _extend(call: Json, delta: Json) -> None:
         for key, text in delta.get(kind, {}).items():
             inside = call.setdefault(kind, {})
             inside[key] = inside.get(key, "") + text
-
-
-def _call_delta(index: int, call: Json) -> Json:
-    return {"tool_calls": [{"index": index, **call}]}
-
-
-def _free_text(arguments: str) -> str:
-    """The text that a tool of any text is called with; what is no such call, as it is."""
-    try:
-        said: Any = json.loads(arguments)
-    except ValueError:
-        return arguments
-    text = said.get(FREE_INPUT) if isinstance(said, dict) else None
-    return text if isinstance(text, str) else arguments
 
 
 def _encode_scores(scores: Iterable[TokenScore]) -> Json:

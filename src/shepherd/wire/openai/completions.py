@@ -1,7 +1,6 @@
-"""The server half of OpenAI's older protocol, `POST /v1/completions`: texts that go on, without messages or markup.
+"""The server half of OpenAI's older protocol, `POST /v1/completions`: texts to continue, without messages or markup.
 
-A body may hold several prompts and want several choices of each: a request for every one of them, in this order. What a
-chunk of a stream says of logprobs is a part of what the whole answer says.
+A body may hold several prompts and ask for several choices of each: a request for every one of them, in this order.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    Usage,
 )
 from shepherd.wire.base import Decoded, Fields, Json, check_tokens, compact, wrong
 from shepherd.wire.openai import shapes as openai_shapes
+from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, request_settings
-from shepherd.wire.openai.shapes import encode_usage, logprob_of, sum_usage
+from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
-from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, integer, read_fields
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
 DEFAULT_TOKENS = 16
-"""Of an answer, where nobody says how many: OpenAI's own number, which old clients count on."""
+"""Of an answer without a limit: OpenAI's own number, which old clients count on."""
 MAX_LOGPROBS = 5
 MAX_CHOICES = 64
 """Of one body: as many as may wait for a cache."""
@@ -45,7 +44,7 @@ MAX_CHOICES = 64
 
 @dataclass(frozen=True, slots=True)
 class CompletionOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     n: int = 1
     """Choices of each prompt."""
@@ -172,27 +171,23 @@ class Encoder:
     ping = PING
 
     def __init__(self, options: CompletionOptions, *, id: str, created: int, model: str) -> None:
+        n, n_choices = options.n, options.n_choices
         self._options = options
-        self._id = id
-        self._created = created
-        self._model = model
-        self._heads = [b""] * options.n_choices
-        self._tail = b"}]" + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
-        self._tables = [_Table() for _ in range(options.n_choices)]
-        self._usages: dict[int, Usage] = {}
-        """Of the choices that have ended."""
+        self._chunks = Chunks(
+            n, n_choices, options.include_usage, kind="text_completion", id=id, created=created, model=model
+        )
+        self._tables = [_Table() for _ in range(n_choices)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunk that tells of `event`; none for what is no text."""
+        """The chunk for `event`; none for what is no text."""
         match event:
             case TextDelta(text, scores):
                 return self._chunk(choice, text, scores)
             case Started(model):
-                self._model = self._model or model
-                self._heads[choice] = self._common_head() + f'"choices":[{{"index":{choice},"text":'.encode("ascii")
+                self._chunks.begin(choice, model, '"text":')
                 return b""
-            case Finished():
-                return self._last_chunk(event, choice)
+            case Finished(reason, usage):
+                return self._chunk(choice, "", (), _FINISH_REASONS[reason]) + self._chunks.end(choice, usage)
             case _:
                 return b""
 
@@ -202,43 +197,22 @@ class Encoder:
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """The `text_completion` object."""
-        return {
-            "id": self._id,
-            "object": "text_completion",
-            "created": self._created,
-            "model": self._model or replies[0].model,
-            "choices": [
-                {
-                    "index": at,
-                    "text": reply.message.text,
-                    "logprobs": self._tables[at].encode(reply.scores) if self._options.logprobs else None,
-                    "finish_reason": _FINISH_REASONS[reply.reason],
-                }
-                for at, reply in enumerate(replies)
-            ],
-            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
-        }
+        choices = [
+            {
+                "index": at,
+                "text": reply.message.text,
+                "logprobs": self._tables[at].encode(reply.scores) if self._options.logprobs else None,
+                "finish_reason": _FINISH_REASONS[reply.reason],
+            }
+            for at, reply in enumerate(replies)
+        ]
+        return self._chunks.whole(choices, replies)
 
-    def _common_head(self) -> bytes:
-        return (
-            f'data: {{"id":{quote(self._id)},"object":"text_completion","created":{self._created},'
-            f'"model":{quote(self._model)},'
-        ).encode("ascii")
-
-    def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: bytes = b"null") -> bytes:
+    def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: str | None = None) -> bytes:
         logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
-        told = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":' + reason
-        return self._heads[choice] + told + self._tail
-
-    def _last_chunk(self, finished: Finished, choice: int) -> bytes:
-        last = self._chunk(choice, "", (), compact(_FINISH_REASONS[finished.reason]))
-        self._usages[choice] = finished.usage
-        if len(self._usages) < self._options.n_choices:
-            return last
-        if self._options.include_usage:
-            usage = sum_usage([self._usages[at] for at in range(self._options.n_choices)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
-        return last + DONE
+        middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":'
+        ending = b"null" if reason is None else compact(reason)
+        return self._chunks.heads[choice] + middle + ending + b"}]" + self._chunks.tail
 
 
 _FINISH_REASONS: dict[StopReason, str] = {
@@ -252,7 +226,7 @@ _FINISH_REASONS: dict[StopReason, str] = {
 
 
 class _Table:
-    """The logprobs of one choice, in columns; knows how far into the text they have come."""
+    """The logprobs of one choice, in columns; counts the characters of the text so far."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -271,7 +245,7 @@ class _Table:
 
 
 def _encode_top(score: TokenScore) -> Json:
-    """The likeliest tokens, and the one that came if it is none of them. Of two that look alike, the likelier."""
+    """The likeliest tokens and the one that was drawn. Of two that look alike, the likelier."""
     top: Json = {}
     for _, piece, logprob in (*score.top, (score.id, score.piece, score.logprob)):
         top.setdefault(_written(piece), logprob_of(logprob))
@@ -279,7 +253,7 @@ def _encode_top(score: TokenScore) -> Json:
 
 
 def _written(piece: bytes) -> str:
-    """A token as OpenAI writes it, who has a way for those that end within a character."""
+    """A token as OpenAI writes it, also one that ends within a character."""
     try:
         return piece.decode("utf-8")
     except UnicodeDecodeError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from shepherd.core import ContextFull, InvalidRequest, UnknownModel, Usage
 from shepherd.wire.base import Json, public_error
@@ -33,18 +32,6 @@ def encode_usage(usage: Usage) -> Json:
         "prompt_tokens_details": {"cached_tokens": usage.cache_read},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
-
-
-def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
-    """Of all choices together, `n` to each prompt, one after the other: a prompt counts once."""
-    prompts = usages[::n]
-    return Usage(
-        input=sum(usage.input for usage in prompts),
-        cache_read=sum(usage.cache_read for usage in prompts),
-        cache_write=sum(usage.cache_write for usage in prompts),
-        output=sum(usage.output for usage in usages),
-        reasoning=sum(usage.reasoning for usage in usages),
-    )
 
 
 def logprob_of(value: float) -> float | None:

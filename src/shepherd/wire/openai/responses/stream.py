@@ -3,9 +3,8 @@
     created, in_progress ─ item* ─ completed | incomplete | failed
     item: output_item.added ─ parts and deltas ─ output_item.done
 
-Thoughts, texts and calls are items of their own, in the order in which the model wrote them. A whole reply is made of
-the same events, so that both say the same. A call goes out when it has ended and parsed: half a call, which nobody can
-take back, would otherwise reach the client whenever the tokens run out, and clients run what they get.
+Thoughts, texts and calls are items of their own, in the order in which the model wrote them. A whole reply is the fold
+of the same events, so the two are equal. A call is sent when it has ended and parsed: clients run what they get.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    ToolCall,
     Usage,
     replay,
 )
+from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
 from shepherd.wire.openai.responses.parts import seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools, free_text
@@ -183,8 +182,7 @@ class _Writer:
         self._output: list[Json] = []
         """Items that are complete."""
         self._open: _Item | None = None
-        self._held: BadCall | None = None
-        """Waits for the next event: only the end tells whether it was cut off or wrong."""
+        self._calls = HeldCalls(until_start=True)
         self._has_begun = False
         self.response: Json = {
             "id": id,
@@ -199,26 +197,22 @@ class _Writer:
         }
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case Started():
-                yield from self._begin(event.model)
-            case TextDelta():
-                yield from self._release()
-                yield from self._write("message", event.text, event.scores)
-            case ReasoningDelta():
-                yield from self._release()
-                yield from self._think(event)
-            case CallStarted():
-                yield from self._release()
-                yield from self._close()
-            case CallEnded(call=ToolCall() as call):
-                yield from self._call(call.id, call.name, call.arguments)
-            case CallEnded(call=BadCall() as call):
-                self._held = call
-            case Finished():
-                yield from self._finish(event)
-            case _:
-                pass  # notices, and the pieces of a call
+        for ready in self._calls.feed(event):
+            match ready:
+                case Started():
+                    yield from self._begin(ready.model)
+                case TextDelta():
+                    yield from self._write("message", ready.text, ready.scores)
+                case ReasoningDelta():
+                    yield from self._think(ready)
+                case CallStarted():
+                    yield from self._close()
+                case CallEnded(call):
+                    yield from self._call(call.id, call.name, call.raw if isinstance(call, BadCall) else call.arguments)
+                case Finished():
+                    yield from self._finish(ready)
+                case _:
+                    pass  # notices, and the pieces of a call
 
     def fail(self, error: Json, told: Json) -> Iterator[Json]:
         yield from self._begin("")
@@ -240,9 +234,6 @@ class _Writer:
 
     def _finish(self, finished: Finished) -> Iterator[Json]:
         status, detail = _ENDS[finished.reason]
-        if finished.reason == "length":
-            self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-        yield from self._release()
         is_cut = status != "completed"
         yield from self._close("incomplete" if is_cut else "completed")
         if not (self._output and is_cut) and all(item["type"] == "reasoning" for item in self._output):
@@ -259,7 +250,7 @@ class _Writer:
 
     def text_head(self) -> tuple[bytes, bytes] | None:
         """The event of one more piece of the text that is open, up to its number, and from there up to its text."""
-        return None if self._held or self._open is None else self._open.head
+        return None if self._calls.held or self._open is None else self._open.head
 
     def add_text(self, text: str) -> None:
         """Add to the text that is open; whoever calls this tells of it."""
@@ -298,17 +289,7 @@ class _Writer:
 
     # ---- calls
 
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, call.raw)
-        else:
-            yield from self._write("message", f"[invalid tool call: {call.error}]")
-
     def _call(self, call_id: str, name: str, arguments: str) -> Iterator[Json]:
-        assert self._open is None
         own, index = self._options.box.own(name), len(self._output)
         key, kind, prefix, verb = _FREE_CALL if own.is_free else _CALL
         text = free_text(arguments) if own.is_free else arguments
