@@ -12,7 +12,7 @@ from shepherd.core import BadCall, CallEnded, CallStarted, Event, Finished, Reas
 
 
 class HeldCalls:
-    """Holds a bad call back until the next text, thought or call: only the end tells whether it was cut off or wrong."""
+    """Holds a bad call back until the answer continues: only the end tells whether it was cut off or wrong."""
 
     def __init__(self, *, until_start: bool = False) -> None:
         """`until_start`: no longer than until another call starts, in place of ends."""

@@ -1,10 +1,8 @@
 """The interface of every HTTP protocol, and the readers that turn JSON into checked values.
 
-`Codec` is what the server needs of a protocol; a module that holds these functions is one. `Fields` reads one JSON
-object: `null` is absent, unknown fields are ignored, and a value of the wrong type is an error that names the field,
-the value and what is expected. A wrong value is never silently replaced by a default.
-
-This file knows no protocol; nothing here does I/O.
+A module with the functions of `Codec` is a codec. `Fields` reads one JSON object: `null` is absent, unknown fields are
+ignored, and a value of the wrong type is an error that names the field, the value and what is expected. A wrong value
+is never silently replaced by a default. This file knows no protocol.
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ Json = dict[str, Any]
 MAX_DEPTH = 128
 """Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
 MAX_VALUES = 500_000
-"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads while it
-works, up to 0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
+"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads, for up to 0.2 s
+with so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
 MAX_ELEMENTS = 20_000
 """Of one array of objects: messages, items, parts, calls. Templates take 0.1 ms for each; conversations of a million
 tokens have fewer."""
 MAX_TOOLS = 1_024
-"""That one request offers. Every one of them is read by the model and compiled to a grammar; agents with many servers
-have a few hundred."""
+"""Of one request. The model reads each, and each becomes a grammar; agents with many servers have a few hundred."""
 
 OptionsT = TypeVar("OptionsT")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Decoded(Generic[OptionsT]):
     """The request in a body, and how to write the answer."""
 
     requests: tuple[Request, ...]
-    """One for each choice of the answer, at least one; most protocols know one only."""
+    """One for each choice of the answer, at least one."""
     stream: bool
     options: OptionsT
     """Read by the encoder of the same protocol only."""
@@ -226,26 +224,25 @@ class Fields:
             check_values(value.encode("utf-8", "surrogatepass"), self.at(key), field=self.at(key))
         return value
 
-    def find_string(self, key: str) -> str | None:
+    def _find(self, key: str, type_: type[T], expected: str) -> T | None:
         value = self.body.get(key)
-        if value is not None and not isinstance(value, str):
-            raise wrong(self.at(key), "a string", value)
+        if value is not None and not isinstance(value, type_):
+            raise wrong(self.at(key), expected, value)
         return value
+
+    def find_string(self, key: str) -> str | None:
+        return self._find(key, str, "a string")
 
     def get_string(self, key: str, why: str = "") -> str:
         """A string, present and not empty."""
         value = self.find_string(key)
-        if value is None:
-            raise InvalidRequest(f"{self.at(key)} is missing{why and ': '}{why}", field=self.at(key))
         if not value:
-            raise InvalidRequest(f"{self.at(key)} is empty{why and ': '}{why}", field=self.at(key))
+            state = "missing" if value is None else "empty"
+            raise InvalidRequest(f"{self.at(key)} is {state}{why and ': '}{why}", field=self.at(key))
         return value
 
     def find_boolean(self, key: str) -> bool | None:
-        value = self.body.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise wrong(self.at(key), "true or false", value)
-        return value
+        return self._find(key, bool, "true or false")
 
     def find_number(self, key: str, allowed: Range = ANY) -> float | None:
         return None if (value := self.body.get(key)) is None else check_number(value, self.at(key), allowed)
@@ -261,18 +258,11 @@ class Fields:
         return whole
 
     def find_array(self, key: str) -> list[Any] | None:
-        value = self.body.get(key)
-        if value is not None and not isinstance(value, list):
-            raise wrong(self.at(key), "an array", value)
-        return value
+        return self._find(key, list, "an array")
 
     def find_object(self, key: str) -> Fields | None:
-        value = self.body.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise wrong(self.at(key), "an object", value)
-        return Fields(value, self.at(key))
+        value = self._find(key, dict, "an object")
+        return None if value is None else Fields(value, self.at(key))
 
     def get_object(self, key: str) -> Fields:
         found = self.find_object(key)

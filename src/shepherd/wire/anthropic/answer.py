@@ -62,7 +62,7 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, options: MessageOptions, *, id: str, model: str) -> None:
+    def __init__(self, options: MessageOptions, *, id: str, created: int, model: str) -> None:
         self._id = id
         self._model = model
         self._blocks = _Blocks(options, id)

@@ -111,16 +111,14 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
     return Decoded((request,), said["stream"], options)
 
 
+encoder = Encoder
+
+
 def _refuse_to_go_on(body: Fields) -> None:
     """Refuse a body that holds the new messages of a thread alone: without the others it would be another question."""
     thread = body.find_object("thread")
     if thread is not None and thread.find_any("type") == "continue":
         raise UnknownThread
-
-
-def encoder(options: MessageOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer. The protocol tells no time."""
-    return Encoder(options, id=id, model=model)
 
 
 # ---- how much it thinks, and what is seen of that

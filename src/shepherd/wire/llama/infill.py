@@ -76,18 +76,13 @@ def decode_request(body: Json) -> Decoded[InfillOptions]:
     return Decoded((request,), said["stream"], InfillOptions())
 
 
-def encoder(options: InfillOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(model)
-
-
 class Encoder:
     """Writes one answer. Not for sharing; events must come in the order of the grammar."""
 
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, options: InfillOptions, *, id: str, created: int, model: str) -> None:
         self._model = model
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
@@ -132,3 +127,4 @@ class Encoder:
 
 
 _STOP_TYPES: dict[StopReason, str] = {"length": "limit", "stop": "word"}
+encoder = Encoder

@@ -40,7 +40,7 @@ from shepherd.wire.openai.messages import (
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.responses.tools import free_text
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
-from shepherd.wire.openai.shapes import encode_error, logprob_of
+from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
@@ -181,11 +181,6 @@ def _reasoning_level(said: Json) -> ReasoningLevel | None:
 # ---- the answer
 
 
-def encoder(options: ChatOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, id=id, created=created, model=model)
-
-
 class Encoder:
     """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
 
@@ -234,13 +229,16 @@ class Encoder:
         return {
             "index": index,
             "message": message,
-            "logprobs": _encode_scores(reply.scores) if self._options.logprobs else None,
+            "logprobs": _logprobs(reply.scores) if self._options.logprobs else None,
             "finish_reason": deltas.finish_reason(reply.reason),
         }
 
     def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore]) -> bytes:
-        logprobs = b',"logprobs":' + compact(_encode_scores(scores)) if scores else b""
+        logprobs = b',"logprobs":' + compact(_logprobs(scores)) if scores else b""
         return self._heads[choice] + compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
+
+
+encoder = Encoder
 
 
 class _Deltas:
@@ -317,13 +315,5 @@ def _extend(call: Json, delta: Json) -> None:
             inside[key] = inside.get(key, "") + text
 
 
-def _encode_scores(scores: Iterable[TokenScore]) -> Json:
-    content = [
-        _encode_score(score.piece, score.logprob) | {"top_logprobs": [_encode_score(*top[1:]) for top in score.top]}
-        for score in scores
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _encode_score(piece: bytes, logprob: float) -> Json:
-    return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
+def _logprobs(scores: Iterable[TokenScore]) -> Json:
+    return {"content": encode_scores(scores), "refusal": None}

@@ -159,11 +159,6 @@ def encode_error(error: Exception) -> tuple[int, Json]:
     return openai_shapes.encode_error(error, prompt="prompt")
 
 
-def encoder(options: CompletionOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, id=id, created=created, model=model)
-
-
 class Encoder:
     """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
 
@@ -214,6 +209,8 @@ class Encoder:
         ending = b"null" if reason is None else compact(reason)
         return self._chunks.heads[choice] + middle + ending + b"}]" + self._chunks.tail
 
+
+encoder = Encoder
 
 _FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shepherd.core import ContextFull, InvalidRequest, UnknownModel, Usage
+from shepherd.core import ContextFull, InvalidRequest, TokenScore, UnknownModel, Usage
 from shepherd.wire.base import Json, public_error
 
 LEAST_LOGPROB = -9999.0
@@ -35,8 +35,20 @@ def encode_usage(usage: Usage) -> Json:
 
 
 def logprob_of(value: float) -> float | None:
-    """A logarithm that JSON can hold: no number where nothing is known, OpenAI's least one for what cannot be."""
+    """A logarithm that JSON can hold: null for an unknown one, OpenAI's least one for minus infinity."""
     return None if math.isnan(value) else max(value, LEAST_LOGPROB)
+
+
+def encode_scores(scores: Iterable[TokenScore]) -> list[Json]:
+    """Every token, how likely it was, and what else was likely."""
+    return [
+        _encode_score(score.piece, score.logprob) | {"top_logprobs": [_encode_score(*top[1:]) for top in score.top]}
+        for score in scores
+    ]
+
+
+def _encode_score(piece: bytes, logprob: float) -> Json:
+    return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
 
 
 def encode_model(id: str, *, created: int, n_ctx: int) -> Json:

@@ -17,10 +17,9 @@ from typing import Any
 
 from shepherd.core import InvalidRequest, Message, OnFull, ReasoningLevel, Request
 from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
-from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
-from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions
+from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, TEMPLATE_ARGUMENTS, USER, request_settings
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, token_limit
@@ -55,15 +54,6 @@ __all__ = [
 
 N_STORED = "shepherd.n_kept"
 """The field with the number of items of `input` that are from stored answers; the response store sets both."""
-
-
-class UnknownResponse(InvalidRequest):
-    """A body refers to an answer that is not stored."""
-
-    code = "previous_response_not_found"
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, field="previous_response_id")
 
 
 # ---- the fields of a body
@@ -186,17 +176,7 @@ def decode_hybrid(body: Json) -> tuple[Request, bool]:
     return request, said["stream"]
 
 
-def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
-    status, body = openai_shapes.encode_error(error, prompt="input")
-    if isinstance(error, UnknownResponse):
-        body["error"]["code"] = error.code
-    return status, body
-
-
-def encoder(options: ResponsesOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, encode_error, id=id, created=created, model=model)
+encoder = Encoder
 
 
 def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:

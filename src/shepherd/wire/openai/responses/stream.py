@@ -10,7 +10,7 @@ of the same events, so the two are equal. A call is sent when it has ended and p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -22,6 +22,7 @@ from shepherd.core import (
     ContextFull,
     Event,
     Finished,
+    InvalidRequest,
     RateLimited,
     Reasoning,
     ReasoningDelta,
@@ -35,6 +36,7 @@ from shepherd.core import (
 )
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
+from shepherd.wire.openai import shapes
 from shepherd.wire.openai.responses.parts import seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools, free_text
 from shepherd.wire.sse import MEDIA_TYPE, PING
@@ -69,23 +71,31 @@ class StoredResponse:
     """As the client got it."""
 
 
+class UnknownResponse(InvalidRequest):
+    """A body refers to an answer that is not stored."""
+
+    code = "previous_response_not_found"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, field="previous_response_id")
+
+
+def encode_error(error: Exception) -> tuple[int, Json]:
+    """HTTP status and body. Reveals nothing of an unexpected exception."""
+    status, body = shapes.encode_error(error, prompt="input")
+    if isinstance(error, UnknownResponse):
+        body["error"]["code"] = error.code
+    return status, body
+
+
 class Encoder:
     """Writes one answer. Not for sharing; events must come in the order of the grammar."""
 
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(
-        self,
-        options: ResponsesOptions,
-        encode_error: Callable[[Exception], tuple[int, Json]],
-        *,
-        id: str,
-        created: int,
-        model: str,
-    ) -> None:
+    def __init__(self, options: ResponsesOptions, *, id: str, created: int, model: str) -> None:
         self._options = options
-        self._encode_error = encode_error
         self._writer = _Writer(options, id, created, model)
         self._n_events = 0
         self._echo = ""
@@ -115,7 +125,7 @@ class Encoder:
 
     def encode_failure(self, error: Exception) -> bytes:
         """The end of an answer that fails: an error for those who raise it, a `response.failed` for those who wait."""
-        status, body = self._encode_error(error)
+        status, body = encode_error(error)
         error_body = body["error"]
         code = _failure_code(error, status)
         told = {"message": error_body["message"], "param": error_body["param"], "code": code}
