@@ -22,8 +22,8 @@ Json = dict[str, Any]
 MAX_DEPTH = 128
 """Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
 MAX_VALUES = 500_000
-"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads, for up to 0.2 s
-with so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
+"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads, up to
+0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
 MAX_ELEMENTS = 20_000
 """Of one array of objects: messages, items, parts, calls. Templates take 0.1 ms for each; conversations of a million
 tokens have fewer."""

@@ -1,4 +1,4 @@
-"""The answers of Ollama's `/api/chat` and `/api/generate`: lines of JSON, the last of which is `done` and has the counts.
+"""The answers of Ollama's `/api/chat` and `/api/generate`: lines of JSON, the last of them with the counts.
 
 Chat writes a `message`, generate a `response`. A whole answer is the fold of the lines of its stream. A tool call is
 sent in a line of its own when it has ended and parsed, with its arguments as an object. A call that did not parse

@@ -38,12 +38,12 @@ from shepherd.wire.openai.messages import (
     decode_tool_choice,
 )
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.responses.tools import free_text
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
 from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
+from shepherd.wire.tools import free_text
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 

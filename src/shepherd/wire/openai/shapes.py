@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from shepherd.core import ContextFull, InvalidRequest, TokenScore, UnknownModel, Usage
 from shepherd.wire.base import Json, public_error

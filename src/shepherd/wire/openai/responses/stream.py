@@ -38,8 +38,9 @@ from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
 from shepherd.wire.openai import shapes
 from shepherd.wire.openai.responses.parts import seal
-from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools, free_text
+from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
 from shepherd.wire.sse import MEDIA_TYPE, PING
+from shepherd.wire.tools import free_text
 
 
 @dataclass(frozen=True, slots=True)
