@@ -62,7 +62,7 @@ class Encoder(Protocol):
     """Bytes without meaning, to send at any time after the first event; empty if the protocol has none."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The bytes for `event`; often none. `choice`: the index of the request that it answers."""
+        """The bytes for `event`: none for notices and for unfinished calls. `choice`: the index of its request."""
         ...
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
@@ -75,7 +75,7 @@ class Encoder(Protocol):
 
 
 class Codec(Protocol[OptionsT]):
-    """The server half of one protocol."""
+    """One protocol; modules are codecs. `encoder` is the class of its encoders."""
 
     def decode_request(self, body: Json) -> Decoded[OptionsT]:
         """The decoded request. Raises: `InvalidRequest`, and nothing else, for any JSON object."""

@@ -70,7 +70,6 @@ class Encoder:
         """Of a text delta in the open block."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The records that tell of `event`; none for notices, and for a call that has not ended."""
         if type(event) is TextDelta and self._blocks.takes_text:
             # Once per token: everything but the text is a constant.
             return self._text_head + quote(event.text).encode("ascii") + b"}}\n\n"
@@ -86,11 +85,9 @@ class Encoder:
         return b"".join(records)
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle: clients raise at its event, whatever has come before."""
         return _record(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `message` object."""
         (reply,) = replies
         events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         content = _folded(body for event in events for body in self._blocks.feed(event))

@@ -57,24 +57,16 @@ _CONVERSATION = (
     Field(
         "tools",
         Kind(decode_tools, OBJECTS.schema),
-        "Run by the client, never by the server. Tools that only Anthropic can run are left out.",
+        "Run by the client; those that only Anthropic can run are left out.",
     ),
     Field("tool_choice", Kind(Fields.find_object, _CHOICE)),
-    Field(
-        "thinking",
-        Kind(Fields.find_object, _THINKING),
-        "Absent: the model does not think, or its thoughts are not sent.",
-    ),
+    Field("thinking", Kind(Fields.find_object, _THINKING), "Absent: no thoughts are sent."),
     Field("output_config", Kind(Fields.find_object, _OUTPUT)),
 )
 FIELDS = (
     *_CONVERSATION,
     # Anthropic demands it; a body without it is answered all the same.
-    Field(
-        "max_tokens",
-        integer(0, INT64_MAX),
-        "Cut down to the room that is left. 0 = only put the prompt into the cache.",
-    ),
+    Field("max_tokens", integer(0, INT64_MAX), "0 = only compute the prompt. Cut down to the room that is left."),
     STREAM,
     Field("stop_sequences", STOPS),
     *SAMPLING,

@@ -86,7 +86,6 @@ class Encoder:
         self._model = model
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunk that tells of `event`; none for what is no text."""
         match event:
             case TextDelta(text):
                 return encode_event({"index": 0, "content": text, "tokens": [], "stop": False})
@@ -99,11 +98,9 @@ class Encoder:
                 return b""
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle."""
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The whole answer."""
         (reply,) = replies
         self._model = self._model or reply.model
         return self._whole(reply.message.text, reply.reason, reply.usage, reply.stop)

@@ -79,7 +79,6 @@ class Encoder:
         self._watch.note_time(event, self._clock())
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The lines for `event`; none for notices, and for a call that has not ended."""
         if not self._watch.has_text:
             self.note_time(event)  # later ones change nothing but the end
         if type(event) is TextDelta and not event.scores and self._deltas.calls.held is None:
@@ -95,11 +94,9 @@ class Encoder:
         return b"".join(lines)
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle: a line that clients raise at."""
         return compact(encode_error(error)[1]) + b"\n"
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The whole answer: the last line of a stream, with the whole message."""
         (reply,) = replies
         self._model = self._model or reply.model
         whole = _Delta(scores=reply.scores)

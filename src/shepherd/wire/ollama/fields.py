@@ -136,19 +136,13 @@ def _decode_format(body: Fields, key: str) -> Json | None:
             raise wrong(body.at(key), '"json" or a JSON schema: an object', other)
 
 
-NAME = Field(
-    "model",
-    STRING,
-    "A name of `GET /api/tags`, with or without `:latest`; or any name that a route matches.",
-    default="",
-)
+_NAMES = "A name of `GET /api/tags`, with or without `:latest`; or any name that a route matches."
+NAME = Field("model", STRING, _NAMES, default="")
 NAME_BODY = body_schema(NAME, required=["model"], example={"model": "default"})
-KEEP_ALIVE = Field(
-    "keep_alive",
-    Kind(decode_keep_alive, {}),
-    'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.',
-)
+_HOW_LONG = 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'
+KEEP_ALIVE = Field("keep_alive", Kind(decode_keep_alive, {}), _HOW_LONG)
 IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": {"type": "string", "description": "Base64."}}))
+_THINK = {"type": ["boolean", "string", "null"]}
 _OPTIONS = inside(
     *SAMPLING,
     STOP,
@@ -158,17 +152,11 @@ _OPTIONS = inside(
 COMMON = (
     NAME,
     Field("stream", BOOLEAN, "Lines of JSON, the last of which is done.", default=True),
-    Field(
-        "think", Kind(_decode_think, {"type": ["boolean", "string", "null"]}), "true, false, low, medium, high or max."
-    ),
+    Field("think", Kind(_decode_think, _THINK), "true, false, low, medium, high or max."),
     Field("format", Kind(_decode_format, {}), 'What the answer must look like: "json", or a JSON schema.'),
     Field("options", _OPTIONS),
     KEEP_ALIVE,
-    Field(
-        "truncate",
-        BOOLEAN,
-        "true = the oldest turns may leave a conversation that is too long; false = it is refused.",
-    ),
+    Field("truncate", BOOLEAN, "Too long a conversation: true = its oldest turns may leave; false = it is refused."),
     Field("logprobs", BOOLEAN, default=False),
     Field("top_logprobs", integer(0, 20)),
 )

@@ -84,6 +84,12 @@ def _decode_thinking(body: Fields, key: str) -> bool | None:
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
+_REASONING = inside(
+    Field("effort", one_of(*EFFORTS)),
+    Field("enabled", BOOLEAN),
+    Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
+)
+_THINKING = {"type": ["boolean", "object", "null"]}
 FIELDS = (
     MODEL,
     MESSAGES,
@@ -99,21 +105,9 @@ FIELDS = (
     Field("top_logprobs", integer(0, MAX_TOP_LOGPROBS), "Needs logprobs."),
     RESPONSE_FORMAT,
     Field("reasoning_effort", one_of(*EFFORTS)),
-    Field(
-        "reasoning",
-        inside(
-            Field("effort", one_of(*EFFORTS)),
-            Field("enabled", BOOLEAN),
-            Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
-        ),
-        "As OpenRouter has it.",
-    ),
+    Field("reasoning", _REASONING, "As OpenRouter has it."),
     Field("enable_thinking", BOOLEAN),
-    Field(
-        "thinking",
-        Kind(_decode_thinking, {"type": ["boolean", "object", "null"]}),
-        "true, or an object with a type: enabled or disabled.",
-    ),
+    Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
     Field("parallel_tool_calls", BOOLEAN),
@@ -198,7 +192,6 @@ class Encoder:
         self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunks for `event`; none for notices, and for a call that has not ended."""
         deltas = self._deltas[choice]
         if type(event) is TextDelta and not event.scores and deltas.calls.held is None:
             # Once per token: everything but the text is a constant.
@@ -219,7 +212,6 @@ class Encoder:
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `chat.completion` object."""
         return self._chunks.whole([self._choice(at, reply) for at, reply in enumerate(replies)], replies)
 
     def _choice(self, index: int, reply: Reply) -> Json:

@@ -91,18 +91,12 @@ FIELDS = (
     Field(
         "prompt",
         Kind(_decode_prompts, _PROMPT),
-        "A text, tokens, or an array of either. Nothing in a text becomes a control token.",
+        "A text, tokens, or an array of either. A text has no control tokens.",
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
     Field("echo", BOOLEAN, "Repeat the prompt before the answer.", default=False),
     Field("logprobs", integer(0, MAX_LOGPROBS), "With echo, of the prompt as well."),
-    Field(
-        "max_tokens",
-        token_limit(0),  # 0: how likely is a text?
-        "0 = only the scores of the prompt.",
-        default=DEFAULT_TOKENS,
-        also=("max_completion_tokens", "n_predict"),
-    ),
+    Field("max_tokens", token_limit(0), default=DEFAULT_TOKENS, also=("max_completion_tokens", "n_predict")),
     Field("n", integer(1, MAX_CHOICES), "Choices of each prompt.", default=1),
     Field("best_of", integer(), "Only n: all that is generated is returned."),
     STOP,
@@ -174,7 +168,6 @@ class Encoder:
         self._tables = [_Table() for _ in range(n_choices)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunk for `event`; none for what is no text."""
         match event:
             case TextDelta(text, scores):
                 return self._chunk(choice, text, scores)
@@ -191,7 +184,6 @@ class Encoder:
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `text_completion` object."""
         choices = [
             {
                 "index": at,

@@ -77,9 +77,7 @@ _FORMS = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxIte
 DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to keep.")
 FIELDS = (
     MODEL,
-    Field(
-        "input", Kind(_decode_inputs, _FORMS), "A text, an array of texts, the tokens of a text, or an array of those."
-    ),
+    Field("input", Kind(_decode_inputs, _FORMS), "A text, tokens, or an array of texts and arrays of tokens."),
     Field("encoding_format", one_of("float", "base64"), default="float"),
     DIMENSIONS,
     Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),

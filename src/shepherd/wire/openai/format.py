@@ -138,6 +138,5 @@ _FORMS: dict[str, Read] = {
 
 _LLAMA_CPP: dict[str, Read] = {"grammar": _read_grammar, "json_schema": _read_json, "grammar_lazy": _refuse}
 
-RESPONSE_FORMAT = Field(
-    "response_format", Kind(decode_format, {"type": "object"}), "text, json_object, or json_schema."
-)
+_KINDS = "text, json_object, or json_schema."
+RESPONSE_FORMAT = Field("response_format", Kind(decode_format, {"type": "object"}), _KINDS)

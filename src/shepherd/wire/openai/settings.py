@@ -19,12 +19,10 @@ EFFORTS: dict[str, ReasoningLevel] = {
 }
 """How much the model thinks, in OpenAI's words."""
 
-STREAM_OPTIONS = Field(
-    "stream_options",
-    inside(Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)),
-)
+_USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)
+STREAM_OPTIONS = Field("stream_options", inside(_USAGE))
 CACHE_KEY = Field("prompt_cache_key", STRING, "Names the conversation.")
-USER = Field("user", STRING, "Whose memory is used.")
+USER = Field("user", STRING, "Names the user.")
 
 
 def _template_arguments(body: Fields, key: str) -> Json | None:

@@ -39,11 +39,8 @@ from shepherd.wire.table import (
 )
 
 __all__ = [
-    "BODY",
-    "COUNT_BODY",
     "N_STORED",
     "Encoder",
-    "ResponsesOptions",
     "UnknownResponse",
     "decode_hybrid",
     "decode_request",
@@ -88,7 +85,11 @@ def _check_metadata(body: Fields, key: str) -> None:
 
 
 _EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}
-_INPUT = {"anyOf": [{"type": "string"}, OBJECTS.schema]}
+_INPUT = {
+    "description": "Text, or items: message, function_call, function_call_output, custom_tool_call, reasoning, ...",
+    "anyOf": [{"type": "string"}, OBJECTS.schema],
+}
+_CUT = "Cut down to the room that is left."
 _METADATA = {"type": "object", "additionalProperties": {"type": "string"}}
 _REASONING = inside(
     Field("effort", one_of(*_EFFORTS)),
@@ -97,11 +98,7 @@ _REASONING = inside(
 
 _CONVERSATION = (
     MODEL,
-    Field(
-        "input",
-        Kind(Fields.find_any, _INPUT),
-        "Text, or items: message, function_call, function_call_output, custom_tool_call, reasoning, ...",
-    ),
+    Field("input", Kind(Fields.find_any, _INPUT)),
     Field("instructions", STRING, "A system message before all others, for this answer only."),
     Field("previous_response_id", STRING, "Continue after a stored answer."),
     Field("tools", OBJECTS, "function, custom and namespace; run by the client, never by the server."),
@@ -110,12 +107,7 @@ _CONVERSATION = (
 _REQUEST = (
     *_CONVERSATION,
     STREAM,
-    Field(
-        "max_output_tokens",
-        token_limit(),
-        "Cut down to the room that is left.",
-        also=("max_completion_tokens", "max_tokens"),
-    ),
+    Field("max_output_tokens", token_limit(), _CUT, also=("max_completion_tokens", "max_tokens")),
     Field("parallel_tool_calls", BOOLEAN),
     *SAMPLING,
     STOP,

@@ -104,7 +104,6 @@ class Encoder:
         """There as soon as the answer is complete, unless it is not to be kept."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The bytes that tell of `event`; none for notices, and for a call that has not ended."""
         if type(event) is TextDelta and not event.scores and (head := self._writer.text_head()):
             self._writer.add_text(event.text)
             number, self._n_events = self._n_events, self._n_events + 1
@@ -116,7 +115,6 @@ class Encoder:
         return told
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `response` object."""
         (reply,) = replies
         for event in _events_of(reply):
             for _ in self._writer.feed(event):
