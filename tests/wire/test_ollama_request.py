@@ -252,7 +252,7 @@ def test_a_body_without_messages_is_an_errand(messages: Any, keep_alive: Any, er
         ),
         (
             {"messages": [{"role": "assistant", "tool_calls": [called("a", [1])]}]},
-            "arguments must be an object, not an array",
+            "arguments must be an object, or a string of JSON, not an array",
             "messages[0].tool_calls[0].function.arguments",
         ),
         ({"options": []}, "options must be an object", "options"),

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from shepherd.core import Event, InvalidRequest, Reply, Request, ShepherdError
-from shepherd.core.limit import INT32_MAX
 
 Json = dict[str, Any]
 
@@ -295,19 +294,6 @@ def check_count(n: int, path: str, most: int) -> None:
     """Raises: `InvalidRequest` for an array of more than `most` elements."""
     if n > most:
         raise InvalidRequest(f"{path} has {n} elements; at most {most} are accepted: send fewer", field=path)
-
-
-def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
-    """`values` as token ids; the model checks the upper limit. Raises: `InvalidRequest`."""
-    for at, value in enumerate(values):
-        if not is_integer(value) or not 0 <= value <= INT32_MAX:
-            raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
-    return tuple(values)
-
-
-def is_integer(value: object) -> bool:
-    """Whether it is an integer of JSON; `true` is not."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_number(value: object, path: str, allowed: Range = ANY) -> float:

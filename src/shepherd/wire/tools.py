@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from shepherd.core import InvalidRequest, ToolSpec
-from shepherd.wire.base import Fields, shown
+from shepherd.wire.base import Fields, shown, wrong
 
 FREE_INPUT = "input"
 """The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
@@ -18,6 +18,19 @@ def decode_function(function: Fields, name: str = "") -> ToolSpec:
     parameters = function.find_object("parameters") or function.find_object("input_schema")
     is_strict = function.find_boolean("strict") is True
     return ToolSpec(name or own_name, description, {} if parameters is None else parameters.body, is_strict)
+
+
+def decode_arguments(function: Fields, key: str = "arguments") -> str:
+    """The arguments of a call, as text: a string stays as the model wrote it. Raises: `InvalidRequest`."""
+    match function.find_json(key):
+        case None:
+            return "{}"
+        case str() as text:
+            return text
+        case dict() as arguments:
+            return json.dumps(arguments, ensure_ascii=False)
+        case other:
+            raise wrong(function.at(key), "an object, or a string of JSON", other)
 
 
 def free_arguments(text: str) -> str:

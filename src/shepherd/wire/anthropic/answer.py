@@ -38,22 +38,22 @@ from shepherd.wire.sse import MEDIA_TYPE, encode_event
 PING = encode_event({"type": "ping"}, "ping")
 
 INVALID = "INVALID_JSON"
-"""The one member of the input of a call that did not parse: its text, which the client's own check then refuses."""
+"""The only member of the input of a call that did not parse: its text. The client's own check then refuses it."""
 
 DEPTH = MAX_DEPTH // 2
-"""Levels of the input of a call. A conversation with deeper ones could never come back: its bodies would be refused."""
+"""Levels of the input of a call. The server would refuse a conversation with deeper ones."""
 
 Display = Literal["shown", "signed", "hidden"]
-"""What is seen of a thought: all of it, that there was one, or nothing."""
+"""What a client sees of a thought: all of it, a signature, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     thinking: Display = "hidden"
     silent: bool = False
-    """Say nothing: only the prompt was to be computed."""
+    """Send an empty answer: the client only wants the prompt in the cache."""
 
 
 class Encoder:
@@ -77,7 +77,8 @@ class Encoder:
             return _record({"type": "message_start", "message": self._message(event)})
         records = [_record(body) for body in self._blocks.feed(event)]
         if isinstance(event, Finished):
-            records += [_record(self._last_delta(event)), _record({"type": "message_stop"})]
+            last = {"delta": self._ending(event.reason, event.stop), "usage": encode_usage(event.usage)}
+            records += [_record({"type": "message_delta", **last}), _record({"type": "message_stop"})]
         self._text_head = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._blocks.index},'
             '"delta":{"type":"text_delta","text":'
@@ -109,23 +110,17 @@ class Encoder:
             "usage": encode_usage(started.usage),
         }
 
-    def _last_delta(self, finished: Finished) -> Json:
-        delta = self._ending(finished.reason, finished.stop)
-        return {"type": "message_delta", "delta": delta, "usage": encode_usage(finished.usage)}
-
     def _ending(self, reason: StopReason, stop: str | None) -> Json:
-        """Why it ended. That the context was full cannot be told from the client's own limit here (C9)."""
-        if reason == "filtered":
-            told = "refusal"
-        elif self._blocks.n_calls:
-            told = "tool_use"  # whatever came after it: agents look for calls behind this word only, and stop otherwise
-        elif reason == "length":
-            told = "max_tokens"
-        elif reason == "stop" and stop is not None:
+        """Why it ended. The protocol has no word for a full context; it counts as the client's own limit (C9)."""
+        if reason == "stop" and stop is not None and not self._blocks.n_calls:
             return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+        if reason == "filtered":
+            word = "refusal"
+        elif self._blocks.n_calls:
+            word = "tool_use"  # agents look for calls behind this word only
         else:
-            told = "end_turn"
-        return {"stop_reason": told, "stop_sequence": None}
+            word = "max_tokens" if reason == "length" else "end_turn"
+        return {"stop_reason": word, "stop_sequence": None}
 
 
 class _Blocks:
@@ -142,7 +137,7 @@ class _Blocks:
 
     @property
     def takes_text(self) -> bool:
-        """Whether text goes on in the open block."""
+        """Whether the open block takes more text."""
         return self._open == "text" and self._calls.held is None
 
     def feed(self, event: Event) -> Iterator[Json]:
@@ -195,7 +190,7 @@ class _Blocks:
         yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
     def _end(self, signature: str | None = None) -> Iterator[Json]:
-        """End the block that is open, if one is. Every thought is signed: clients send back none that is not."""
+        """End the open block, if any. Every thought is signed: clients drop unsigned ones."""
         if self._open == "thinking":
             yield self._delta("signature", signature=signature or self._signature())
         if self._open is not None:
@@ -205,16 +200,16 @@ class _Blocks:
         self._open = None
         return {"type": "content_block_stop", "index": self.index}
 
-    def _delta(self, kind: str, **said: str) -> Json:
-        return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **said}}
+    def _delta(self, kind: str, **values: str) -> Json:
+        return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **values}}
 
     def _signature(self) -> str:
-        """Ours, for thoughts of a back end that signs none: opaque to clients, and proof of nothing."""
+        """For thoughts without a signature: opaque to clients, and proof of nothing."""
         return base64.b64encode(f"shepherd/{self._id}/{self.index}".encode("utf-8", "replace")).decode("ascii")
 
 
 def object_text(arguments: str) -> str:
-    """The arguments as the text of a JSON object that every client can read; as they are, wherever that is one."""
+    """The arguments as a JSON object that every client can read; unchanged if they are one."""
     try:
         value = _JSON.decode(arguments)
     except (ValueError, RecursionError):
@@ -255,6 +250,6 @@ def _float(text: str) -> float | str:
 
 
 _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
-"""A number that JSON has and Python has not stays text."""
+"""A number that JSON allows and Python does not stays text."""
 _ODD = re.compile(r"\\u[dD][89a-fA-F]|[0-9]{300}|[eE]\+?[0-9]{3}")
-"""What may be JSON that clients raise at, Anthropic's own among them: half a character, and numbers beyond theirs."""
+"""Signs of JSON that clients fail on, Anthropic's own among them: half a character, and numbers beyond theirs."""

@@ -1,7 +1,7 @@
 """The server half of Anthropic's protocol, `POST /v1/messages`: a body to a request, events to content blocks.
 
-Tolerant where the protocol grows: unknown fields, betas, block types and kinds of thinking are never an error. Strict
-where a client says something that is understood: a wrong type is a 400 that names the field.
+Unknown fields, betas, block types and kinds of thinking are never an error, because the protocol grows. A wrong type in
+a known field is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ BODY = body_schema(*FIELDS, required=["messages"], example={**_EXAMPLE, "max_tok
 def decode_request(body: Json) -> Decoded[MessageOptions]:
     """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
-    _refuse_to_go_on(fields)
+    thread = fields.find_object("thread")
+    if thread is not None and thread.find_any("type") == "continue":
+        raise UnknownThread  # the body holds only the new messages of a stored conversation
     said = read_fields(fields, FIELDS)
     choice, parallel = decode_tool_choice(fields, said["tools"])
     schema = _decode_schema(fields)
@@ -106,14 +108,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
 encoder = Encoder
 
 
-def _refuse_to_go_on(body: Fields) -> None:
-    """Refuse a body that holds the new messages of a thread alone: without the others it would be another question."""
-    thread = body.find_object("thread")
-    if thread is not None and thread.find_any("type") == "continue":
-        raise UnknownThread
-
-
-# ---- how much it thinks, and what is seen of that
+# ---- thinking
 
 _EFFORTS: dict[str, ReasoningLevel] = {
     "low": "low",
@@ -127,7 +122,7 @@ _BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medi
 
 
 def _thinks(thinking: Fields | None) -> bool:
-    """Every kind but `disabled` asks for thoughts, those that are not known here, too."""
+    """Every kind but `disabled` asks for thoughts, unknown ones included."""
     return thinking is not None and thinking.get_string("type") != "disabled"
 
 
@@ -135,9 +130,9 @@ def _decode_reasoning(body: Fields, thinking: Fields | None) -> ReasoningLevel |
     config = body.find_object("output_config")
     effort = config.find_string("effort") if config is not None else None
     if effort is not None and effort not in _EFFORTS:
-        logger.info("ignored an effort that is not known here")
+        logger.info("ignored an unknown effort")
     if thinking is None or not _thinks(thinking):
-        # Nobody would see it, and the client's `max_tokens` are meant for the answer.
+        # The client would not show thoughts, and expects `max_tokens` of answer.
         return "off"
     if effort in _EFFORTS:
         return _EFFORTS[effort]
@@ -153,7 +148,7 @@ def _decode_display(thinking: Fields | None) -> Display:
     return "signed" if thinking.find_string("display") == "omitted" else "shown"
 
 
-# ---- the form of the answer, and whose it is
+# ---- the form of the answer, and the session
 
 
 def _decode_schema(body: Fields) -> Fields | None:
@@ -171,18 +166,18 @@ _SESSION_IN_ID = re.compile(r"_session_([\w-]{8,})\Z")
 
 
 def _decode_session(body: Fields) -> str | None:
-    """The session that Claude Code writes into the id of its user; the rest of that is an account, and nobody's memory.
+    """The session in the user id of Claude Code: a JSON object, or an end of `_session_ID` in older versions.
 
-    It is an object as the text of JSON, or ends in `_session_ID` in older versions.
+    The rest of the id is an account, which chooses no memory.
     """
     metadata = body.find_object("metadata")
-    said = metadata.find_string("user_id") if metadata is not None else None
-    if not said:
+    user = metadata.find_string("user_id") if metadata is not None else None
+    if not user:
         return None
-    if found := _SESSION_IN_ID.search(said):
+    if found := _SESSION_IN_ID.search(user):
         return found[1]
     try:
-        named = json.loads(said)
+        named = json.loads(user)
     except (ValueError, RecursionError):
         return None
     session = named.get("session_id") if isinstance(named, dict) else None

@@ -8,7 +8,6 @@ llama.vim, llama.vscode and Continue speak it. What other files say (`input_extr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shepherd.core import (
     Completion,
@@ -28,12 +27,7 @@ from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, limit_of, samp
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
 
-__all__ = ["Encoder", "InfillOptions", "decode_request", "encode_error", "encoder"]
-
-
-@dataclass(frozen=True, slots=True)
-class InfillOptions:
-    """There are none."""
+__all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
 
 
 def _decode_others(body: Fields, key: str) -> str:
@@ -56,7 +50,7 @@ FIELDS = (
 BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n"})
 
 
-def decode_request(body: Json) -> Decoded[InfillOptions]:
+def decode_request(body: Json) -> Decoded[None]:
     """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
@@ -73,7 +67,7 @@ def decode_request(body: Json) -> Decoded[InfillOptions]:
         archive=False,  # no turn of any conversation
         recall=False,
     )
-    return Decoded((request,), said["stream"], InfillOptions())
+    return Decoded((request,), said["stream"], None)
 
 
 class Encoder:
@@ -82,7 +76,7 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, options: InfillOptions, *, id: str, created: int, model: str) -> None:
+    def __init__(self, options: None, *, id: str, created: int, model: str) -> None:
         self._model = model
 
     def encode(self, event: Event, choice: int = 0) -> bytes:

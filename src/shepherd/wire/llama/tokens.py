@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Fields, Json, check_tokens
+from shepherd.wire.base import Fields, Json
 from shepherd.wire.sampling import MODEL
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.texts import TOKENS, check_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,7 @@ def _decode_tokens(body: Fields, key: str) -> tuple[int, ...]:
     return check_tokens(values, key)
 
 
-_TOKENS = Kind(_decode_tokens, {"type": "array", "items": {"type": "integer", "minimum": 0}})
-_TOKENS_FIELDS = (MODEL, Field("tokens", _TOKENS))
+_TOKENS_FIELDS = (MODEL, Field("tokens", Kind(_decode_tokens, TOKENS)))
 DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"tokens": [1, 2, 3]})
 
 

@@ -7,17 +7,17 @@ always becomes the same messages.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
-from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
+from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_images, encode_error, side_task_of
 from shepherd.wire.openai.messages import TOOLS
 from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
+from shepherd.wire.tools import decode_arguments
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
@@ -59,7 +59,7 @@ class _Calls:
     def made(self, call: Fields) -> ToolCall:
         function = call.get_object("function")
         id = call.find_string("id") or self._new_id()
-        made = ToolCall(id, function.get_string("name"), _decode_arguments(function))
+        made = ToolCall(id, function.get_string("name"), decode_arguments(function))
         self._names[id] = made.name
         for name in ("", made.name):
             self._open[name][id] = None
@@ -80,19 +80,6 @@ class _Calls:
         while f"call_{self._n}" in self._names:
             self._n += 1
         return f"call_{self._n}"
-
-
-def _decode_arguments(function: Fields) -> str:
-    """As text. What is no object a model once wrote: it stays, or the conversation would be stuck behind it."""
-    match function.find_json("arguments"):
-        case None:
-            return "{}"
-        case str() as text:
-            return text
-        case dict() as arguments:
-            return json.dumps(arguments, ensure_ascii=False)
-        case other:
-            raise wrong(function.at("arguments"), "an object", other)
 
 
 _MESSAGE = body_schema(

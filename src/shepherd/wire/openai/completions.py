@@ -9,7 +9,6 @@ import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
 
 from shepherd.core import (
     Completion,
@@ -23,7 +22,7 @@ from shepherd.core import (
     TextDelta,
     TokenScore,
 )
-from shepherd.wire.base import Decoded, Fields, Json, check_tokens, compact, wrong
+from shepherd.wire.base import Decoded, Fields, Json, compact
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
@@ -31,7 +30,8 @@ from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, reque
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
-from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -57,40 +57,16 @@ class CompletionOptions:
 # ---- the request
 
 
-def _decode_prompts(fields: Fields, key: str) -> list[str | tuple[int, ...]]:
-    """A text, tokens, or an array of either."""
-    prompt = fields.find_any(key)
-    match prompt:
-        case None:
-            hint = "; for messages there is /v1/chat/completions" if fields.has("messages") else ""
-            raise InvalidRequest(f"prompt is missing{hint}", field="prompt")
-        case str():
-            return [prompt]
-        case []:
-            raise InvalidRequest("prompt is an empty array; send a text, or tokens", field="prompt")
-        case [int() | float(), *_]:
-            return [check_tokens(prompt, "prompt")]
-        case [*_]:
-            return [_decode_prompt(one, f"prompt[{at}]") for at, one in enumerate(prompt)]
-        case _:
-            raise wrong("prompt", "a string, an array of tokens, or an array of these", prompt)
+def _decode_prompts(body: Fields, key: str) -> tuple[str | tuple[int, ...], ...]:
+    hint = "for messages there is /v1/chat/completions" if body.has("messages") else "send a text, or tokens"
+    return decode_texts(body, key, hint)
 
 
-def _decode_prompt(prompt: Any, path: str) -> str | tuple[int, ...]:
-    if isinstance(prompt, list):
-        return check_tokens(prompt, path)
-    if not isinstance(prompt, str):
-        raise wrong(path, "a string or an array of tokens", prompt)
-    return prompt
-
-
-_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_PROMPT = {"anyOf": [{"type": "string"}, STRINGS.schema, _TOKENS, {"type": "array", "items": _TOKENS}]}
 FIELDS = (
     MODEL,
     Field(
         "prompt",
-        Kind(_decode_prompts, _PROMPT),
+        Kind(_decode_prompts, TEXTS),
         "A text, tokens, or an array of either. A text has no control tokens.",
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),

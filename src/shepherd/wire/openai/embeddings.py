@@ -10,18 +10,15 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Fields, Json, check_tokens, is_integer, wrong
+from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.shapes import encode_error
 from shepherd.wire.sampling import MODEL
 from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.texts import TEXTS, TextOrTokens, decode_texts
 
-__all__ = ["EmbeddingRequest", "Input", "decode_request", "encode_answer", "encode_error"]
-
-Input = str | tuple[int, ...]
-"""A text, or the tokens themselves."""
+__all__ = ["EmbeddingRequest", "decode_request", "encode_answer", "encode_error"]
 
 MAX_INPUTS = 2048
 """As many as OpenAI takes in one body; clients cut their lists accordingly."""
@@ -32,7 +29,7 @@ class EmbeddingRequest:
     """What a body asks for."""
 
     model: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[TextOrTokens, ...]
     dimensions: int | None
     """The first so many of each vector; None = all."""
     truncate: bool
@@ -41,43 +38,23 @@ class EmbeddingRequest:
     """As base64 of little-endian float32."""
 
 
-def _decode_inputs(body: Fields, key: str) -> tuple[Input, ...]:
-    """A text, tokens, or an array of texts and arrays of tokens; none of them empty."""
-    given = body.find_any(key)
-    if given is None:
-        raise InvalidRequest(f"{key} is missing; send a text, or an array of texts", field=key)
-    if isinstance(given, str):
-        return (_decode_input(given, key),)
-    if not isinstance(given, list):
-        raise wrong(key, "a string, an array of strings, or an array of tokens", given)
-    if not given:
-        raise InvalidRequest(f"{key} is an empty array; send at least one text", field=key)
-    if is_integer(given[0]):
-        return (_decode_input(given, key),)
-    inputs = tuple(_decode_input(one, f"{key}[{index}]") for index, one in enumerate(given))
+def _decode_inputs(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
+    inputs = decode_texts(body, key, "send a text, or an array of texts")
     if len(inputs) > MAX_INPUTS:
         message = f"{key} has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
         raise InvalidRequest(message, field=key)
+    for at, text in enumerate(inputs):
+        if not text:
+            path = key if isinstance(body.find_any(key), str) else f"{key}[{at}]"
+            empty = "string" if isinstance(text, str) else "array"
+            raise InvalidRequest(f"{path} is an empty {empty}; there is nothing to embed", field=path)
     return inputs
 
 
-def _decode_input(said: Any, path: str) -> Input:
-    if isinstance(said, str):
-        if not said:
-            raise InvalidRequest(f"{path} is an empty string; there is nothing to embed", field=path)
-        return said
-    if not isinstance(said, list):
-        raise wrong(path, "a string or an array of tokens", said)
-    if not said:
-        raise InvalidRequest(f"{path} is an empty array; there is nothing to embed", field=path)
-    return check_tokens(said, path)
-
-
-_FORMS = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxItems": MAX_INPUTS}]}
 DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to keep.")
 FIELDS = (
     MODEL,
-    Field("input", Kind(_decode_inputs, _FORMS), "A text, tokens, or an array of texts and arrays of tokens."),
+    Field("input", Kind(_decode_inputs, TEXTS), "A text, tokens, or an array of texts and arrays of tokens."),
     Field("encoding_format", one_of("float", "base64"), default="float"),
     DIMENSIONS,
     Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),

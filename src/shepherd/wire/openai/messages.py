@@ -25,7 +25,7 @@ from shepherd.core import (
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
 from shepherd.wire.parts import decode_document, decode_image_url
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
-from shepherd.wire.tools import FREE_INPUT, decode_function, free_arguments, unknown_tool
+from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
 
 class Names(dict[str, str]):
@@ -130,14 +130,7 @@ def _decode_call(call: Fields) -> ToolCall:
 
 
 def _decode_function_call(function: Fields, id: str) -> ToolCall:
-    arguments = function.find_json("arguments")
-    if arguments is None:
-        arguments = "{}"
-    elif isinstance(arguments, dict):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    elif not isinstance(arguments, str):
-        raise wrong(function.at("arguments"), "a string of JSON", arguments)
-    return ToolCall(id, function.get_string("name"), arguments)
+    return ToolCall(id, function.get_string("name"), decode_arguments(function))
 
 
 Read = Callable[[Fields], Part | None]

@@ -19,7 +19,7 @@ from shepherd.core import InvalidRequest, Message, OnFull, ReasoningLevel, Reque
 from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
-from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error
+from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, TEMPLATE_ARGUMENTS, USER, request_settings
 from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, token_limit
@@ -166,9 +166,6 @@ def decode_hybrid(body: Json) -> tuple[Request, bool]:
     """
     said, request, _, _ = _decode(Fields(body))
     return request, said["stream"]
-
-
-encoder = Encoder
 
 
 def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:

@@ -32,7 +32,7 @@ def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, .
         if (read := _ITEMS.get(kind)) is not None:
             read(conversation, item)
         else:
-            logger.info("an item of type %s is left out: it is not known here", shown(kind))
+            logger.info("left out an item of unknown type %s", shown(kind))
     return conversation.end()
 
 
