@@ -94,6 +94,8 @@ _STRINGS = {"type": "array", "items": {"type": "string"}, "maxItems": limit.MAX_
 STOPS = Kind(_decode_stop, {"anyOf": [{"type": "string"}, _STRINGS]})
 """Stop strings: none, one, or an array."""
 STOP = Field("stop", STOPS)
+GENERATION = (MODEL, STREAM, *SAMPLING, STOP)
+"""The fields that every body of the OpenAI family has."""
 
 
 def token_limit(least: int = 1) -> Kind:

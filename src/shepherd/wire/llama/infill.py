@@ -1,8 +1,8 @@
-"""The server half of llama-server's `POST /infill`: editors send what stands around the cursor, and get what fits in.
+"""The server half of llama-server's `POST /infill`: editors send the text around the cursor, and get the text between.
 
     {"input_prefix": "def f(", "input_suffix": "): pass"} ─▶ {"content": "x", "stop": true, ...}
 
-llama.vim, llama.vscode and Continue speak it. What other files say (`input_extra`) stands before the prefix.
+llama.vim, llama.vscode and Continue speak it. The text of other files (`input_extra`) comes before the prefix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.openai.completions import encode_error
-from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, limit_of, sampling_of, token_limit
+from shepherd.wire.sampling import GENERATION, limit_of, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
 
@@ -37,15 +37,12 @@ def _decode_others(body: Fields, key: str) -> str:
 
 _OTHER = body_schema(Field("filename", STRING), Field("text", STRING))
 FIELDS = (
-    MODEL,
+    *GENERATION,
     Field("input_prefix", STRING, "The text before the cursor.", default=""),
     Field("input_suffix", STRING, "The text after the cursor.", default=""),
     Field("input_extra", Kind(_decode_others, {"type": "array", "items": _OTHER}), "The text of other files."),
     Field("prompt", STRING, "Text after input_prefix.", default=""),
-    *SAMPLING,
     Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens",)),
-    STOP,
-    STREAM,
 )
 BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n"})
 

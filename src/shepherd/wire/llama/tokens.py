@@ -1,7 +1,4 @@
-"""Text to tokens and back, as llama-server and vLLM have it: each kind of client finds the fields that it looks for.
-
-Only the shapes; who knows the vocabulary is asked in between (`server.tokens`).
-"""
+"""Text to tokens and back, with the fields of llama-server and of vLLM. Only the shapes: the service has the tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from shepherd.wire.texts import TOKENS, check_tokens
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """A text to be cut into tokens."""
+    """A text to cut into tokens."""
 
     model: str
     text: str
@@ -27,9 +24,9 @@ class Tokenize:
     special: bool
     """Control tokens are recognised in it."""
     pieces: bool
-    """Each token with its text, as llama-server tells it."""
+    """Each token with its text, as in llama-server."""
     strings: bool
-    """The texts of all tokens besides, as vLLM tells them."""
+    """The texts of all tokens besides, as in vLLM."""
 
 
 _TEXTS = (
@@ -63,11 +60,11 @@ def decode_tokenize(body: Json) -> Tokenize:
 
 
 def encode_tokens(asked: Tokenize, tokens: Sequence[int], pieces: Sequence[bytes], *, n_ctx: int) -> Json:
-    """`pieces`: the bytes of each token, where they are wanted. `n_ctx`: tokens that a conversation can hold."""
-    told: list[Any] = list(tokens)
+    """`pieces`: the bytes of each token, if the request wants them. `n_ctx`: tokens that a conversation can hold."""
+    written: list[Any] = list(tokens)
     if asked.pieces:
-        told = [{"id": token, "piece": _encode_piece(piece)} for token, piece in zip(tokens, pieces, strict=True)]
-    body: Json = {"tokens": told, "count": len(tokens), "max_model_len": n_ctx}
+        written = [{"id": token, "piece": _encode_piece(piece)} for token, piece in zip(tokens, pieces, strict=True)]
+    body: Json = {"tokens": written, "count": len(tokens), "max_model_len": n_ctx}
     if asked.strings:
         body["token_strs"] = [piece.decode("utf-8", "replace") for piece in pieces]
     return body

@@ -1,6 +1,6 @@
 """Ollama's `POST /api/embed`, and `POST /api/embeddings` which it had before: texts to vectors.
 
-Nothing to embed is no error here: it asks for the model to be loaded, as everywhere in this protocol.
+A body without a text only loads the model, as everywhere in this protocol.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_sche
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """What a body asks for."""
+    """The request of a body."""
 
     model: str
     texts: tuple[str, ...]
     dimensions: int | None = None
     """The first so many of each vector; None = all."""
     truncate: bool = True
-    """Shorten what is too long, in place of refusing it."""
+    """Shorten a text that is too long, instead of refusing it."""
     keep_alive_s: float | None = None
-    """How long the model stays, in seconds: 0 = not at all, `FOR_EVER`; None = it does not say."""
+    """How long the model stays loaded, in seconds: 0 = not at all, `FOR_EVER`; None = not given."""
 
 
 def _decode_texts(body: Fields, key: str) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""What Ollama's two ways of generating share, `/api/chat` and `/api/generate`: how to answer, how long to keep the
-model, and the shape of errors.
+"""The fields that Ollama's `/api/chat` and `/api/generate` share, and the shape of errors.
 
-Ollama's own fields stand in the body, the sampler's in `options`. What only says how to run a model (`num_gpu`,
-`num_thread`, `num_batch`, ...) is the configuration's business here and is passed over like any unknown field.
+Ollama's own fields are in the body, those of the sampler in `options`. Fields that only say how to run a model
+(`num_gpu`, `num_thread`, ...) belong to the configuration and are ignored like unknown ones.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, insid
 logger = logging.getLogger(__name__)
 
 FOR_EVER = -1.0
-"""`Request.extra["keep_alive"]`, in seconds, of a model that is never to be unloaded."""
+"""`Request.extra["keep_alive"]` of a model that is never unloaded."""
 LONGEST_S = 2.0**31
-"""68 years; what is longer is for ever, and no date of any calendar either."""
+"""68 years; a longer time is `FOR_EVER`, for calendars end."""
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
@@ -39,8 +38,7 @@ def encode_error(error: Exception) -> tuple[int, Json]:
     return status, {"error": message}
 
 
-# ---- how long a model is kept
-
+# ---- how long a model stays loaded
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(rf"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:{'|'.join(_UNITS)}))+")
@@ -49,31 +47,30 @@ _STEP = re.compile(rf"([\d.]+)({'|'.join(_UNITS)})")
 
 def decode_keep_alive(body: Fields, key: str = "keep_alive") -> float | None:
     """Seconds; 0 = unload as soon as it has answered, `FOR_EVER` for any negative value. Raises: `InvalidRequest`."""
-    said = body.find_any(key)
-    if said is None:
+    value = body.find_any(key)
+    if value is None:
         return None
-    seconds = _seconds(said)
+    seconds = _seconds(value)
     if seconds is None or not math.isfinite(seconds):
-        expected = 'a number of seconds or a duration such as "5m" (0 = unload at once, -1 = keep for ever)'
-        raise wrong(body.at(key), expected, said)
+        expected = 'a number of seconds or a duration such as "5m" (0 = unload at once, -1 = never unload)'
+        raise wrong(body.at(key), expected, value)
     return seconds if 0 <= seconds < LONGEST_S else FOR_EVER
 
 
-def _seconds(said: object) -> float | None:
-    if isinstance(said, bool):
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool):
         return None
-    if isinstance(said, int | float):
-        return float(said) if abs(said) < 1e300 else None
-    if not isinstance(said, str) or len(said) > 100:
+    if isinstance(value, int | float):
+        return float(value) if abs(value) < 1e300 else None
+    if not isinstance(value, str) or len(value) > 100:
         return None
-    if _DURATION.fullmatch(said):
-        total = sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(said))
-        return -total if said.startswith("-") else total
-    return float(said) if re.fullmatch(r"[+-]?\d+(\.\d+)?", said) else None  # clients send "-1" and "300", too
+    if _DURATION.fullmatch(value):
+        total = sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(value))
+        return -total if value.startswith("-") else total
+    return float(value) if re.fullmatch(r"[+-]?\d+(\.\d+)?", value) else None  # clients send "-1" and "300", too
 
 
 # ---- images
-
 
 _SIGNATURES: Sequence[tuple[bytes, int, str]] = (
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
@@ -82,11 +79,11 @@ _SIGNATURES: Sequence[tuple[bytes, int, str]] = (
     (b"WEBP", 8, "image/webp"),
     (b"BM", 0, "image/bmp"),
 )
-"""How files of each kind begin, from which byte on."""
+"""The first bytes of each kind of file, and their offset."""
 
 
 def decode_images(body: Fields, key: str = "images") -> tuple[Image, ...]:
-    """The images, which are base64 without a word about their kind. Raises: `InvalidRequest`."""
+    """The images, in base64 without their kind. Raises: `InvalidRequest`."""
     return tuple(
         _decode_image(text, f"{body.at(key)}[{index}]") for index, text in enumerate(body.find_strings(key) or ())
     )
@@ -185,13 +182,12 @@ def common_settings(said: Json) -> Json:
     }
 
 
-# ---- a body that asks for nothing
-
+# ---- a body without a prompt
 
 Errand = Literal["", "load", "unload"]
-"""What a body wants that has nothing to answer: that the model be there, or be gone. Empty for all others."""
+"""The effect of a body without a prompt on the model. Empty for all other bodies."""
 
 
 def side_task_of(extra: Json) -> Errand:
-    """What a body without anything to answer wants: it depends on how long the model is to be kept."""
+    """The effect of a body without a prompt."""
     return "unload" if extra.get("keep_alive") == 0 else "load"

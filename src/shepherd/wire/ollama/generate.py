@@ -1,7 +1,6 @@
 """The server half of Ollama's `POST /api/generate`: one prompt, with or without a chat template around it.
 
-Without one it is a bare prompt to be continued (`raw`), or a gap to be filled (`suffix`), which is how editors ask for
-completions. The answer is `answer`'s.
+Without one, the model continues a bare prompt (`raw`) or fills a gap (`suffix`), as editors need it. `answer` writes it.
 """
 
 from __future__ import annotations

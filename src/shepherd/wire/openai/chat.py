@@ -30,17 +30,11 @@ from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Decoded, Fields, Json, compact, shown
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.messages import (
-    MESSAGES,
-    TOOL_CHOICE,
-    TOOLS,
-    custom_tools,
-    decode_tool_choice,
-)
+from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
 from shepherd.wire.openai.shapes import encode_error, encode_scores
-from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
+from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
 from shepherd.wire.tools import free_text
@@ -61,7 +55,7 @@ class ChatOptions:
     """Choices."""
     logprobs: bool = False
     custom: frozenset[str] = frozenset()
-    """Tools that take any text: their calls are written in another way."""
+    """Tools that take any text: their calls are written as text."""
     is_legacy: bool = False
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
@@ -91,15 +85,10 @@ _REASONING = inside(
 )
 _THINKING = {"type": ["boolean", "object", "null"]}
 FIELDS = (
-    MODEL,
-    MESSAGES,
-    TOOLS,
-    TOOL_CHOICE,
-    STREAM,
+    *GENERATION,
     STREAM_OPTIONS,
+    *CONVERSATION,
     Field("max_completion_tokens", token_limit(), "Cut down to the room that is left.", also=("max_tokens",)),
-    STOP,
-    *SAMPLING,
     Field("n", integer(1, MAX_CHOICES), "Choices.", default=1),
     Field("logprobs", BOOLEAN, "How likely each token of the text was.", default=False),
     Field("top_logprobs", integer(0, MAX_TOP_LOGPROBS), "Needs logprobs."),

@@ -28,7 +28,7 @@ from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, request_settings
 from shepherd.wire.openai.shapes import logprob_of
-from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, repeat_request, token_limit
+from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
@@ -63,7 +63,7 @@ def _decode_prompts(body: Fields, key: str) -> tuple[str | tuple[int, ...], ...]
 
 
 FIELDS = (
-    MODEL,
+    *GENERATION,
     Field(
         "prompt",
         Kind(_decode_prompts, TEXTS),
@@ -75,10 +75,7 @@ FIELDS = (
     Field("max_tokens", token_limit(0), default=DEFAULT_TOKENS, also=("max_completion_tokens", "n_predict")),
     Field("n", integer(1, MAX_CHOICES), "Choices of each prompt.", default=1),
     Field("best_of", integer(), "Only n: all that is generated is returned."),
-    STOP,
-    STREAM,
     STREAM_OPTIONS,
-    *SAMPLING,
     RESPONSE_FORMAT,
     CACHE_KEY,
     USER,

@@ -26,14 +26,14 @@ MAX_INPUTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """What a body asks for."""
+    """The request of a body."""
 
     model: str
     inputs: tuple[TextOrTokens, ...]
     dimensions: int | None
     """The first so many of each vector; None = all."""
     truncate: bool
-    """Shorten what is too long, in place of refusing it. Not a field of OpenAI's own."""
+    """Shorten a text that is too long, instead of refusing it. Not a field of OpenAI."""
     packed: bool
     """As base64 of little-endian float32."""
 

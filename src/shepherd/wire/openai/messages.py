@@ -340,6 +340,9 @@ _MESSAGE = body_schema(
     Field("reasoning_content", STRING),
     required=["role"],
 )
-MESSAGES = Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE}))
 TOOLS = Field("tools", Kind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
-TOOL_CHOICE = Field("tool_choice", ANYTHING, "auto, none, required, or one function by name.")
+CONVERSATION = (
+    Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    TOOLS,
+    Field("tool_choice", ANYTHING, "auto, none, required, or one function by name."),
+)

@@ -38,7 +38,7 @@ TEMPLATE_ARGUMENTS = Field("chat_template_kwargs", Kind(_template_arguments, _SW
 
 
 def request_settings(said: Json, form: Format, max_tokens: int | None) -> Json:
-    """Arguments of `Request`, from the values of a table that holds the rows above, `SAMPLING`, `MODEL` and `STOP`."""
+    """Arguments of `Request`, from the values of a table that holds `GENERATION` and the rows above."""
     user = said["user"] or None
     arguments = said.get("chat_template_kwargs")
     return {

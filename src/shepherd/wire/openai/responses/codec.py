@@ -22,7 +22,7 @@ from shepherd.wire.openai.responses.items import decode_items, kind_of
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
 from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, TEMPLATE_ARGUMENTS, USER, request_settings
-from shepherd.wire.sampling import MODEL, SAMPLING, STOP, STREAM, token_limit
+from shepherd.wire.sampling import GENERATION, MODEL, token_limit
 from shepherd.wire.table import (
     ANYTHING,
     BOOLEAN,
@@ -97,7 +97,6 @@ _REASONING = inside(
 )
 
 _CONVERSATION = (
-    MODEL,
     Field("input", Kind(Fields.find_any, _INPUT)),
     Field("instructions", STRING, "A system message before all others, for this answer only."),
     Field("previous_response_id", STRING, "Continue after a stored answer."),
@@ -105,12 +104,10 @@ _CONVERSATION = (
     Field("tool_choice", ANYTHING, "auto, none, required, one tool by name, or allowed_tools."),
 )
 _REQUEST = (
+    *GENERATION,
     *_CONVERSATION,
-    STREAM,
     Field("max_output_tokens", token_limit(), _CUT, also=("max_completion_tokens", "max_tokens")),
     Field("parallel_tool_calls", BOOLEAN),
-    *SAMPLING,
-    STOP,
     Field("reasoning", _REASONING),
     Field("text", Kind(_decode_format, {"type": "object"}), "format: text, json_object or json_schema."),
     Field("truncation", one_of("auto", "disabled"), "auto: the oldest items may be dropped."),
@@ -126,7 +123,7 @@ _ANSWER = (
     Field("include", STRINGS, default=()),
     Field("max_tool_calls", integer()),
 )
-COUNT_BODY = body_schema(*_CONVERSATION, example={"model": "default", "input": "Hello!"})
+COUNT_BODY = body_schema(MODEL, *_CONVERSATION, example={"model": "default", "input": "Hello!"})
 BODY = body_schema(
     *_REQUEST,
     *_ANSWER,
