@@ -240,6 +240,12 @@ class Fields:
             raise InvalidRequest(f"{self.at(key)} is {state}{why and ': '}{why}", field=self.at(key))
         return value
 
+    def get_text(self, key: str) -> str:
+        """A string, present and maybe empty."""
+        if (value := self.find_string(key)) is None:
+            raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
+        return value
+
     def find_boolean(self, key: str) -> bool | None:
         return self._find(key, bool, "true or false")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, integer, number
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
 
 MODEL = Field("model", STRING, "Any name: the routes choose the model, and the answer repeats the name.", default="")
 STREAM = Field("stream", BOOLEAN, default=False)
@@ -46,24 +46,18 @@ def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int, float], ...] 
 SAMPLING = (
     _limited("temperature", "0 = always the likeliest token."),
     Field("top_k", integer(-1, limit.INT32_MAX), "0 = off."),
-    _limited("top_p"),
-    _limited("min_p"),
+    *map(_limited, ("top_p", "min_p", "top_n_sigma", "xtc_probability", "xtc_threshold")),
     _limited("typical_p", "", "typ_p"),
-    _limited("top_n_sigma"),
     _limited("repetition_penalty", "1 = off.", "repeat_penalty"),
     Field("frequency_penalty", number(-2, 2)),
     Field("presence_penalty", number(-2, 2)),
     _limited("repeat_last_n", kind=integer),
-    _limited("dry_multiplier"),
-    _limited("dry_base"),
+    *map(_limited, ("dry_multiplier", "dry_base")),
     _limited("dry_allowed_length", kind=integer),
     _limited("dry_penalty_last_n", kind=integer),
-    Field("dry_sequence_breakers", Kind(_decode_breakers, {"type": "array", "items": {"type": "string"}})),
-    _limited("xtc_probability"),
-    _limited("xtc_threshold"),
+    Field("dry_sequence_breakers", Kind(_decode_breakers, STRINGS.schema)),
     _limited("mirostat", kind=integer),
-    _limited("mirostat_tau"),
-    _limited("mirostat_eta"),
+    *map(_limited, ("mirostat_tau", "mirostat_eta")),
     Field("seed", integer(-(2**63), 2**64 - 1), "Of several choices, that of the first."),
     Field("ignore_eos", BOOLEAN),
     Field("logit_bias", Kind(_decode_logit_bias, {"type": "object"}), "-100 to 100 by token id."),
@@ -90,8 +84,7 @@ def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
     return stops
 
 
-_STRINGS = {"type": "array", "items": {"type": "string"}, "maxItems": limit.MAX_STOPS}
-STOPS = Kind(_decode_stop, {"anyOf": [{"type": "string"}, _STRINGS]})
+STOPS = Kind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
 """Stop strings: none, one, or an array."""
 STOP = Field("stop", STOPS)
 GENERATION = (MODEL, STREAM, *SAMPLING, STOP)

@@ -122,10 +122,7 @@ class _Reader:
     # ---- one kind of block each
 
     def _text(self, block: Fields) -> Iterator[Part]:
-        text = block.find_string("text")
-        if text is None:
-            raise InvalidRequest(f"{block.at('text')} is missing", field=block.at("text"))
-        if text:
+        if text := block.get_text("text"):
             yield Text(text)
 
     def _thinking(self, block: Fields) -> Iterator[Part]:

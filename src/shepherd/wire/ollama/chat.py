@@ -15,7 +15,7 @@ from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Tex
 from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_images, encode_error, side_task_of
-from shepherd.wire.openai.messages import TOOLS
+from shepherd.wire.openai.messages import TOOLS, decode_tools
 from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
 
@@ -92,13 +92,9 @@ _MESSAGE = body_schema(
     required=["role"],
 )
 _MESSAGES = Kind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
-FIELDS = (
-    *COMMON,
-    Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."),
-    TOOLS,
-)
+FIELDS = (*COMMON, Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."))
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": False}
-BODY = body_schema(*FIELDS, example=_EXAMPLE)
+BODY = body_schema(*FIELDS, TOOLS, example=_EXAMPLE)
 
 
 def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
@@ -107,10 +103,11 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     A body without messages asks to load the model, or to unload it: an empty request.
     """
     began = clock()
-    said = read_fields(Fields(body), FIELDS)
+    fields = Fields(body)
+    said = read_fields(fields, FIELDS)
     settings = common_settings(said)
     if said["messages"]:
-        request = Request(messages=said["messages"], tools=said["tools"], **settings)
+        request = Request(messages=said["messages"], tools=decode_tools(fields), **settings)
         options = AnswerOptions(chat=True, began=began)
     else:
         request = Request(settings["model"], extra=settings["extra"])

@@ -1,6 +1,6 @@
 """The server half of Ollama's `POST /api/generate`: one prompt, with or without a chat template around it.
 
-Without one, the model continues a bare prompt (`raw`) or fills a gap (`suffix`), as editors need it. `answer` writes it.
+Without one, the model continues a bare prompt (`raw`) or fills a gap (`suffix`), as editors need it.
 """
 
 from __future__ import annotations

@@ -78,6 +78,10 @@ def _decode_thinking(body: Fields, key: str) -> bool | None:
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
+def _decode_parallel(body: Fields, key: str) -> bool | None:
+    return False if body.has("functions") else body.find_boolean(key)  # their answer has one place for one call
+
+
 _REASONING = inside(
     Field("effort", one_of(*EFFORTS)),
     Field("enabled", BOOLEAN),
@@ -99,7 +103,7 @@ FIELDS = (
     Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
-    Field("parallel_tool_calls", BOOLEAN),
+    Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
     CACHE_KEY,
     USER,
@@ -117,14 +121,13 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         return Decoded((request,), stream, ChatOptions(wants_usage))
     said = read_fields(fields, FIELDS)
     tools, choice = decode_tool_choice(fields, said["tools"])
-    is_legacy = fields.has("functions")
     logprobs = _n_alternatives(said)
     request = Request(
         messages=said["messages"],
         tools=tools,
         tool_choice=choice,
         reasoning=_reasoning_level(said),
-        parallel_calls=False if is_legacy else said["parallel_tool_calls"],
+        parallel_calls=said["parallel_tool_calls"],
         logprobs=logprobs,
         **request_settings(said, said["response_format"], said["max_completion_tokens"]),
     )
@@ -133,7 +136,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         n=said["n"],
         logprobs=logprobs is not None,
         custom=custom_tools(fields),
-        is_legacy=is_legacy,
+        is_legacy=fields.has("functions"),
         hides_reasoning=said["reasoning"]["exclude"],
     )
     return Decoded(repeat_request(request, said["n"]), said["stream"], options)

@@ -162,14 +162,9 @@ def _decode_output(message: Fields) -> tuple[Text | Image, ...]:
     return tuple(part for part in _decode_content(message, _SEEN) if isinstance(part, Text | Image))
 
 
-def _text(key: str) -> Read:
-    def read(part: Fields) -> Text | None:
-        text = part.find_string(key)
-        if text is None:
-            raise InvalidRequest(f"{part.at(key)} is missing", field=part.at(key))
-        return Text(text) if text else None
-
-    return read
+def _decode_text(part: Fields) -> Text | None:
+    text = part.get_text("refusal" if part.find_any("type") == "refusal" else "text")
+    return Text(text) if text else None
 
 
 def _decode_image(part: Fields) -> Image:
@@ -211,12 +206,7 @@ def _decode_result(part: Fields) -> ToolResult:
     )
 
 
-_TEXTS: Mapping[str, Read] = {
-    "text": _text("text"),
-    "input_text": _text("text"),
-    "output_text": _text("text"),
-    "refusal": _text("refusal"),
-}
+_TEXTS: Mapping[str, Read] = dict.fromkeys(("text", "input_text", "output_text", "refusal"), _decode_text)
 _SEEN: Mapping[str, Read] = {
     **_TEXTS,
     "image_url": _decode_image,
