@@ -64,9 +64,9 @@ SAMPLING = (
 )
 
 
-def sampling_of(said: Json) -> Sampling:
+def sampling_of(given: Json) -> Sampling:
     """The sampling parameters among the values of a table that holds `SAMPLING`."""
-    values = {field.name: said[field.name] for field in SAMPLING}
+    values = {field.name: given[field.name] for field in SAMPLING}
     if values["top_k"] == -1:
         values["top_k"] = 0  # vLLM's value for "off"
     return Sampling(**values)

@@ -42,8 +42,11 @@ def read_fields(body: Fields, table: Iterable[Field]) -> Json:
     """The value of every field of the table, by its name. Raises: `InvalidRequest`."""
     found = {}
     for field in table:
-        values = [field.kind.read(body, name) for name in (field.name, *field.also)]
-        found[field.name] = next((value for value in values if value is not None), field.default)
+        value = field.kind.read(body, field.name)
+        for name in field.also:
+            other = field.kind.read(body, name)
+            value = other if value is None else value
+        found[field.name] = field.default if value is None else value
     return found
 
 

@@ -83,26 +83,26 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
     thread = fields.find_object("thread")
     if thread is not None and thread.find_any("type") == "continue":
         raise UnknownThread  # the body holds only the new messages of a stored conversation
-    said = read_fields(fields, FIELDS)
-    choice, parallel = decode_tool_choice(fields, said["tools"])
+    given = read_fields(fields, FIELDS)
+    choice, parallel = decode_tool_choice(fields, given["tools"])
     schema = _decode_schema(fields)
-    max_tokens = said["max_tokens"]
+    max_tokens = given["max_tokens"]
     request = Request(
-        model=said["model"],
-        messages=said["messages"],
-        tools=said["tools"].tools,
+        model=given["model"],
+        messages=given["messages"],
+        tools=given["tools"].tools,
         tool_choice=choice,
-        sampling=sampling_of(said),
+        sampling=sampling_of(given),
         max_tokens=1 if max_tokens == 0 else max_tokens,
-        stop=said["stop_sequences"],
-        reasoning=_decode_reasoning(fields, said["thinking"]),
+        stop=given["stop_sequences"],
+        reasoning=_decode_reasoning(fields, given["thinking"]),
         schema=None if schema is None else schema.body,
         parallel_calls=parallel,
         session=_decode_session(fields),
         extra={} if schema is None else {"constrained_by": schema.path},
     )
-    options = MessageOptions(_decode_display(said["thinking"]), silent=max_tokens == 0)
-    return Decoded((request,), said["stream"], options)
+    options = MessageOptions(_decode_display(given["thinking"]), silent=max_tokens == 0)
+    return Decoded((request,), given["stream"], options)
 
 
 encoder = Encoder

@@ -127,34 +127,25 @@ _EDITS: Json = {
     "insert_line": {"type": "integer", "description": "For insert: the line behind which to insert; 0 is the top."},
 }
 _EDITING = "Shows, creates and changes text files."
+_RESTART = {"type": "boolean", "description": "True: start the shell anew in place of running a command."}
 _BASH = ToolSpec(
     "bash",
     "Runs commands in a shell that keeps its state from one call to the next.",
-    _object(
-        (),
-        command=_string("The command to run."),
-        restart={"type": "boolean", "description": "True: start the shell anew in place of running a command."},
-    ),
-)
-_OLD_EDITOR = ToolSpec(
-    "str_replace_editor",
-    _EDITING,
-    _object(
-        ("command", "path"),
-        command=_commands("view", "create", "str_replace", "insert", "undo_edit"),
-        **_EDITS,
-        new_str=_string("For str_replace and insert: the new text."),
-    ),
+    _object((), command=_string("The command to run."), restart=_RESTART),
 )
 _NEW_TEXTS: Json = {
     "new_str": _string("For str_replace: the new text."),
     "insert_text": _string("For insert: the text to insert."),
 }
-_EDITOR = ToolSpec(
-    "str_replace_based_edit_tool",
-    _EDITING,
-    _object(("command", "path"), command=_commands("view", "create", "str_replace", "insert"), **_EDITS, **_NEW_TEXTS),
-)
+
+
+def _editor(name: str, *more: str, **texts: Json) -> ToolSpec:
+    commands = _commands("view", "create", "str_replace", "insert", *more)
+    return ToolSpec(name, _EDITING, _object(("command", "path"), command=commands, **_EDITS, **texts))
+
+
+_OLD_EDITOR = _editor("str_replace_editor", "undo_edit", new_str=_string("For str_replace and insert: the new text."))
+_EDITOR = _editor("str_replace_based_edit_tool", **_NEW_TEXTS)
 _MEMORY = ToolSpec(
     "memory",
     "Keeps notes in files below /memories, which are there again in later conversations. Look there before you begin.",

@@ -52,19 +52,19 @@ def decode_request(body: Json) -> Decoded[None]:
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
         raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")
-    said = read_fields(fields, FIELDS)
+    given = read_fields(fields, FIELDS)
     # `prompt` is the text typed since the editor cut the prefix off at the line.
-    before = said["input_extra"] + said["input_prefix"] + said["prompt"]
+    before = given["input_extra"] + given["input_prefix"] + given["prompt"]
     request = Request(
-        model=said["model"],
-        completion=Completion(before, said["input_suffix"]),
-        sampling=sampling_of(said),
-        max_tokens=limit_of(said["n_predict"]),
-        stop=said["stop"],
+        model=given["model"],
+        completion=Completion(before, given["input_suffix"]),
+        sampling=sampling_of(given),
+        max_tokens=limit_of(given["n_predict"]),
+        stop=given["stop"],
         archive=False,  # no turn of any conversation
         recall=False,
     )
-    return Decoded((request,), said["stream"], None)
+    return Decoded((request,), given["stream"], None)
 
 
 class Encoder:

@@ -47,15 +47,15 @@ TOKENIZE_BODY = body_schema(*_FIELDS, example={"content": "Hello there"})
 
 def decode_tokenize(body: Json) -> Tokenize:
     """`content` is llama-server's name of the text, `prompt` vLLM's. Raises: `InvalidRequest`."""
-    said = read_fields(Fields(body), _FIELDS)
-    key = next((field.name for field in _TEXTS if said[field.name] is not None), None)
+    given = read_fields(Fields(body), _FIELDS)
+    key = next((field.name for field in _TEXTS if given[field.name] is not None), None)
     if key is None:
         hint = "; messages are counted by /v1/messages/count_tokens" if body.get("messages") is not None else ""
         raise InvalidRequest(f"content is missing: the text to be cut into tokens{hint}", field="content")
     # Their own defaults: a prompt begins with BOS, a mere text does not.
-    bos = key == "prompt" if said["add_special"] is None else said["add_special"]
+    bos = key == "prompt" if given["add_special"] is None else given["add_special"]
     return Tokenize(
-        said["model"], said[key], bos, said["parse_special"], said["with_pieces"], said["return_token_strs"]
+        given["model"], given[key], bos, given["parse_special"], given["with_pieces"], given["return_token_strs"]
     )
 
 
@@ -91,8 +91,8 @@ DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"to
 
 def decode_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
     """The model and the tokens. Raises: `InvalidRequest`."""
-    said = read_fields(Fields(body), _TOKENS_FIELDS)
-    return said["model"], said["tokens"]
+    given = read_fields(Fields(body), _TOKENS_FIELDS)
+    return given["model"], given["tokens"]
 
 
 def encode_text(pieces: Sequence[bytes]) -> Json:

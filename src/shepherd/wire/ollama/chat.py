@@ -1,8 +1,7 @@
-"""The server half of Ollama's `POST /api/chat`: a conversation to a request. The answer is `answer`'s.
+"""The server half of Ollama's `POST /api/chat`: a conversation to a request. `answer` writes the answer.
 
-Ollama's clients drop the ids of tool calls and name the tool that a result is of. Calls without an id are numbered in
-the order of the conversation, and a result belongs to the oldest call of its tool that has none yet: the same history
-always becomes the same messages.
+Ollama's clients drop the ids of tool calls; a result names only its tool. Calls without an id are numbered in the order
+of the conversation, and a result belongs to the oldest open call of its tool: equal histories become equal messages.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ def _messages(body: Fields, key: str) -> Iterator[Message]:
     for message in body.objects(key):
         role = message.get_string("role").lower()
         text = message.find_string("content")
-        said = (Text(text),) if text else ()
+        texts = (Text(text),) if text else ()
         match role:
             case "system":
-                yield Message("system", said)
+                yield Message("system", texts)
             case "user":
-                yield Message("user", (*decode_images(message), *said))
+                yield Message("user", (*decode_images(message), *texts))
             case "assistant":
                 thoughts = message.find_string("thinking")
                 parts: list[Part] = [Reasoning(thoughts)] if thoughts else []
-                yield Message("assistant", (*parts, *said, *map(calls.made, message.objects("tool_calls"))))
+                yield Message("assistant", (*parts, *texts, *map(calls.made, message.objects("tool_calls"))))
             case "tool":
                 id, name = calls.answered(message)
-                yield Message("tool", (ToolResult(id, (*decode_images(message), *said), name),))
+                yield Message("tool", (ToolResult(id, (*decode_images(message), *texts), name),))
             case _:
                 path = message.at("role")
                 roles = "the roles are system, user, assistant and tool"
@@ -104,12 +103,12 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     """
     began = clock()
     fields = Fields(body)
-    said = read_fields(fields, FIELDS)
-    settings = common_settings(said)
-    if said["messages"]:
-        request = Request(messages=said["messages"], tools=decode_tools(fields), **settings)
+    given = read_fields(fields, FIELDS)
+    settings = common_settings(given)
+    if given["messages"]:
+        request = Request(messages=given["messages"], tools=decode_tools(fields), **settings)
         options = AnswerOptions(chat=True, began=began)
     else:
         request = Request(settings["model"], extra=settings["extra"])
         options = AnswerOptions(chat=True, began=began, errand=side_task_of(settings["extra"]))
-    return Decoded((request,), said["stream"], options)
+    return Decoded((request,), given["stream"], options)

@@ -54,14 +54,14 @@ EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt
 
 def decode_embed(body: Json) -> EmbedRequest:
     """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
-    said = read_fields(Fields(body), _EMBED)
-    return EmbedRequest(said["model"], said["input"], said["dimensions"], said["truncate"], said["keep_alive"])
+    given = read_fields(Fields(body), _EMBED)
+    return EmbedRequest(given["model"], given["input"], given["dimensions"], given["truncate"], given["keep_alive"])
 
 
 def decode_embeddings(body: Json) -> EmbedRequest:
     """The request of a body of `/api/embeddings`: one prompt. Raises: `InvalidRequest`."""
-    said = read_fields(Fields(body), _EMBEDDINGS)
-    return EmbedRequest(said["model"], (said["prompt"],) if said["prompt"] else (), keep_alive_s=said["keep_alive"])
+    given = read_fields(Fields(body), _EMBEDDINGS)
+    return EmbedRequest(given["model"], (given["prompt"],) if given["prompt"] else (), keep_alive_s=given["keep_alive"])
 
 
 def encode_embed(

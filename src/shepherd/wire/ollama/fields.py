@@ -159,25 +159,25 @@ COMMON = (
 )
 
 
-def common_settings(said: Json) -> Json:
+def common_settings(given: Json) -> Json:
     """Arguments of `Request`, from the values of a table that holds `COMMON`."""
-    options = said["options"]
-    extra: Json = {} if said["format"] is None else {"constrained_by": "format"}
-    if said["keep_alive"] is not None:
-        extra["keep_alive"] = said["keep_alive"]
+    options = given["options"]
+    extra: Json = {} if given["format"] is None else {"constrained_by": "format"}
+    if given["keep_alive"] is not None:
+        extra["keep_alive"] = given["keep_alive"]
     if (n_ctx := options["num_ctx"]) is not None:
         # A prompt that does not fit is refused, never cut, so this wish alone is no reason to refuse.
         logger.debug("options.num_ctx is %d: ignored, the cache sets the length of a conversation", n_ctx)
         extra["num_ctx"] = n_ctx
     return {
-        "model": said["model"],
+        "model": given["model"],
         "sampling": sampling_of(options),
         "max_tokens": options["num_predict"] if (options["num_predict"] or 0) > 0 else None,
         "stop": options["stop"],
-        "reasoning": said["think"],
-        "schema": said["format"],
-        "logprobs": (said["top_logprobs"] or 0) if said["logprobs"] else None,
-        "on_full": {None: None, True: "evict", False: "error"}[said["truncate"]],
+        "reasoning": given["think"],
+        "schema": given["format"],
+        "logprobs": (given["top_logprobs"] or 0) if given["logprobs"] else None,
+        "on_full": {None: None, True: "evict", False: "error"}[given["truncate"]],
         "extra": extra,
     }
 

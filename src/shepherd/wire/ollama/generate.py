@@ -38,11 +38,11 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     A body without a prompt asks to load the model, or to unload it: an empty request.
     """
     began = clock()
-    said = read_fields(Fields(body), FIELDS)
-    settings = common_settings(said)
-    prompt, suffix, images = said["prompt"], said["suffix"], said["images"]
-    is_bare = said["raw"] or bool(suffix)
-    if ignored := [key for key in ("template", "context", *(["system"] if is_bare else ())) if said[key]]:
+    given = read_fields(Fields(body), FIELDS)
+    settings = common_settings(given)
+    prompt, suffix, images = given["prompt"], given["suffix"], given["images"]
+    is_bare = given["raw"] or bool(suffix)
+    if ignored := [key for key in ("template", "context", *(["system"] if is_bare else ())) if given[key]]:
         logger.info("/api/generate: ignored %s", ", ".join(ignored))
     if images and is_bare:
         how = "a suffix" if suffix else "raw"
@@ -55,6 +55,6 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
         request = Request(completion=Completion(prompt, suffix or None), **settings)
     else:
         question = Message("user", (*images, *((Text(prompt),) if prompt else ())))
-        instructions = (Message.system(said["system"]),) if said["system"] else ()
+        instructions = (Message.system(given["system"]),) if given["system"] else ()
         request = Request(messages=(*instructions, question), **settings)
-    return Decoded((request,), said["stream"], options)
+    return Decoded((request,), given["stream"], options)

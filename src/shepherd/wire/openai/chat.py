@@ -119,46 +119,46 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         request, stream = decode_hybrid(body)
         wants_usage = read_fields(fields, [STREAM_OPTIONS])["stream_options"]["include_usage"]
         return Decoded((request,), stream, ChatOptions(wants_usage))
-    said = read_fields(fields, FIELDS)
-    tools, choice = decode_tool_choice(fields, said["tools"])
-    logprobs = _n_alternatives(said)
+    given = read_fields(fields, FIELDS)
+    tools, choice = decode_tool_choice(fields, given["tools"])
+    logprobs = _n_alternatives(given)
     request = Request(
-        messages=said["messages"],
+        messages=given["messages"],
         tools=tools,
         tool_choice=choice,
-        reasoning=_reasoning_level(said),
-        parallel_calls=said["parallel_tool_calls"],
+        reasoning=_reasoning_level(given),
+        parallel_calls=given["parallel_tool_calls"],
         logprobs=logprobs,
-        **request_settings(said, said["response_format"], said["max_completion_tokens"]),
+        **request_settings(given, given["response_format"], given["max_completion_tokens"]),
     )
     options = ChatOptions(
-        include_usage=said["stream_options"]["include_usage"],
-        n=said["n"],
+        include_usage=given["stream_options"]["include_usage"],
+        n=given["n"],
         logprobs=logprobs is not None,
         custom=custom_tools(fields),
         is_legacy=fields.has("functions"),
-        hides_reasoning=said["reasoning"]["exclude"],
+        hides_reasoning=given["reasoning"]["exclude"],
     )
-    return Decoded(repeat_request(request, said["n"]), said["stream"], options)
+    return Decoded(repeat_request(request, given["n"]), given["stream"], options)
 
 
-def _n_alternatives(said: Json) -> int | None:
+def _n_alternatives(given: Json) -> int | None:
     """How many alternatives to each token are wanted; `None` = no logprobs at all."""
-    n_top: int = said["top_logprobs"] or 0
-    if said["logprobs"]:
+    n_top: int = given["top_logprobs"] or 0
+    if given["logprobs"]:
         return n_top
     if n_top:
         raise InvalidRequest("top_logprobs needs logprobs; send logprobs: true", field="top_logprobs")
     return None
 
 
-def _reasoning_level(said: Json) -> ReasoningLevel | None:
+def _reasoning_level(given: Json) -> ReasoningLevel | None:
     """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    arguments = said["chat_template_kwargs"] or {}
-    switches = said["reasoning"]["enabled"], said["thinking"]
-    if False in (arguments.get("enable_thinking"), said["enable_thinking"], *switches):  # the most explicit word wins
+    arguments = given["chat_template_kwargs"] or {}
+    switches = given["reasoning"]["enabled"], given["thinking"]
+    if False in (arguments.get("enable_thinking"), given["enable_thinking"], *switches):  # the most explicit word wins
         return "off"
-    effort = said["reasoning_effort"] or said["reasoning"]["effort"]
+    effort = given["reasoning_effort"] or given["reasoning"]["effort"]
     if effort is None:
         return "medium" if True in switches else None
     return EFFORTS[effort]

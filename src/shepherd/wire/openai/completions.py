@@ -86,36 +86,36 @@ BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
 
 def decode_request(body: Json) -> Decoded[CompletionOptions]:
     """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
-    said = read_fields(Fields(body), FIELDS)
-    prompts, n = said["prompt"], said["n"]
+    given = read_fields(Fields(body), FIELDS)
+    prompts, n = given["prompt"], given["n"]
     if n * len(prompts) > MAX_CHOICES:
         raise InvalidRequest(
             f"prompt has {len(prompts)} texts and n is {n}, which makes {n * len(prompts)} choices; "
             f"at most {MAX_CHOICES} can be asked for at a time",
             field="prompt" if n == 1 else "n",
         )
-    if said["best_of"] not in (None, n):
+    if given["best_of"] not in (None, n):
         raise InvalidRequest(
-            f"best_of is {said['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out",
+            f"best_of is {given['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out",
             field="best_of",
         )
     request = Request(
-        logprobs=said["logprobs"],
+        logprobs=given["logprobs"],
         archive=False,  # no turn of any conversation
         recall=False,
-        **request_settings(said, said["response_format"], said["max_tokens"]),
+        **request_settings(given, given["response_format"], given["max_tokens"]),
     )
     requests = [
         choice
         for prompt in prompts
         # An empty suffix is no gap.
         for choice in repeat_request(
-            replace(request, completion=Completion(prompt, said["suffix"] or None, said["echo"])), n
+            replace(request, completion=Completion(prompt, given["suffix"] or None, given["echo"])), n
         )
     ]
-    include_usage = said["stream_options"]["include_usage"]
-    options = CompletionOptions(n, len(requests), said["logprobs"] is not None, include_usage)
-    return Decoded(tuple(requests), said["stream"], options)
+    include_usage = given["stream_options"]["include_usage"]
+    options = CompletionOptions(n, len(requests), given["logprobs"] is not None, include_usage)
+    return Decoded(tuple(requests), given["stream"], options)
 
 
 # ---- the answer
@@ -195,15 +195,15 @@ class _Table:
         self._offset = 0
 
     def encode(self, scores: Iterable[TokenScore]) -> Json:
-        told: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        columns: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for score in scores:
             logprob = logprob_of(score.logprob)
-            told["tokens"].append(_written(score.piece))
-            told["token_logprobs"].append(logprob)
-            told["top_logprobs"].append(None if logprob is None else _encode_top(score))
-            told["text_offset"].append(self._offset)
+            columns["tokens"].append(_written(score.piece))
+            columns["token_logprobs"].append(logprob)
+            columns["top_logprobs"].append(None if logprob is None else _encode_top(score))
+            columns["text_offset"].append(self._offset)
             self._offset += len(self._utf8.decode(score.piece))
-        return told
+        return columns
 
 
 def _encode_top(score: TokenScore) -> Json:

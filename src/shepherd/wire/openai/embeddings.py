@@ -64,9 +64,9 @@ BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "in
 
 def decode_request(body: Json) -> EmbeddingRequest:
     """The request of a body. Raises: `InvalidRequest`."""
-    said = read_fields(Fields(body), FIELDS)
-    is_packed = said["encoding_format"] == "base64"
-    return EmbeddingRequest(said["model"], said["input"], said["dimensions"], said["truncate"], is_packed)
+    given = read_fields(Fields(body), FIELDS)
+    is_packed = given["encoding_format"] == "base64"
+    return EmbeddingRequest(given["model"], given["input"], given["dimensions"], given["truncate"], is_packed)
 
 
 def encode_answer(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, packed: bool) -> Json:

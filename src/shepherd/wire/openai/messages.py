@@ -73,9 +73,9 @@ def _decode_user(message: Fields, names: Names) -> Iterator[Message]:
     results = [part for part in parts if isinstance(part, ToolResult)]
     for result in results:
         yield Message("tool", (replace(result, name=names.get(result.call_id, "")),))
-    said = tuple(part for part in parts if not isinstance(part, ToolResult))
-    if said or not results:
-        yield Message("user", said)
+    others = tuple(part for part in parts if not isinstance(part, ToolResult))
+    if others or not results:
+        yield Message("user", others)
 
 
 def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
@@ -84,9 +84,9 @@ def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
     thoughts = (message.find_string(key) for key in ("reasoning_content", "reasoning", "thinking"))
     if thought := next(filter(None, thoughts), None):
         parts.append(Reasoning(thought))
-    said = _decode_content(message, _FROM_MODELS)
+    content = _decode_content(message, _FROM_MODELS)
     refusal = message.find_string("refusal")
-    parts += said or ((Text(refusal),) if refusal else ())
+    parts += content or ((Text(refusal),) if refusal else ())
     parts += [_decode_call(call) for call in message.objects("tool_calls")]
     if (call := message.find_object("function_call")) is not None:
         parts.append(_decode_function_call(call, f"function_{len(names)}"))  # they had no ids then

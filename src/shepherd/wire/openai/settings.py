@@ -37,18 +37,18 @@ _SWITCH = {"type": "object", "properties": {"enable_thinking": {"type": "boolean
 TEMPLATE_ARGUMENTS = Field("chat_template_kwargs", Kind(_template_arguments, _SWITCH), "Values for the chat template.")
 
 
-def request_settings(said: Json, form: Format, max_tokens: int | None) -> Json:
+def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
     """Arguments of `Request`, from the values of a table that holds `GENERATION` and the rows above."""
-    user = said["user"] or None
-    arguments = said.get("chat_template_kwargs")
+    user = given["user"] or None
+    arguments = given.get("chat_template_kwargs")
     return {
-        "model": said["model"],
-        "sampling": sampling_of(said),
+        "model": given["model"],
+        "sampling": sampling_of(given),
         "max_tokens": limit_of(max_tokens),
-        "stop": said["stop"],
+        "stop": given["stop"],
         "schema": form.schema,
         "grammar": form.grammar,
-        "session": said.get("session_id") or said["prompt_cache_key"] or user,
+        "session": given.get("session_id") or given["prompt_cache_key"] or user,
         "user": user,
         "extra": {
             **({} if arguments is None else {"chat_template_kwargs": arguments}),

@@ -138,21 +138,21 @@ BODY = body_schema(
 def decode_request(body: Json) -> Decoded[ResponsesOptions]:
     """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
-    said, request, items, box = _decode(fields)
-    said |= read_fields(fields, _ANSWER)
+    given, request, items, box = _decode(fields)
+    given |= read_fields(fields, _ANSWER)
     n_kept = fields.find_integer(N_STORED, Range(0, len(items))) or 0
-    summary = said["reasoning"]["summary"] or None
+    summary = given["reasoning"]["summary"] or None
     options = ResponsesOptions(
         echo=_echo(fields, summary),
         box=box,
         thinks_in_summaries=summary not in (None, "none"),
-        seals="reasoning.encrypted_content" in said["include"],
+        seals="reasoning.encrypted_content" in given["include"],
         own_items=tuple(item.body for item in items[n_kept:]),
-        store=said["store"],
+        store=given["store"],
     )
-    if request.logprobs is None and "message.output_text.logprobs" in said["include"]:
+    if request.logprobs is None and "message.output_text.logprobs" in given["include"]:
         request = replace(request, logprobs=0)
-    return Decoded((request,), said["stream"], options)
+    return Decoded((request,), given["stream"], options)
 
 
 def decode_hybrid(body: Json) -> tuple[Request, bool]:
@@ -161,20 +161,20 @@ def decode_hybrid(body: Json) -> tuple[Request, bool]:
     The answer goes out as chat: there a custom tool is called as a function with the argument `input`.
     Raises: `InvalidRequest`.
     """
-    said, request, _, _ = _decode(Fields(body))
-    return request, said["stream"]
+    given, request, _, _ = _decode(Fields(body))
+    return request, given["stream"]
 
 
 def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
-    said = read_fields(fields, _REQUEST)
-    _refuse_what_is_missing(fields, said)
+    given = read_fields(fields, _REQUEST)
+    _refuse_what_is_missing(fields, given)
     items = list(_items(fields))
     box = decode_tools(_offers(fields, items))
     tools, choice = decode_tool_choice(fields, box)
-    said["user"] = said["user"] or fields.find_string("safety_identifier")
+    given["user"] = given["user"] or fields.find_string("safety_identifier")
     messages = decode_items(items, box)
-    if said["instructions"]:
-        messages = (Message.system(said["instructions"]), *messages)
+    if given["instructions"]:
+        messages = (Message.system(given["instructions"]), *messages)
     if all(message.role == "system" for message in messages):
         # Codex probes whether the server answers: without input, for one token.
         messages = (*messages, Message("user"))
@@ -182,24 +182,24 @@ def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
         messages=messages,
         tools=tools,
         tool_choice=choice,
-        reasoning=_reasoning_level(said),
-        parallel_calls=said["parallel_tool_calls"],
-        logprobs=said["top_logprobs"] or None,
-        on_full=_ON_FULL[said["truncation"]],
-        **request_settings(said, said["text"], said["max_output_tokens"]),
+        reasoning=_reasoning_level(given),
+        parallel_calls=given["parallel_tool_calls"],
+        logprobs=given["top_logprobs"] or None,
+        on_full=_ON_FULL[given["truncation"]],
+        **request_settings(given, given["text"], given["max_output_tokens"]),
     )
-    return said, request, items, box
+    return given, request, items, box
 
 
-def _refuse_what_is_missing(fields: Fields, said: Json) -> None:
+def _refuse_what_is_missing(fields: Fields, given: Json) -> None:
     """Refuse what would change the answer and cannot be done."""
-    if said["background"]:
+    if given["background"]:
         message = "background is true, but answers are only made while the client waits; leave it out, or stream"
         raise InvalidRequest(message, field="background")
     for field, instead in _MISSING.items():
         if fields.find_any(field):
             raise InvalidRequest(f"{field} is not available here; {instead}", field=field)
-    if said["previous_response_id"] and fields.find_any(N_STORED) is None:
+    if given["previous_response_id"] and fields.find_any(N_STORED) is None:
         raise UnknownResponse(
             "previous_response_id: this server stores no answers; send the whole conversation as input"
         )
@@ -238,11 +238,11 @@ def _offers(fields: Fields, items: list[Fields]) -> Iterator[Fields]:
             yield from item.objects("tools", MAX_TOOLS)
 
 
-def _reasoning_level(said: Json) -> ReasoningLevel | None:
+def _reasoning_level(given: Json) -> ReasoningLevel | None:
     # Qwen's switch, as vLLM and llama-server take it; the most explicit word wins.
-    if (said["chat_template_kwargs"] or {}).get("enable_thinking") is False:
+    if (given["chat_template_kwargs"] or {}).get("enable_thinking") is False:
         return "off"
-    effort = said["reasoning"]["effort"]
+    effort = given["reasoning"]["effort"]
     return None if effort is None else _EFFORTS[effort]
 
 

@@ -134,8 +134,8 @@ def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec,
         case {"type": "function" | "custom" as kind}:
             return box.specs, ("named", _chosen(Fields(choice, path), kind, box))
         case {"type": "allowed_tools"}:
-            said = Fields(choice, path)
-            return _allowed(body, said.find_object("allowed_tools") or said, box)
+            given = Fields(choice, path)
+            return _allowed(body, given.find_object("allowed_tools") or given, box)
         case {"type": str() as kind}:
             logger.info("a tool_choice of type %s is left out: nothing here can run it", shown(kind))
             return box.specs, "auto"
