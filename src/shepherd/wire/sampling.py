@@ -13,7 +13,9 @@ from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
 
-MODEL = Field("model", STRING, "Any name: the routes choose the model, and the answer repeats the name.", default="")
+MODEL = Field(
+    "model", STRING, "Any name: the routes choose the model; a generated answer repeats the name.", default=""
+)
 STREAM = Field("stream", BOOLEAN, default=False)
 
 

@@ -67,7 +67,7 @@ FIELDS = (
     Field(
         "prompt",
         Kind(_decode_prompts, TEXTS),
-        "A text, tokens, or an array of either. A text has no control tokens.",
+        "A text, tokens, or an array of either. No text becomes a control token.",
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
     Field("echo", BOOLEAN, "Repeat the prompt before the answer.", default=False),

@@ -52,9 +52,10 @@ def _decode_inputs(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
 
 
 DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to keep.")
+_ABOUT = f"A text, its tokens, or an array of at most {MAX_INPUTS} texts and arrays of tokens."
 FIELDS = (
     MODEL,
-    Field("input", Kind(_decode_inputs, TEXTS), "A text, tokens, or an array of texts and arrays of tokens."),
+    Field("input", Kind(_decode_inputs, TEXTS), _ABOUT),
     Field("encoding_format", one_of("float", "base64"), default="float"),
     DIMENSIONS,
     Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),
