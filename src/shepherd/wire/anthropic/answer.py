@@ -70,7 +70,7 @@ class Encoder:
         """Of a text delta in the open block."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        if type(event) is TextDelta and self._blocks.takes_text:
+        if type(event) is TextDelta and self._blocks.open == "text" and self._blocks.calls.held is None:
             # Once per token: everything but the text is a constant.
             return self._text_head + quote(event.text).encode("ascii") + b"}}\n\n"
         if isinstance(event, Started):
@@ -132,16 +132,11 @@ class _Blocks:
         self.n_calls = 0
         self._options = options
         self._id = id.rpartition("_")[2]
-        self._open: Literal["text", "thinking"] | None = None
-        self._calls = HeldCalls()
-
-    @property
-    def takes_text(self) -> bool:
-        """Whether the open block takes more text."""
-        return self._open == "text" and self._calls.held is None
+        self.open: Literal["text", "thinking"] | None = None
+        self.calls = HeldCalls()
 
     def feed(self, event: Event) -> Iterator[Json]:
-        for ready in self._calls.feed(event):
+        for ready in self.calls.feed(event):
             if isinstance(ready, Finished):
                 if self.index < 0:
                     yield from self._begin({"type": "text", "text": ""})  # empty content breaks clients (H19)
@@ -153,9 +148,9 @@ class _Blocks:
     def _write(self, event: Event) -> Iterator[Json]:
         match event:
             case TextDelta(text):
-                if self._open != "text":
+                if self.open != "text":
                     yield from self._begin({"type": "text", "text": ""})
-                    self._open = "text"
+                    self.open = "text"
                 yield self._delta("text", text=text)
             case ReasoningDelta():
                 yield from self._think(event)
@@ -176,9 +171,9 @@ class _Blocks:
             yield from self._begin({"type": "redacted_thinking", "data": event.signature or ""})
             yield self._stopped()
         elif event.text or event.signature:
-            if self._open != "thinking":
+            if self.open != "thinking":
                 yield from self._begin({"type": "thinking", "thinking": "", "signature": ""})
-                self._open = "thinking"
+                self.open = "thinking"
             if event.text and self._options.thinking == "shown":
                 yield self._delta("thinking", thinking=event.text)
             if event.signature:
@@ -191,13 +186,13 @@ class _Blocks:
 
     def _end(self, signature: str | None = None) -> Iterator[Json]:
         """End the open block, if any. Every thought is signed: clients drop unsigned ones."""
-        if self._open == "thinking":
+        if self.open == "thinking":
             yield self._delta("signature", signature=signature or self._signature())
-        if self._open is not None:
+        if self.open is not None:
             yield self._stopped()
 
     def _stopped(self) -> Json:
-        self._open = None
+        self.open = None
         return {"type": "content_block_stop", "index": self.index}
 
     def _delta(self, kind: str, **values: str) -> Json:
