@@ -20,7 +20,7 @@ from typing import Any
 
 from dialogue import DRAWN, SEVEN, text
 from rich.console import Console
-from sides import Setup, Side, in_turn, running
+from sides import Setup, in_turn, running
 from traffic import Flight, Reply, Traffic
 from verdict import Options, Verdict, quantile, run
 
@@ -96,7 +96,7 @@ def _checked(flight: Flight) -> Reply:
     return reply
 
 
-def note_crowd(verdict: Verdict, side: Side, n_clients: int, replies: list[Reply]) -> None:
+def note_crowd(verdict: Verdict, side: str, n_clients: int, replies: list[Reply]) -> None:
     gaps = [gap * 1000 for reply in replies for gap in reply.gaps_s]
     took = max(reply.times[-1] for reply in replies) - min(reply.started for reply in replies)
     total = sum(reply.n_generated for reply in replies)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -59,6 +60,8 @@ class Setup:
     """Where Shepherd's disk tier and llama-server's saved slots go; None = no disk."""
     llama: tuple[str, ...] = ()
     """More options for llama-server."""
+    source: Path | None = None
+    """Another `src` folder that Shepherd runs from: one of an earlier commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def running(side: Side, setup: Setup) -> Iterator[Server]:
         log = Path(folder) / "log"
         started = time.monotonic()
         with log.open("wb") as sink:
-            process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=environment(setup.source))
         try:
             _wait(process, port)
             yield Server(side, port, time.monotonic() - started, process.pid)
@@ -113,6 +116,11 @@ def running(side: Side, setup: Setup) -> Iterator[Server]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def environment(source: Path | None) -> dict[str, str]:
+    """Of a child that imports Shepherd from this `src` folder; None = the one that the benchmark imports."""
+    return {**os.environ, "PYTHONPATH": str(source)} if source else dict(os.environ)
 
 
 def _ours(setup: Setup, port: int, folder: Path) -> list[str]:

@@ -87,7 +87,7 @@ class Verdict:
 
 
 def _rivals(row: Row) -> list[str]:
-    return [name for name in row.rounds if name.startswith("llama-server") and row.ratios(name)]
+    return [name for name in row.rounds if name.startswith(("llama-server", "before")) and row.ratios(name)]
 
 
 def _rounded(value: float) -> float:

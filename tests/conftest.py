@@ -1,7 +1,8 @@
 """What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread and sampled.
 
 A run of whole folders takes two workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
-none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share (`sampling.py`).
+none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share; `@pytest.mark.costly` marks a
+test of seconds, which one quick run in four takes (`sampling.py`).
 """
 
 import gc
@@ -96,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    if sampling.LEVEL:
+    if sampling.LEVEL > 0:
         return None
     return f"sampled: SHEPHERD_SAMPLE={sampling.turn()} (SHEPHERD_THOROUGH=1 leaves nothing out)"
 
@@ -105,9 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the longest files first, and leave out what is not in this run's share of the grids that are marked."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
-    if sampling.LEVEL or _names_tests(config) or config.option.keyword:
+    if sampling.LEVEL > 0 or _names_tests(config) or config.option.keyword:
         return
-    marks = {item: mark for item in items if (mark := item.get_closest_marker("sampled"))}
+    of_all = pytest.mark.sampled(sampling.GLANCE).mark if sampling.LEVEL < 0 else None
+    costly = [item for item in items if (mark := item.get_closest_marker("costly")) and not _is_due(item, mark)]
+    marks = {item: mark for item in items if (mark := of_all or item.get_closest_marker("sampled"))}
 
     def family(item: pytest.Item) -> tuple[str, object]:
         assert isinstance(item, pytest.Function)
@@ -117,11 +120,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = sampling.sampled(
         marks, lambda item: float(marks[item].args[0]), name=lambda item: item.nodeid, family=family
     )
-    gone = marks.keys() - chosen
+    gone = (marks.keys() - chosen) | set(costly)
     left_out = [item for item in items if item in gone]
     if left_out:
         items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _is_due(item: pytest.Item, costly: pytest.Mark) -> bool:
+    """Whether this run takes a test that is marked `costly`: all its cases, or all tests of the name in the mark."""
+    return sampling.is_chosen(costly.args[0] if costly.args else item.nodeid.partition("[")[0], sampling.COSTLY)
 
 
 WITHOUT_MODEL = "not model"

@@ -1,7 +1,9 @@
-"""Time-outs that are short for a test's sake: what a busy machine does not get done in one is tried in a longer one."""
+"""Waiting on a machine that may be busy: for an event, never for a time."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -18,3 +20,21 @@ async def in_time(attempt: Callable[[float], Awaitable[None]], times_s: Sequence
             continue
         return
     await attempt(times_s[-1])
+
+
+PATIENCE_S = 60.0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something becomes true that another thread or process does, and that wakes no event loop."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - nothing sets an event for it
+            await asyncio.sleep(0.005)
+
+
+def becomes_true(holds: Callable[[], bool]) -> bool:
+    """`until` for a test without an event loop: whether it becomes true within a minute."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not (held := holds()) and time.monotonic() < give_up:
+        time.sleep(0.005)
+    return held

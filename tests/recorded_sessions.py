@@ -11,7 +11,6 @@ of the recordings, so that prompts have as many tokens as they would have for a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -23,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import httpx2
 import numpy as np
 from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES
+from tests.in_time import until
 
 from shepherd import config
 from shepherd.app.app import App
-from shepherd.cli.command.replay import Player, listening
+from shepherd.cli.command.replay import connect, listening, play
 from shepherd.dialects.render.frame import n_same
 from shepherd.engine.stats import CacheStats
 from shepherd.server.observe.recordings import Recording, read
@@ -256,7 +257,7 @@ def table(played: Mapping[str, Sequence[Played]]) -> str:
 
 
 @asynccontextmanager
-async def playing(model: Path, folder: Path, **cache: Any) -> AsyncIterator[tuple[App, Player]]:
+async def playing(model: Path, folder: Path, **cache: Any) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
     """A server of that model on a port of its own, and who plays recordings to it; `cache`: settings of its cache."""
     path = folder / "sessions.toml"
     settings = "\n".join(
@@ -270,13 +271,13 @@ async def playing(model: Path, folder: Path, **cache: Any) -> AsyncIterator[tupl
     app = App(loaded, cache_folder=folder)
     try:
         await app.load()
-        async with listening(app) as (url, key), Player(url, key=key) as player:
-            yield app, player
+        async with listening(app) as (url, key), connect(url, key) as client:
+            yield app, client
     finally:
         await app.aclose()
 
 
-async def measured(app: App, player: Player, recordings: Sequence[Recording]) -> list[Played]:
+async def measured(app: App, client: httpx2.AsyncClient, recordings: Sequence[Recording]) -> list[Played]:
     """What each request of a conversation cost, one after the other."""
 
     async def n_tokens(text: str) -> int:
@@ -287,27 +288,23 @@ async def measured(app: App, player: Player, recordings: Sequence[Recording]) ->
     framing = 0
     for recording in recordings:
         at_rest = await resting(app)
-        answer = await player.play(recording)
-        assert answer.status == 200, answer.text
-        assert answer.prompt is not None
+        answer = await play(client, recording)
+        assert answer.status == 200, answer.reply.text
+        assert answer.reply.prompt is not None
         told = said(recording.body)
         common = n_same(before, told)
         # What the template puts around messages is new around those that are, and around all behind a change.
         known = framing if common == len(before) else 0
-        framing = answer.prompt - await n_tokens(told)
+        framing = answer.reply.prompt - await n_tokens(told)
         new = await n_tokens(told[common:]) + max(0, framing - known)
         before = told
         prefilled = (await resting(app, at_rest.jobs + 1)).prefilled_tokens - at_rest.prefilled_tokens
         assert prefilled == answer.prefilled, "what the client is told is what was done"
-        made.append(Played(recording.n, answer.prompt, new, prefilled))
+        made.append(Played(recording.n, answer.reply.prompt, new, prefilled))
     return made
 
 
 async def resting(app: App, n_jobs: int = 0) -> CacheStats:
-    """The figures of the cache once it has done so many jobs: they are told now and then."""
-    for _ in range(12000):
-        stats = app.stats()["main"]
-        if stats.jobs >= n_jobs and not stats.live and not stats.waiting:
-            return stats
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"the engine does not come to rest: {app.stats()}")
+    """The figures of the cache once it has done so many jobs: they follow a moment after an answer."""
+    await until(lambda: (now := app.stats()["main"]).jobs >= n_jobs and not now.live and not now.waiting)
+    return app.stats()["main"]

@@ -1,9 +1,12 @@
 """How much a run proves of what is too much for every run: large grids, random searches, kills.
 
-| `SHEPHERD_THOROUGH` | what is proved                                                        | two cores        |
-| ------------------- | --------------------------------------------------------------------- | ---------------- |
-| not set             | a share of every grid, the first of each family in it; short searches | under 5 minutes  |
-| `1`                 | every grid whole; `.ci/run` sets it                                    | under 30 minutes |
+| `SHEPHERD_THOROUGH` | what is proved                                                         | two cores        |
+| ------------------- | ---------------------------------------------------------------------- | ---------------- |
+| `-1`                | the first case of every test, a tenth of the others; nothing `costly`  | under a minute   |
+|                     | `make check` sets it, for the tests that need no model                 |                  |
+| not set             | a share of every grid, the first of each family in it; short searches; | under 4 minutes  |
+|                     | a quarter of the tests that take seconds each (`costly`)               |                  |
+| `1`                 | all of it; `.ci/run` sets it                                           | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
 The share turns with the commit, so that what one commit leaves out another one proves. `SHEPHERD_SAMPLE` repeats the
@@ -24,15 +27,21 @@ T = TypeVar("T")
 
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
+COSTLY = 0.25 if LEVEL == 0 else 0.0
+"""Share of the tests marked `costly` that a run takes."""
+
+GLANCE = 0.1
+"""Share of the cases behind the first one that `SHEPHERD_THOROUGH=-1` takes of every test."""
+
 
 def amount(quick: T, thorough: T, exhaustive: T | None = None) -> T:
     """The one of the three that this run wants; without a third, the second is all there is."""
-    return (quick, thorough, thorough if exhaustive is None else exhaustive)[min(LEVEL, 2)]
+    return (quick, thorough, thorough if exhaustive is None else exhaustive)[max(0, min(LEVEL, 2))]
 
 
 def examples(thorough: int) -> int:
     """Of a random search by Hypothesis: a fifth in a quick run."""
-    return amount(max(5, thorough // 5), thorough)
+    return amount(max(5, thorough // (5 if LEVEL == 0 else 20)), thorough)
 
 
 @functools.cache
@@ -71,7 +80,7 @@ def sampled(
     `share`: 0 to 1, of a run that is not thorough, the same for all or by case; `name`: what a case is drawn by.
     """
     every = list(cases)
-    if LEVEL:
+    if LEVEL > 0:
         return every
     seen = set[Hashable]()
     chosen = []

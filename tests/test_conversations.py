@@ -243,6 +243,7 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Pa
 # 20. Parallel clients
 
 
+@pytest.mark.costly
 def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> None:
     """A soak: eight clients, two caches, cells for a few of them only; every answer is compared with a lonely one's."""
     generator = random.Random(20)
@@ -287,6 +288,7 @@ def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> Non
         assert all(healthy), "whatever goes on"
 
 
+@pytest.mark.costly
 def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 600")) as address:
         short: Messages = [
@@ -408,6 +410,7 @@ folder = {folder}
 """
 
 
+@pytest.mark.costly
 def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """That of a whole process is in `server/test_house.py`."""
     config = DISK.format(folder=json.dumps(str(tmp_path / "kept")))

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.in_time import until
 from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend
@@ -78,12 +79,10 @@ async def asking() -> AsyncIterator[tuple[Callable[[str, Json], Any], Engine]]:
                 answer = await client.post(path, json=body)
                 assert answer.status_code == 200, answer.text
                 n_jobs += 1
-                for _ in range(12000):  # the closing tag of the answer is computed behind it
-                    if ((stats := engine.stats()).jobs, stats.live) == (n_jobs, 0):
-                        told: Json = answer.json()
-                        return told
-                    await asyncio.sleep(0.005)
-                raise AssertionError(f"the engine does not come to rest: {engine.stats()}")
+                # The closing tag of the answer is computed behind it.
+                await until(lambda: ((stats := engine.stats()).jobs, stats.live) == (n_jobs, 0))
+                reply: Json = answer.json()
+                return reply
 
             yield ask, engine
     finally:

@@ -76,6 +76,7 @@ def test_conversations_that_begin_alike_are_all_answered(
         assert client.get(f"{address}/health").json()["status"] == "ok"
 
 
+@pytest.mark.costly
 def test_conversations_that_begin_alike_are_all_answered_in_the_terminal(tmp_path: Path) -> None:
     home = Home(tmp_path, proven(tmp_path / "cache"))
     home.timeout_s = PATIENCE_S

@@ -160,6 +160,7 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
     shelf.close()
 
 
+@pytest.mark.costly
 def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
     limit, batch, n_answers = 2**20, 64 * 2**10, amount(50, 160)
     with MemoryStore(path, max_size_bytes=limit) as store:

@@ -21,6 +21,22 @@ import pytest
 def test_grid(family, case):
     print(f"ran {family}-{case}")
 """
+COSTLY = """
+import pytest
+
+@pytest.mark.costly
+@pytest.mark.parametrize("case", range(3))
+def test_alone(case):
+    print(f"ran alone-{case}")
+
+@pytest.mark.costly("pair")
+def test_one():
+    print("ran one")
+
+@pytest.mark.costly("pair")
+def test_two():
+    print("ran two")
+"""
 NATIVE = """
 import sys
 
@@ -78,13 +94,32 @@ def test_a_quick_run_takes_a_share_that_turns_with_the_commit_and_the_first_of_e
     assert f"{100 - len(shares[0])} deselected" in printed[0]
 
 
+@pytest.mark.costly
+def test_a_glance_takes_a_tenth_of_every_grid_and_nothing_costly(tmp_path: Path) -> None:
+    source = GRID.replace('@pytest.mark.sampled(0.2, family="family")', "") + COSTLY.removeprefix("\nimport pytest\n")
+    share = ran(run(tmp_path, source, str(tmp_path), SHEPHERD_SAMPLE="c", SHEPHERD_THOROUGH="-1"))
+    assert "a-0" in share
+    assert 2 < len(share) < 30
+    assert all(name.rpartition("-")[0] in set("abcde") for name in share)
+
+
+@pytest.mark.costly
+def test_costly_tests_take_turns_and_those_of_one_name_go_together(tmp_path: Path) -> None:
+    alone, pair = {f"alone-{case}" for case in range(3)}, {"one", "two"}
+    for turn, due in (("c", alone), ("e", pair), ("a", set[str]())):  # found by trying: each draws differently
+        assert ran(run(tmp_path, COSTLY, str(tmp_path), SHEPHERD_SAMPLE=turn)) == due
+    assert ran(run(tmp_path, COSTLY, str(tmp_path), SHEPHERD_THOROUGH="1")) == alone | pair
+
+
 @pytest.mark.parametrize("how", ["thorough", "by name"])
+@pytest.mark.costly
 def test_a_thorough_run_and_one_that_names_its_tests_leave_nothing_out(tmp_path: Path, how: str) -> None:
     where = str(tmp_path / "test_planted.py") if how == "by name" else str(tmp_path)
     variables = {"SHEPHERD_THOROUGH": "1"} if how == "thorough" else {}
     assert len(ran(run(tmp_path, GRID, where, **variables))) == 100
 
 
+@pytest.mark.costly
 def test_what_loads_the_library_in_a_run_without_the_model_is_found(tmp_path: Path) -> None:
     printed = run(tmp_path, NATIVE, str(tmp_path), "-m", "not model")
     assert "ERROR" in printed

@@ -148,6 +148,7 @@ def test_3_tools_of_the_users_own_work_with_good_and_bad_arguments(tmp_path: Pat
     assert "Traceback" not in said
 
 
+@pytest.mark.costly
 def test_4_what_is_disabled_is_neither_listed_nor_carried_out(tmp_path: Path) -> None:
     text = '{"tools": {"enabled": ["filesystem", "http", "memory", "command"], "disabled": ["command_execution"]}}'
     (tmp_path / "shepherd.json").write_text(text)

@@ -29,6 +29,8 @@ from tests.sampling import amount
 
 from shepherd.server.observe.recordings import Recording
 
+pytestmark = pytest.mark.model
+
 TAIL = 8
 """Tokens of `<|im_start|>assistant\\n<think>\\n`."""
 
@@ -57,8 +59,8 @@ def model(sessions: dict[str, list[Recording]], tmp_path_factory: pytest.TempPat
 
 
 async def played(model: Path, folder: Path, recordings: Sequence[Recording]) -> list[Played]:
-    async with playing(model, folder) as (app, player):
-        return await measured(app, player, recordings)
+    async with playing(model, folder) as (app, client):
+        return await measured(app, client, recordings)
 
 
 def too_much(requests: Sequence[Played], tail: int) -> list[Played]:
@@ -112,6 +114,7 @@ def restless(recordings: Sequence[Recording]) -> list[Recording]:
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("name", ["opencode local", "claude-code claude-opus-4-8"])
+@pytest.mark.costly
 async def test_what_clients_change_with_each_request_costs_nothing(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]], name: str
 ) -> None:
@@ -119,6 +122,7 @@ async def test_what_clients_change_with_each_request_costs_nothing(
     assert second.prefilled <= (second.prompt - first.prompt) * 1.02
 
 
+@pytest.mark.costly
 async def test_a_change_that_nobody_knows_of_is_measured(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]]
 ) -> None:

@@ -7,7 +7,6 @@ tokeniser would, and calls in another spelling than its template.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.in_time import until
 from tests.proven import proven
 
 from shepherd import config as configuration
@@ -152,6 +152,7 @@ async def test_what_is_not_said_of_it_is_what_it_takes(tmp_path: Path) -> None:
     assert usage.input > NEW_TOKENS
 
 
+@pytest.mark.costly
 async def test_what_had_left_the_context_stays_away_and_is_not_computed_for_that(tmp_path: Path) -> None:
     lines = LINES * 6
     name, _ = await had(tmp_path, lines=lines, n_ctx=768)
@@ -214,10 +215,7 @@ async def test_what_was_sent_away_does_not_come_back_from_the_disk(tmp_path: Pat
         for line in (long, *LINES[1:]):
             await say(chat, line)
         backend = chat._backend._backend  # type: ignore[attr-defined]  # within its memory
-        for _ in range(6000):  # until the whole of it is on disk
-            if backend.engine.stats().saved and backend.engine.wait_for_disk():
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(backend.engine.stats().saved) and backend.engine.wait_for_disk())  # all of it
         evicted = await chat.evict(1)
         assert evicted.tokens > 60
         usage, _ = await say(chat, "Go on.")

@@ -5,7 +5,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import psutil
 import pytest
+from tests.in_time import until
 from tests.proven import proven
 
 import shepherd
@@ -53,15 +54,6 @@ async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str
         async for event in stream:
             events.append(event)
     return fold(events).message.text
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread is about to do; figures for displays, for example, follow a moment later."""
-    for _ in range(6000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it has not come about")
 
 
 def jobs(app: App) -> dict[str, int]:

@@ -74,6 +74,7 @@ def loaded(app: App) -> list[str]:
     return [card.id for card in app.models() if card.loaded]
 
 
+@pytest.mark.costly
 async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "shepherd")
     async with running(tmp_path, TWO) as app:

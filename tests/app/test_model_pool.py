@@ -3,7 +3,7 @@ names, on a clock that a test moves."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -11,6 +11,7 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.in_time import until
 
 from shepherd.app.model_pool import LoadCancelled, ModelPool, Residency
 from shepherd.core import EngineDown, EngineError
@@ -85,15 +86,6 @@ async def use(made: Yard, *names: str, keep_alive_s: float | None = None) -> Non
         async with made.pool.use(name, keep_alive_s) as model:
             assert model.name == name
         made.clock.now_s += 1
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread is about to do."""
-    for _ in range(12000):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it has not come about")
 
 
 def small(*names: str, n_bytes: int = 4) -> dict[str, Residency]:

@@ -18,7 +18,7 @@ from shepherd.server.app import Service, create_app, serve
 
 
 class Home:
-    """A user with an empty home folder, who runs the program in it."""
+    """A user that runs the program in an empty home folder."""
 
     command = (sys.executable, "-m", "shepherd", "--threads", "1")
     timeout_s = 60.0

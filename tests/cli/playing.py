@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
+from shepherd.app.app import App
 from shepherd.app.conversations import ActiveModel, ModelChoice
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
@@ -37,7 +39,7 @@ from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Scripted:
-    """A back end that answers in order, and remembers what it was asked. An answer may wait for ever."""
+    """A back end that answers in order, and remembers the requests. An answer may never end."""
 
     def __init__(self, *answers: Message | str | Exception) -> None:
         self.answers = list(answers)
@@ -157,7 +159,7 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        chat = Chat(stage, session, PipeView(), Script(*lines))
+        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", Script(*lines)))
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -52,6 +52,7 @@ def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
     assert joined == apart
 
 
+@pytest.mark.costly
 def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
     apart = home.run_apart("--max-tokens", "8", "-p", b"Hello \xff")
     assert (apart.returncode, apart.stderr) == (0, b"")
@@ -62,6 +63,7 @@ def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
         assert done.stdout
 
 
+@pytest.mark.costly
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
     home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = home.run_apart("--max-tokens", "8", "--system", "Say é.", raw="Hello é\n/system\n".encode())
@@ -69,6 +71,7 @@ def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> 
     assert b"Say ?" in done.stdout
 
 
+@pytest.mark.costly
 def test_closed_streams_are_no_trouble(home: Home) -> None:
     command = '"$@" <&- >&- 2>&-'
     shell = ["sh", "-c", command, "sh", *home.command, "-p", "Hello"]
@@ -254,7 +257,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
     "no template": (no_template, "4096", "has no chat template"),
     "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
 }
-"""What is handed in (made from a folder and the embedded model), the context size, and what must be said of it."""
+"""The input (made from a folder and the embedded model), the context size, and the expected message."""
 CHAT, REPL, SERVE = ("chat", "-p", "Hello"), (), ("serve", "--port", "0")
 
 

@@ -1,4 +1,4 @@
-"""A program that is told to end does end, in order, whatever it is doing at that moment."""
+"""A signal ends the program in order at any moment."""
 
 import asyncio
 import os

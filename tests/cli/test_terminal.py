@@ -44,7 +44,7 @@ Whoever starts the tests may ignore that signal, and children inherit it; no ter
 
 
 class Person:
-    """Someone who types into a pseudo-terminal and reads what appears there."""
+    """A person that types into a pseudo-terminal and reads what appears there."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.seen = ""
@@ -114,7 +114,7 @@ Start = Callable[..., Person]
 
 @pytest.fixture
 def start(home: Home) -> Iterator[Start]:
-    """`start(*arguments)` - a person who has started the program, and leaves when the test ends."""
+    """`start(*arguments)` - a person that has started the program, and leaves when the test ends."""
     with ExitStack() as stack:
 
         def started(*arguments: str) -> Person:
@@ -159,6 +159,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -
     assert person.waits_for_the_end() == 0
 
 
+@pytest.mark.costly
 def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> None:
     person = start()
     person.waits_for("> ")
@@ -167,6 +168,7 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> Non
     assert person.echoes_and_lines()
 
 
+@pytest.mark.costly
 def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     person = start("--temperature", "0", "--notools")
     person.waits_for("> ")
@@ -184,6 +186,7 @@ def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
 
 
+@pytest.mark.costly
 def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
     home.never_ending()
     person = start("--max-tokens", "600")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests.in_time import becomes_true
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Home
@@ -49,7 +50,7 @@ class Pane:
 
     @contextmanager
     def running(self, *command: str, cwd: Path, width: int, height: int) -> Iterator[Pane]:
-        """The program waits for the one who watches what it writes."""
+        """The program waits for its reader."""
         (self._folder / "settings").write_text(SETTINGS)
         for name in ("told", "gate"):
             os.mkfifo(self._folder / name)
@@ -283,17 +284,9 @@ def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
         yield pane, lambda: any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
-def until(holds: Callable[[], bool], timeout_s: float = 60) -> bool:
-    """Whether it comes true: what another process does is seen a moment later."""
-    deadline = time.monotonic() + timeout_s
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
-
-
 def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
-        assert until(runs)
+        assert becomes_true(runs)
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]")
         pane.waits_for(AT_THE_PROMPT)
@@ -307,7 +300,7 @@ def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: O
 
 def test_a_terminal_that_is_closed_leaves_no_command_behind(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
-        assert until(runs)
+        assert becomes_true(runs)
         pane.sends(signal.SIGHUP)
         assert pane.waits_for_the_end() == 128 + signal.SIGHUP
         assert not runs()

@@ -517,6 +517,7 @@ def test_any_limit_is_possible(bert: Bert, weights: Weights, n_tokens: int) -> N
         assert model.encode([long, "a"]).n_tokens[0] <= model.n_tokens == max(n_tokens, 8)
 
 
+@pytest.mark.costly
 def test_questions_do_not_wait_for_a_long_list(weights: Weights) -> None:
     with EmbeddingModel(weights, n_threads=1, n_tokens=32) as model:
         many = threading.Thread(target=model.embed, args=(["The lamb sleeps. " * 20] * 100,))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from tests.in_time import until
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary
@@ -70,7 +71,7 @@ async def test_a_job_yields_its_tokens_and_its_end(make: Make) -> None:
     engine, runtime = make()
     got = await steps(engine.submit(job("0123456789")))
     assert got == [Admitted(0, 10), *range(10, 40), Done("end", END)]
-    await wait_until(lambda: held(runtime)[-1] == END)
+    await until(lambda: held(runtime)[-1] == END)
     assert held(runtime)[-1] == END, "the closing tag is in the cache too (K1)"
 
 
@@ -79,7 +80,7 @@ async def test_the_cache_mirrors_every_token_after_every_turn(make: Make) -> Non
     history = "0123456789"
     for _ in range(5):
         await steps(engine.submit(job(history)))
-        await wait_until(lambda: engine.used == len(runtime.cells) and engine.stats().live == 0)
+        await until(lambda: engine.used == len(runtime.cells) and engine.stats().live == 0)
         prefix = bytes(t for t in max((runtime.tokens(seq) for seq in range(8)), key=len) if t < BYTES)
         assert prefix.startswith(history.encode())
         history += "x"
@@ -89,7 +90,7 @@ async def test_only_new_tokens_are_computed(make: Make) -> None:
     engine, runtime = make()
     prompt = list(b"0123456789")
     await steps(engine.submit(Job(array("i", prompt), 1000)))
-    await wait_until(lambda: held(runtime)[-1:] == [END])
+    await until(lambda: held(runtime)[-1:] == [END])
     history = [*held(runtime), *b"and more"]
     runtime.decoded.clear()
     got = await steps(engine.submit(Job(array("i", history), 3)))
@@ -180,7 +181,7 @@ async def test_a_long_prompt_does_not_stall_a_running_answer(make: Make) -> None
     gate = threading.Semaphore(3)
     engine, runtime = make(Faults(gate=gate), n_batch=64)
     short = engine.submit(job("a" * 3, 30))
-    await wait_until(lambda: len(runtime.batches) == 3)
+    await until(lambda: len(runtime.batches) == 3)
     long = engine.submit(job("b" * 600, 1))
     gate.release(1000)
     await asyncio.gather(steps(short), steps(long))
@@ -193,7 +194,7 @@ async def test_a_short_prompt_overtakes_a_long_one(make: Make) -> None:
     gate = threading.Semaphore(2)
     engine, runtime = make(Faults(gate=gate), n_batch=16)
     long = engine.submit(job("b" * 800, 1))
-    await wait_until(lambda: len(runtime.batches) == 2)
+    await until(lambda: len(runtime.batches) == 2)
     short = engine.submit(job("a" * 8, 1))
     gate.release(1000)
     await asyncio.gather(steps(long), steps(short))
@@ -213,9 +214,9 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> No
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=2))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._scheduler.sole is first)
+    await until(lambda: engine._scheduler.sole is first)
     others = [engine.submit(job(text, 1)) for text in ("second", "third")]
-    await wait_until(lambda: len(engine._scheduler.waiting) == 2 or engine._mailbox.qsize() == 2)
+    await until(lambda: len(engine._scheduler.waiting) == 2 or engine._mailbox.qsize() == 2)
     with pytest.raises(RateLimited) as refused:
         engine.submit(job("fourth", 1))
     assert 1.0 <= (refused.value.retry_after_s or 0.0) <= 120.0
@@ -229,7 +230,7 @@ async def test_side_tasks_may_take_half_of_a_queue_and_one_place_of_any(make: Ma
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=queue))
     first = engine.submit(job("first", 1))
-    await wait_until(lambda: engine._scheduler.sole is first)
+    await until(lambda: engine._scheduler.sole is first)
     side = engine.submit(replace(job("side", 1), background=True))
     with pytest.raises(RateLimited):
         engine.submit(replace(job("another", 1), background=True))
@@ -249,7 +250,7 @@ async def test_a_job_that_fills_the_pool_harms_nobody(make: Make) -> None:
     for text, each in zip(texts, got, strict=True):
         assert tokens(each) == list(range(len(text), 40)), "the same as alone"
         assert each[-1] == Done("end", END)
-    await wait_until(lambda: engine.stats().jobs == 3 and engine.stats().live == 0)
+    await until(lambda: engine.stats().jobs == 3 and engine.stats().live == 0)
     assert engine.stats().preemptions > 0
 
 
@@ -278,19 +279,11 @@ async def test_each_job_has_its_own_sampling(make: Make) -> None:
     assert runtime.samplings == [Sampling(temperature=0.1), Sampling(top_k=3)]
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
-
-
 async def test_cancelling_stops_a_running_decode_and_keeps_the_prefix(make: Make) -> None:
     gate = threading.Semaphore(4)
     engine, runtime = make(Faults(gate=gate))
     ticket = engine.submit(job("0123456789"))
-    await wait_until(lambda: len(runtime.decoded) == 4)
+    await until(lambda: len(runtime.decoded) == 4)
     engine.cancel(ticket)
     assert (await steps(ticket))[-1] == Done("cancelled")
     gate.release(100)
@@ -303,7 +296,7 @@ async def test_cancelling_stops_inside_a_prefill(make: Make) -> None:
     gate = threading.Semaphore(2)
     engine, runtime = make(Faults(gate=gate))
     ticket = engine.submit(job("x" * 1000))
-    await wait_until(lambda: len(runtime.decoded) == 2)
+    await until(lambda: len(runtime.decoded) == 2)
     engine.cancel(ticket)
     got = await steps(ticket)
     assert got[-1] == Done("cancelled")
@@ -314,7 +307,7 @@ async def test_cancelling_a_waiting_job_does_not_touch_the_running_one(make: Mak
     gate = threading.Semaphore(3)
     engine, runtime = make(Faults(gate=gate), options=EngineOptions(sequences=1))
     running, waiting = engine.submit(job("a" * 10, 8)), engine.submit(job("b" * 10, 8))
-    await wait_until(lambda: len(runtime.decoded) == 3)
+    await until(lambda: len(runtime.decoded) == 3)
     engine.cancel(waiting)
     gate.release(100)
     assert len(tokens(await steps(running))) == 8
@@ -368,7 +361,7 @@ async def test_a_broken_thread_reaches_every_ticket_and_later_submits(
 async def test_closing_answers_everything_that_waits(make: Make) -> None:
     engine, runtime = make(Faults(gate=threading.Semaphore(1)))
     tickets = [engine.submit(job(str(n))) for n in range(3)]
-    await wait_until(lambda: len(runtime.batches) == 1)
+    await until(lambda: len(runtime.batches) == 1)
     await asyncio.to_thread(engine.close)
     for ticket in tickets:
         assert (await steps(ticket))[-1] == Done("cancelled")
@@ -378,7 +371,7 @@ async def test_closing_answers_everything_that_waits(make: Make) -> None:
 async def test_a_ledger_that_disagrees_with_the_cache_drops_it(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     engine, runtime = make(Faults(lies_about_length=1))
     await steps(engine.submit(job(max_tokens=2)))
-    await wait_until(lambda: not runtime.cells)
+    await until(lambda: not runtime.cells)
     assert "the ledger has positions" in caplog.text
 
 
@@ -399,7 +392,7 @@ async def test_the_closing_tag_is_logged(make: Make, caplog: pytest.LogCaptureFi
     engine, runtime = make()
     with caplog.at_level(logging.DEBUG, "shepherd.engine"):
         await steps(engine.submit(job("0123456789")))
-        await wait_until(lambda: held(runtime)[-1] == END and "closing tag" in caplog.text)
+        await until(lambda: held(runtime)[-1] == END and "closing tag" in caplog.text)
     assert "Added closing tag to KV cache: " in caplog.text
 
 

@@ -288,6 +288,7 @@ def test_each_token_of_a_chunk_can_have_its_logits(weights: Weights) -> None:
             assert score.top[0][0] == expected.top[0][0]
 
 
+@pytest.mark.costly
 def test_an_interrupt_stops_a_prefill_without_python(weights: Weights) -> None:
     runtime = LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_batch=2048, n_threads=1))
     tokens = array("i", [7]) * 2048

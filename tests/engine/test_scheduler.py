@@ -319,6 +319,7 @@ def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, 
     Day(seed, memory, tiers, reuse_tail=seed % 2 == 1).pass_by(150)
 
 
+@pytest.mark.costly
 def test_these_days_are_eventful() -> None:
     """The test above is only as good as what happens in it."""
     happened = dict.fromkeys(

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fake_engine import BYTES, FakeRuntime, Faults
+from tests.in_time import until
 
 from shepherd.core import EngineDown
 from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
@@ -65,12 +66,6 @@ def engine_on(runtime: FakeRuntime) -> Engine:
 
 def job(n: int = 20, text: int = 7) -> Job:
     return Job(array("i", [text] * n), 3, spans=(Span(0, n, 0, 0, keep=True, label="user"),))
-
-
-async def until(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not ready():  # noqa: ASYNC110 - another thread's state, which wakes no event loop
-            await asyncio.sleep(0.01)
 
 
 async def answer(ticket: Ticket) -> list[Any]:

@@ -29,6 +29,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.in_time import becomes_true
 from tests.sampling import LEVEL, amount
 
 from shepherd.core import Text, ToolCall
@@ -457,14 +458,6 @@ async def throw(
     return [f"{fault}: {first}" for fault, first in faults.items()]
 
 
-def settled(is_so: Callable[[], bool]) -> bool:
-    """Whether something comes true within a minute; what was cancelled needs a moment to end."""
-    until = time.monotonic() + 60
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.01)
-    return is_so()
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     secret = f"canary-{random.SystemRandom().randrange(10**12):012}"
@@ -476,6 +469,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.mark.timeout(amount(300, 300, 3_600))
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.costly
 async def test_no_hostile_call_touches_what_is_outside_hangs_or_is_left_without_a_sentence(
     world: World, seed: int
 ) -> None:
@@ -494,10 +488,10 @@ async def test_no_hostile_call_touches_what_is_outside_hangs_or_is_left_without_
             secrets=("FUZZ_API_KEY",),
         )
         assert await throw(tools, world, context, seed=seed, n_calls=N_CALLS) == []
-        assert settled(lambda: not [each.name for each in threading.enumerate() if each.name == "tool"])
-    assert settled(lambda: set(psutil.Process().children(recursive=True)) <= children)
+        assert becomes_true(lambda: not [each.name for each in threading.enumerate() if each.name == "tool"])
+    assert becomes_true(lambda: set(psutil.Process().children(recursive=True)) <= children)
     if n_files:
-        assert settled(lambda: len(os.listdir("/proc/self/fd")) <= n_files + 8)
+        assert becomes_true(lambda: len(os.listdir("/proc/self/fd")) <= n_files + 8)
 
 
 # -- the judge, judged ------------------------------------------------------------------------------------------------

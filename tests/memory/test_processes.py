@@ -39,6 +39,7 @@ def turn(name: str, n: int) -> list[Entry]:
 
 
 @pytest.mark.timeout(amount(180, 180, 7_200))
+@pytest.mark.costly
 def test_processes_share_a_file(tmp_path: Path) -> None:
     path, root = tmp_path / "m.db", Path(__file__).parent.parent.parent
     names = [f"process{n}" for n in range(N_PROCESSES)]

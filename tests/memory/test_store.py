@@ -15,6 +15,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.in_time import PATIENCE_S, becomes_true
 
 from shepherd.core import InvalidRequest, MemoryFailure
 from shepherd.memory.records import Entry, State, Trust
@@ -173,7 +174,7 @@ def test_more_threads_than_readers_are_served(store: MemoryStore) -> None:
     found = list[object]()
 
     def job(connection: apsw.Connection) -> object:
-        barrier.wait(10)
+        barrier.wait(PATIENCE_S)
         return connection.execute("SELECT count(*) FROM message").get
 
     threads = [threading.Thread(target=lambda: found.append(store.read(job))) for _ in range(3 * READERS)]
@@ -317,11 +318,7 @@ def test_the_log_is_emptied_later_when_somebody_reads_an_old_state(store: Memory
     reader.execute("ROLLBACK")
     reader.close()
     store.write(insert("something"))
-    for _ in range(500):
-        if not any(b"xylophon" in path.read_bytes() for path in tmp_path.iterdir()):
-            break
-        time.sleep(0.01)
-    assert not any(b"xylophon" in path.read_bytes() for path in tmp_path.iterdir())
+    assert becomes_true(lambda: not any(b"xylophon" in path.read_bytes() for path in tmp_path.iterdir()))
 
 
 def test_a_small_limit_is_kept_while_far_more_is_said(tmp_path: Path) -> None:

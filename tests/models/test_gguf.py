@@ -361,6 +361,7 @@ def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path)
     assert time.thread_time() - start < 20
 
 
+@pytest.mark.costly
 def test_a_damaged_vocabulary_neither_hangs_nor_fills_the_memory(tmp_path: Path) -> None:
     dice = random.Random(3)
     original, size = LAMB.read_bytes()[:63_168], LAMB.stat().st_size

@@ -208,7 +208,7 @@ async def test_anthropic_can_send_its_own_answer_back_with_the_results(listening
     )
 
 
-async def test_anthropics_tool_runner_runs_both_calls_and_goes_on(listening: Listening) -> None:
+async def test_anthropics_tool_runner_runs_both_calls_and_continues(listening: Listening) -> None:
     seen: list[str] = []
 
     @anthropic.beta_async_tool
@@ -354,7 +354,7 @@ async def read(client: anthropic.AsyncAnthropic, texts: list[str]) -> None:
             texts.append(text)
 
 
-async def test_anthropic_is_told_about_a_wrong_field_and_a_missing_key(listening: Listening) -> None:
+async def test_anthropic_reads_the_errors_of_a_wrong_field_and_a_missing_key(listening: Listening) -> None:
     async with connecting(listening, ScriptedService(saying("Hi")), api_keys=("sk",)) as client:
         with pytest.raises(anthropic.AuthenticationError):
             await client.messages.create(**ASK)
@@ -490,7 +490,7 @@ GREEDY = {"temperature": 0}
 SESSION = {"x-claude-code-session-id": "test-anthropic-client"}
 
 
-def test_the_embedded_model_calls_the_tool_that_is_named_and_goes_on_from_its_own_tokens(server: str) -> None:
+def test_the_embedded_model_calls_the_named_tool_and_continues_from_its_own_tokens(server: str) -> None:
     tools: Any = [
         {
             "name": name,

@@ -76,7 +76,7 @@ async def test_a_stream_is_server_sent_events_that_no_proxy_collects(client: htt
     assert "".join(delta.get("content", "") for delta in deltas) == "Hi there"
 
 
-async def test_the_service_is_told_the_request_and_the_canonical_endpoint() -> None:
+async def test_the_service_gets_the_request_and_the_canonical_endpoint() -> None:
     service = ScriptedService(saying("Hi"))
     async with client_of(service) as client:
         await client.post("/chat/completions", json={**BODY, "temperature": 0.5, "max_tokens": 9, "stop": "x"})
@@ -87,9 +87,7 @@ async def test_the_service_is_told_the_request_and_the_canonical_endpoint() -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_evicted_messages_are_told_in_a_header_and_in_the_log(
-    stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_evicted_messages_are_in_a_header_and_in_the_log(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shepherd.server")
     events = (Started("m"), Evicted(2, 99), Progress(1, 2), Evicted(1, 9), TextDelta("a"), Finished("end"))
     async with client_of(ScriptedService(playing(*events))) as client:
@@ -98,7 +96,7 @@ async def test_evicted_messages_are_told_in_a_header_and_in_the_log(
     assert " evicted=3 " in caplog.text
 
 
-async def test_what_leaves_after_the_head_of_a_stream_is_told_in_the_stream_and_in_the_log(
+async def test_messages_evicted_after_the_head_of_a_stream_are_in_the_stream_and_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="shepherd.server")
@@ -153,7 +151,7 @@ async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: httpx
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
-async def test_health_tells_backend_model_and_caches(client: httpx2.AsyncClient, path: str) -> None:
+async def test_health_reports_backend_model_and_caches(client: httpx2.AsyncClient, path: str) -> None:
     answer = await client.get(path)
     assert answer.status_code == 200
     assert answer.json() == {
@@ -268,7 +266,7 @@ async def test_a_failure_before_the_first_event_is_a_status(
     assert answer.headers.get("retry-after") == ("2" if status == 429 else None)
 
 
-async def test_overflow_tells_both_token_counts() -> None:
+async def test_the_error_of_a_full_context_has_both_token_counts() -> None:
     async with client_of(ScriptedService(playing(ContextFull(needed=5000, limit=4096)))) as client:
         message = (await client.post(CHAT, json=BODY)).json()["error"]["message"]
     assert "5000" in message
@@ -395,7 +393,7 @@ async def test_no_body_is_ever_a_500(body: bytes) -> None:
     assert answer.status_code == 200 or answer.json()["error"]["message"]
 
 
-async def test_twenty_megabytes_are_answered_and_the_server_goes_on(listening: Listening) -> None:
+async def test_twenty_megabytes_are_answered_and_the_server_continues(listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
         text = "é" * 10_000_000

@@ -1,4 +1,4 @@
-"""What one request may hold, in every protocol; and that a large one holds up nobody, nor outlives its client."""
+"""What one request may hold, in every protocol; a large one delays no other request and does not outlive its client."""
 
 import asyncio
 import json
@@ -109,6 +109,7 @@ BODIES: Sequence[tuple[str, Json, str]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "told"), BODIES, ids=[f"{path}-{n}" for n, (path, *_) in enumerate(BODIES)])
+@pytest.mark.sampled(0.3)
 async def test_what_is_too_much_is_refused_by_name_in_every_protocol(
     listening: Listening, path: str, body: Json, told: str
 ) -> None:
@@ -224,7 +225,7 @@ class Rendering(ScriptedService):
         return await self.backend.count(request)
 
 
-async def test_health_is_told_while_a_large_request_is_rendered(listening: Listening) -> None:
+async def test_health_is_reported_while_a_large_request_is_rendered(listening: Listening) -> None:
     service = Rendering()
     try:
         async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:

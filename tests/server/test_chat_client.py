@@ -231,7 +231,7 @@ def test_logprobs_spell_the_answer_and_are_probabilities(client: openai.OpenAI, 
 
 
 @pytest.mark.model
-def test_logprobs_are_those_of_the_model_whatever_the_sampler_does(client: openai.OpenAI) -> None:
+def test_logprobs_are_those_of_the_model_with_any_sampler(client: openai.OpenAI) -> None:
     def first(**fields: Any) -> dict[str, float]:
         answer = client.chat.completions.create(
             model="lamb", messages=HELLO, max_tokens=1, logprobs=True, top_logprobs=3, **fields

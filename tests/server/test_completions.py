@@ -162,7 +162,7 @@ def test_the_next_prompt_computes_what_is_new_only(client: openai.OpenAI) -> Non
 
 
 @pytest.mark.model
-def test_an_echo_tells_how_likely_the_prompt_is(client: openai.OpenAI) -> None:
+def test_an_echo_reports_how_likely_the_prompt_is(client: openai.OpenAI) -> None:
     """What evaluation programs ask for. The sum of a text's logprobs is the same however it is asked for."""
     tokens = tokens_of(client, PROMPT + "Hello! How can I help you?")
     answer = client.completions.create(model="lamb", prompt=tokens, echo=True, logprobs=2, max_tokens=0, temperature=0)
@@ -303,6 +303,7 @@ def test_an_editor_gets_what_fits_at_its_cursor(filling: str) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.costly
 def test_a_model_that_cannot_fill_gaps_says_so_to_editors(server: str) -> None:
     with httpx2.Client(base_url=server, timeout=60) as client:
         told = client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})

@@ -96,8 +96,8 @@ PINGS = {
 
 
 @contextmanager
-def nobody_may_call() -> Iterator[str]:
-    """An address that fails the test when somebody connects to it."""
+def trapped_address() -> Iterator[str]:
+    """An address that fails the test when a client connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as trap:
         yield f"http://127.0.0.1:{trap.getsockname()[1]}/"
         trap.settimeout(0.2)
@@ -143,7 +143,7 @@ async def test_no_body_makes_the_server_run_or_fetch_anything(listening: Listeni
         Started("m"), CallStarted(call.id, call.name), CallDelta(arguments), CallEnded(call), Finished("tool_calls")
     )
     service = ScriptedService(script)
-    with nobody_may_call() as trap:
+    with trapped_address() as trap:
         async with listening(service) as url, httpx2.AsyncClient(timeout=PATIENCE_S) as client:
             for stream in (False, True):
                 answer = await client.post(url + path, json={**with_tools(path, trap, touched), "stream": stream})
@@ -172,7 +172,7 @@ def test_the_real_server_has_no_tools_of_its_own_over_http(server: str, tmp_path
 
 
 @pytest.mark.model
-def test_who_does_not_read_slows_no_engine_and_no_other_client(server: str) -> None:
+def test_a_client_that_does_not_read_slows_no_engine_and_no_other_client(server: str) -> None:
     address = urlsplit(server)
     body = {
         "messages": USER,
@@ -218,6 +218,7 @@ disk = true
 
 @pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.costly
 def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
     """SIGTERM in the middle of an answer: it ends, what was computed is kept, the next server goes on from there."""
     (tmp_path / "shepherd.toml").write_text(CONFIG)

@@ -148,7 +148,7 @@ async def test_openai_raises_its_own_error_for_each_of_ours(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_openai_is_told_when_to_ask_a_full_queue_again(listening: Listening, stream: bool) -> None:
+async def test_openai_reads_when_to_try_a_full_queue_again(listening: Listening, stream: bool) -> None:
     full = RateLimited("64 requests are waiting", backend="main", retry_after_s=2.5)
     async with connecting(listening, ScriptedService(playing(full))) as client:
         with pytest.raises(openai.RateLimitError, match="64 requests are waiting") as caught:
@@ -171,7 +171,7 @@ async def test_openai_raises_in_the_middle_of_a_stream(listening: Listening) -> 
     assert texts == ["", "a"]
 
 
-async def test_openai_is_told_about_a_wrong_field_and_a_missing_key(listening: Listening) -> None:
+async def test_openai_reads_the_errors_of_a_wrong_field_and_a_missing_key(listening: Listening) -> None:
     async with connecting(listening, ScriptedService(saying("Hi")), api_keys=("sk",)) as client:
         with pytest.raises(openai.AuthenticationError):
             await client.chat.completions.create(**ASK)

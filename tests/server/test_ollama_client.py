@@ -272,7 +272,7 @@ CARD = ModelCard(
 AWAY = ModelCard("bert", 512, 1_600_000_000, kind="embedding", loaded=False)
 
 
-async def test_models_are_listed_shown_and_told_apart(listening: Listening) -> None:
+async def test_models_are_listed_shown_and_distinguished(listening: Listening) -> None:
     service = ScriptedService(saying("a"))
     service.cards = (CARD, AWAY)
     async with connecting(listening, service) as client:
@@ -307,7 +307,7 @@ async def test_the_version_is_one_of_ollamas(listening: Listening) -> None:
     assert [(head.status_code, head.content) for head in heads] == [(200, b"")] * 4
 
 
-async def test_nothing_is_told_before_the_models_are_known(listening: Listening) -> None:
+async def test_nothing_is_listed_before_the_models_are_known(listening: Listening) -> None:
     service = ScriptedService(saying("a"), health=Health("loading", "llamacpp", "m"))
     async with connecting(listening, service) as client:
         for method, arguments in (("list", ()), ("ps", ()), ("show", ("fake",))):
@@ -403,7 +403,7 @@ async def test_a_wrong_field_is_named(listening: Listening, path: str, body: Any
     assert words in answer.json()["error"]
 
 
-async def test_paths_and_methods_that_do_not_exist_are_told_in_the_same_shape(listening: Listening) -> None:
+async def test_unknown_paths_and_methods_are_errors_in_the_same_shape(listening: Listening) -> None:
     async with listening(ScriptedService(saying("a"))) as url, httpx2.AsyncClient(base_url=url) as client:
         answers = [await client.get("/api/nothing"), await client.get("/api/chat"), await client.post("/api/chat")]
         digest = await client.head(f"/api/blobs/sha256:{'0' * 64}")
@@ -425,7 +425,7 @@ async def test_a_key_is_asked_for_and_taken(listening: Listening) -> None:
 # -- what the encoder makes of the odd
 
 
-async def test_a_call_that_is_none_is_told_in_words(listening: Listening) -> None:
+async def test_an_invalid_call_is_an_error_in_words(listening: Listening) -> None:
     bad = BadCall("{oops", "its arguments do not parse", "c1", "look")
     odd = ToolCall("c2", "see", '{"x": 1e999}')
     script = playing(

@@ -7,6 +7,7 @@ is not used (`addopts`): it takes a second of every run, in each of its processe
 from contextlib import suppress
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
@@ -25,7 +26,7 @@ BOUNDS = settings(
 
 
 KEY = {"authorization": "Bearer sk"}
-"""Without one the memory is shown to nobody who is not on this machine, and a test's client is nowhere."""
+"""Without one only this machine gets the memory, and the client of a test has no address."""
 
 
 def described(service: ScriptedService, mode: GenerationMode) -> schemathesis.BaseSchema:
@@ -63,6 +64,7 @@ def test_what_is_forbidden_is_never_our_fault() -> None:
     send_what_is(GenerationMode.NEGATIVE)
 
 
+@pytest.mark.costly
 def test_a_bug_would_be_seen() -> None:
     seen: list[FailureGroup] = []
     failing = described(ScriptedService(playing(RuntimeError("a bug"))), GenerationMode.POSITIVE)

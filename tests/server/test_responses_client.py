@@ -79,7 +79,7 @@ async def connecting(
 
 
 def told(response: Response) -> dict[str, Any]:
-    """What an answer says, without its id and those of its items."""
+    """The content of an answer, without its id and those of its items."""
     body = response.model_dump(exclude_none=True, exclude={"id", "created_at"})
     for item in body["output"]:
         del item["id"]
@@ -177,7 +177,7 @@ def said(service: ScriptedService) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_openai_goes_on_with_an_answer_and_branches_off_from_it(listening: Listening, stream: bool) -> None:
+async def test_openai_continues_an_answer_and_branches_off_from_it(listening: Listening, stream: bool) -> None:
     service = ScriptedService(saying("One"))
     async with connecting(listening, service) as client:
 
@@ -262,7 +262,7 @@ async def test_openai_counts_the_input_of_a_chain(listening: Listening) -> None:
             await client.responses.input_tokens.count(model="m", previous_response_id="resp_9")
 
 
-async def test_openai_goes_on_after_a_restart_of_the_server(listening: Listening, tmp_path: Path) -> None:
+async def test_openai_continues_after_a_restart_of_the_server(listening: Listening, tmp_path: Path) -> None:
     ids: list[str] = []
     for text in ("a", "b"):
         service = ScriptedService(saying("One"))
@@ -297,7 +297,7 @@ async def test_openai_raises_bad_request_on_overflow(listening: Listening, strea
     assert (caught.value.code, caught.value.type) == ("context_length_exceeded", "invalid_request_error")
 
 
-async def test_openai_is_told_when_to_ask_again(listening: Listening) -> None:
+async def test_openai_reads_when_to_try_again(listening: Listening) -> None:
     full = RateLimited("64 requests are waiting", backend="main", retry_after_s=2.5)
     async with connecting(listening, ScriptedService(playing(full))) as client:
         with pytest.raises(openai.RateLimitError, match="64 requests") as caught:

@@ -29,7 +29,7 @@ def texts(items: list[Json]) -> list[str]:
     return [part["text"] for item in items for part in item["content"]]
 
 
-def test_a_body_goes_on_with_everything_that_was_said_before() -> None:
+def test_a_body_continues_with_all_earlier_items() -> None:
     kept = ResponseStore()
     answer(kept, "resp_1", "one", input="a")
     answer(kept, "resp_2", "two", input=[{"role": "user", "content": "b"}], previous_response_id="resp_1")
@@ -129,7 +129,7 @@ def test_a_chain_with_a_hole_says_where_the_hole_is() -> None:
     assert kept.find("resp_3") is not None
 
 
-def test_what_nobody_has_gone_on_with_for_longest_leaves_first() -> None:
+def test_the_chain_that_was_least_recently_continued_leaves_first() -> None:
     size = ResponseStore()
     answer(size, "resp_1", "one", input="a" * 1000)
     kept = ResponseStore(limit_bytes=size.n_bytes * 3 + 100)
@@ -180,7 +180,7 @@ def test_what_is_forgotten_is_not_in_the_file_any_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at" * 20, b""])
-def test_a_file_of_somebody_else_is_refused_and_an_empty_one_is_taken(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_program_is_refused_and_an_empty_one_is_accepted(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "answers.db"
     path.write_bytes(content)
     if content:
@@ -191,7 +191,7 @@ def test_a_file_of_somebody_else_is_refused_and_an_empty_one_is_taken(tmp_path: 
         ResponseStore(path).close()
 
 
-def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     import apsw
 
     path = tmp_path / "other.db"
@@ -238,7 +238,7 @@ def test_several_threads_may_ask_at_once() -> None:
     assert failures == []
 
 
-def test_what_is_kept_is_told_apart_from_what_was_said() -> None:
+def test_stored_items_come_back_as_they_were_and_in_full() -> None:
     """The bytes of the JSON survive: nothing is lost on the way into the file and out of it."""
     kept = ResponseStore()
     odd = [

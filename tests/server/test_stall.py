@@ -1,4 +1,4 @@
-"""An engine thread that stalls, under a real server: told by /health, metrics and every protocol, and outlived."""
+"""An engine thread that stalls, under a real server: /health, metrics and every protocol report it, and it recovers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def app_with(stall_s: float, folder: Path) -> App:
     return App(configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder / "user"))
 
 
-async def test_a_stalled_engine_is_told_everywhere_and_goes_on_when_it_can(
+async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can(
     listening: Listening, tmp_path: Path
 ) -> None:
     app = app_with(0.5, tmp_path)
@@ -112,6 +112,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.costly
 def test_a_signal_ends_a_server_whose_engine_never_comes_back(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(

@@ -408,6 +408,7 @@ def plain(connection: apsw.Connection) -> Retrieve:
     return retrieve
 
 
+@pytest.mark.costly
 def test_facts_told_once_among_hundreds_of_turns_are_found() -> None:
     cases = bench("memory_text").cases(2, seed=20)
     assert memory_quality.score(cases, plain)["R@5"] < 0.2

@@ -1,24 +1,40 @@
-"""Loads the models of a command and shows the progress on its view."""
+"""Shows the progress of loading models, with log records above it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shepherd.cli import logs
+from shepherd.cli.text import bar
 
 if TYPE_CHECKING:
-    from shepherd.app.app import App
-    from shepherd.cli.terminal.view import View
-    from shepherd.tools.base import Person
+    from shepherd.app.loading import LoadProgress
+    from shepherd.cli.terminal.screen import Screen
+
+_STAGES = {
+    "selftest": "Testing the native library",
+    "trial": "Checking {}",
+    "weights": "Loading {}",
+    "context": "Making room for {}",
+}
 
 
-async def load_models(app: App, view: View, *, person: Person | None = None, patient: bool = False) -> None:
-    """Load all models, with a progress bar on a terminal; `person` and `patient` as for `App.load`.
+@contextmanager
+def progress_shown(screen: Screen | None) -> Iterator[Callable[[LoadProgress], None]]:
+    """Yields a function that shows progress, from any thread; the progress disappears at the end of the block."""
 
-    Raises: as `App.load`.
-    """
-    with logs.above(view.screen):
+    def show(loading: LoadProgress) -> None:
+        if screen is not None:
+            what = _STAGES[loading.stage].format(loading.name)
+            is_measured = loading.stage == "weights"
+            line = f"{what} {bar(loading.fraction, 1)} {loading.fraction:.0%}" if is_measured else f"{what} ..."
+            screen.update([], [line[: screen.console.width - 1]])
+
+    with logs.above(screen):
         try:
-            await app.load(view.show_loading, person=person, patient=patient)
+            yield show
         finally:
-            view.hide_loading()
+            if screen is not None:
+                screen.update([])

@@ -21,7 +21,7 @@ _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"[{_level(record):<5}] {_one_line(record.getMessage())}"
+        text = f"[{_level(record):<5}] {_CONTROL.sub(_visible, record.getMessage())}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -31,24 +31,24 @@ class _JsonFormat(logging.Formatter):
     """For programs: the facts of a request are fields (`server/observe/record.py`)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {"time": round(record.created, 3), "level": _level(record).lower(), "logger": record.name}
+        fields = {"time": round(record.created, 3), "level": _level(record).lower(), "logger": record.name}
         facts: dict[str, Any] | None = getattr(record, "facts", None)
-        said |= {"message": record.getMessage()} if facts is None else facts
+        fields |= {"message": record.getMessage()} if facts is None else facts
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
 
 
 def _level(record: logging.LogRecord) -> str:
     return _NAMES.get(record.levelno, record.levelname)
 
 
-def _one_line(text: str) -> str:
-    """`text` without characters that forge another record or steer the terminal."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+def _visible(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that forge another record or steer the terminal."""
 
 
 class Handler(logging.Handler):

@@ -7,8 +7,10 @@ imported until a command runs, so that `shepherd --help` stays cheap.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -34,18 +36,8 @@ class ShepherdCommand(click.Command):
         write_options(self, ctx, formatter, self.sections)
 
 
-class ShepherdGroup(click.Group):
-    """Commands under one word; takes all shared options, its help shows none of them."""
-
-    context_class = Context
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.params = [*self.params, *SHARED]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_options(self, ctx, formatter, ())
-        self.format_commands(ctx, formatter)
+class ShepherdGroup(click.Group, ShepherdCommand):
+    """Commands under one word."""
 
 
 class Program(ShepherdGroup):
@@ -53,7 +45,7 @@ class Program(ShepherdGroup):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
-        write_options(self, ctx, formatter, SECTIONS)
+        ShepherdCommand.format_options(self, ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -86,9 +78,8 @@ class Program(ShepherdGroup):
 
 def _near_command(word: str, commands: Sequence[str]) -> str | None:
     import difflib
-    from pathlib import Path
 
-    if Path(word).exists() or not word.isalpha():
+    if os.path.exists(word) or not word.isalpha():
         return None
     return next(iter(difflib.get_close_matches(word, commands, n=1, cutoff=0.75)), None)
 
@@ -96,7 +87,6 @@ def _near_command(word: str, commands: Sequence[str]) -> str | None:
 def _prepare_streams() -> None:
     """Neither text that the terminal's encoding cannot show nor a closed stream may end the program."""
     import io
-    import os
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -119,12 +109,18 @@ def _explain(error: Exception) -> None:
 # -- from the table to commands ---------------------------------------------------------------------------------------
 
 
-def _run(ctx: click.Context, row: Subcommand) -> None:
-    """Import the function of a command, call it, and exit with its status."""
+def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
+    """Import the function of a command, call it, and exit with its status; nothing for a group before its command."""
     import importlib
 
+    if ctx.invoked_subcommand is not None:
+        return
     values = {param.name: _value(ctx, param.name) for param in row.params if param.name}
-    options = _options(ctx, values.pop("model_word", None))
+    options = given_options(ctx)
+    if (model := values.pop("model_word", None)) is not None and options.setdefault("model", model) != model:
+        ctx.fail(f"Two models are named, {model!r} and {options['model']!r}; give one.")
+    if ctx.meta.get(_BARE):
+        options["bare"] = True
     first: Any = options
     if row.name.startswith("memory "):
         from shepherd.cli.command.memory import MemoryAccess
@@ -145,29 +141,11 @@ def _value(ctx: click.Context, name: str) -> Any:
     return ctx.params.get(name)
 
 
-def _options(ctx: click.Context, model_word: str | None) -> dict[str, Any]:
-    options = given_options(ctx)
-    if model_word is not None:
-        if options.get("model", model_word) != model_word:
-            ctx.fail(f"Two models are named, {model_word!r} and {options['model']!r}; give one.")
-        options["model"] = model_word
-    return {**options, "bare": True} if ctx.meta.get(_BARE) else options
-
-
-def _callback(row: Subcommand) -> Callable[..., None]:
-    @click.pass_context
-    def run(ctx: click.Context, /, **_values: Any) -> None:
-        if ctx.invoked_subcommand is None:
-            _run(ctx, row)
-
-    return run
-
-
 def _start(ctx: click.Context, /, **_values: Any) -> None:
     """The root: the chat, when no command follows."""
     if ctx.invoked_subcommand is None:
         ctx.meta[_BARE] = True
-        _run(ctx, next(row for row in SUBCOMMANDS if row.name == "chat"))
+        _run(next(row for row in SUBCOMMANDS if row.name == "chat"), ctx)
     elif ctx.invoked_subcommand != "chat":
         if ctx.params["prompt"] is not None or ctx.params["as_json"]:
             ctx.fail("-p and --json belong to the chat; write them after the command's name if it has them.")
@@ -175,38 +153,24 @@ def _start(ctx: click.Context, /, **_values: Any) -> None:
             ctx.fail("--continue and --resume belong to the chat.")
 
 
-def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        import shepherd
-
-        click.echo(f"shepherd {shepherd.__version__}")
-        ctx.exit()
-
-
 def _program() -> Program:
     """The root with the commands of the table."""
-    version = click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_version,
-        help="Show the version and exit.",
-    )
     root = Program(
         "shepherd",
         callback=click.pass_context(_start),
         invoke_without_command=True,
-        params=[*CHAT_PARAMS, version],
+        params=[*CHAT_PARAMS],
+        sections=SECTIONS,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="[COMMAND | MODEL] [ARGS]...",
         help="Runs language models on your own machine: a chat in the terminal, and a server for other programs.",
         epilog="Start with 'shepherd' alone: it chats with a tiny model that needs no download.",
     )
+    click.version_option(package_name="shepherd", prog_name="shepherd", message="%(prog)s %(version)s")(root)
     groups: dict[str, click.Group] = {"": root}
     for row in SUBCOMMANDS:
         above, _, name = row.name.rpartition(" ")
-        callback = _callback(row) if row.runs else None
+        callback = click.pass_context(partial(_run, row)) if row.runs else None
         command: click.Command
         if any(other.name.startswith(f"{row.name} ") for other in SUBCOMMANDS):
             command = groups[row.name] = ShepherdGroup(

@@ -6,60 +6,34 @@ Not here: the commands (`subcommands.py`). Imports click alone: `shepherd --help
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-SECTIONS = ("Model", "Answers", "Server", "Tools", "Messages")
+
+def token_count(value: str) -> int:
+    """A number of tokens; `32k` means 32 x 1024. Raises: `BadParameter`."""
+    digits, factor = (value[:-1], 1024) if value[-1:] in {"k", "K"} else (value, 1)
+    if not digits.isdecimal():
+        raise click.BadParameter(f"{value!r} is not a number of tokens; write 4096 or 32k.")
+    return int(digits) * factor
 
 
-class SharedOption(click.Option):
-    """An option of every command."""
-
-    section = ""
-    """Of the help page."""
-
-
-class TokenCount(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A number of tokens; `32k` means 32 x 1024."""
-
-    name = "TOKENS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        digits, factor = (value[:-1], 1024) if value[-1:] in {"k", "K"} else (value, 1)
-        if not digits.isdecimal():
-            self.fail(f"{value!r} is not a number of tokens; write 4096 or 32k.", param, ctx)
-        return int(digits) * factor
+def layers(value: str) -> int:
+    """A number of layers, or `all`. Raises: `BadParameter`."""
+    if value == "all":
+        return -1
+    if not value.removeprefix("-").isdecimal():
+        raise click.BadParameter(f"{value!r} is not a number of layers; write a number or 'all'.")
+    return int(value)
 
 
-class Layers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A number of layers, or `all`."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        if value == "all":
-            return -1
-        if not value.removeprefix("-").isdecimal():
-            self.fail(f"{value!r} is not a number of layers; write a number or 'all'.", param, ctx)
-        return int(value)
-
-
-class NameList(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+def name_list(value: str) -> tuple[str, ...]:
     """Names separated by commas."""
-
-    name = "LIST"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        return tuple(word for part in value.split(",") if (word := part.strip()))
+    return tuple(word for part in value.split(",") if (word := part.strip()))
 
 
 class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -68,55 +42,45 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [*(CompletionItem(name) for name in _model_names(incomplete)), CompletionItem(incomplete, type="file")]
+        from pathlib import Path
+
+        from shepherd.models import catalog
+
+        found = catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())
+        names = sorted({model.name for model in found if model.name.startswith(incomplete)})
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
-def _model_names(start: str) -> list[str]:
-    import os
-    from pathlib import Path
-
-    from shepherd.models import catalog
-
-    found = catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())
-    return sorted({model.name for model in found if model.name.startswith(start)})
+def _option(*flags: str, **settings: Any) -> click.Option:
+    return click.Option(flags, **settings)
 
 
-def _option(*flags: str, **settings: Any) -> SharedOption:
-    return SharedOption(flags, **settings)
+def _flag(*flags: str, help: str) -> click.Option:
+    return click.Option(flags, is_flag=True, default=None, help=help)
 
 
-def _flag(*flags: str, help: str) -> SharedOption:
-    """On or not given; with `--x/--no-x` also off."""
-    return SharedOption(flags, is_flag=True, default=None, help=help)
-
-
-def _repeated(*flags: str, metavar: str, help: str, type: Any = None) -> SharedOption:
-    return SharedOption(
+def _repeated(*flags: str, metavar: str, help: str, type: Any = None) -> click.Option:
+    return click.Option(
         flags, multiple=True, default=None, metavar=metavar, type=type, help=f"{help}; may be repeated."
     )
-
-
-def _in_section(section: str, *options: SharedOption) -> tuple[SharedOption, ...]:
-    for option in options:
-        option.section = section
-    return options
 
 
 _CACHE_TYPE: Mapping[str, Any] = {
     "type": click.Choice(("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
     "metavar": "TYPE",
 }
+_TOKENS: Mapping[str, Any] = {"type": token_count, "metavar": "TOKENS"}
+_NAMES: Mapping[str, Any] = {"type": name_list, "metavar": "LIST"}
 _INT: Mapping[str, Any] = {"type": int, "metavar": "N"}
 _FLOAT: Mapping[str, Any] = {"type": float, "metavar": "X"}
 _LEVELS = click.Choice(("debug", "info", "warning", "error"), case_sensitive=False)
 
-SHARED: tuple[SharedOption, ...] = (
-    *_in_section(
-        "Model",
+OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
+    "Model": (
         _option("-m", "--model", type=Model(), help="A GGUF file, or a name from 'shepherd models list'."),
         _option("--backend", metavar="NAME", help="What runs the model; llamacpp by default."),
         _option("--config", type=click.Path(), metavar="FILE", help="Read this TOML or JSON file, not the project's."),
-        _option("-c", "--context-size", type=TokenCount(), help="Tokens of context, such as 8192 or 32k."),
+        _option("-c", "--context-size", **_TOKENS, help="Tokens of context, such as 8192 or 32k."),
         _option(
             "--enable-eviction",
             "overflow",
@@ -124,23 +88,22 @@ SHARED: tuple[SharedOption, ...] = (
             default=None,
             help="Remove the oldest turns from a full context.",
         ),
-        _option("--gpu-layers", type=Layers(), help="Layers to put on the GPU; 'all' for every one."),
+        _option("--gpu-layers", type=layers, metavar="N", help="Layers to put on the GPU; 'all' for every one."),
         _option("--threads", **_INT, help="CPU threads; the free cores by default."),
         _option("--batch", **_INT, help="Prompt tokens computed in one step."),
         _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),
         _option("--cache-type-k", **_CACHE_TYPE, help="Number format of the cached keys."),
         _option("--cache-type-v", **_CACHE_TYPE, help="Number format of the cached values."),
     ),
-    *_in_section(
-        "Answers",
+    "Answers": (
         _option("--system", metavar="TEXT", help='The system prompt; "" for none.'),
         _option("--temperature", **_FLOAT, help="Randomness; 0 always takes the most likely token."),
         _option("--top-p", **_FLOAT, help="Sample from the likeliest tokens that make up this share."),
         _option("--top-k", **_INT, help="Sample from the N likeliest tokens; 0 for no limit."),
         _option("--min-p", **_FLOAT, help="Drop tokens below this share of the likeliest one."),
         _option("--seed", **_INT, help="Makes answers repeatable."),
-        _option("--max-tokens", type=TokenCount(), help="The most tokens of an answer."),
-        _option("--reserve", type=TokenCount(), help="Tokens of context kept free for the answer."),
+        _option("--max-tokens", **_TOKENS, help="The most tokens of an answer."),
+        _option("--reserve", **_TOKENS, help="Tokens of context kept free for the answer."),
         _option("--think/--nothink", "thinking", default=None, help="Let the model reason before it answers, or not."),
         _option(
             "--recall/--no-recall",
@@ -148,8 +111,7 @@ SHARED: tuple[SharedOption, ...] = (
             help="Show the model what it remembers of earlier conversations, or not; in a chat this is on.",
         ),
     ),
-    *_in_section(
-        "Server",
+    "Server": (
         _flag("--server", help="The same as 'shepherd serve'."),
         _option("--host", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
         _option("--port", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
@@ -163,26 +125,28 @@ SHARED: tuple[SharedOption, ...] = (
             help="Run the local tools on the server for requests that bring no tools.",
         ),
     ),
-    *_in_section(
-        "Tools",
+    "Tools": (
         _flag("--list-tools", help="List the tools and exit."),
-        _option("--enable-tools", type=NameList(), help="Offer only these tools or groups to the model."),
-        _option("--disable-tools", type=NameList(), help="Never offer these tools or groups."),
+        _option("--enable-tools", **_NAMES, help="Offer only these tools or groups to the model."),
+        _option("--disable-tools", **_NAMES, help="Never offer these tools or groups."),
         _flag("--notools", help="Offer no tool at all."),
-        _option("--allow-tools", type=NameList(), help="Run these without asking; '*' for all."),
+        _option("--allow-tools", **_NAMES, help="Run these without asking; '*' for all."),
         _repeated("--root", "roots", type=click.Path(), metavar="DIR", help="A folder that file tools may use"),
         _flag("--read-only", help="Refuse calls that change anything."),
         _flag("--dry-run", help="Show how files would change, and do not change them."),
     ),
-    *_in_section(
-        "Messages",
+    "Messages": (
         _flag("--log-json", help="Log one JSON object per line."),
         _option("--save/--no-save", default=None, help="Save the conversation in a file, or not."),
         _flag("-v", "--verbose", help="Show more messages."),
         _option("--log-level", type=_LEVELS, metavar="LEVEL", help="debug, info, warning or error."),
         _flag("--debug", help="Log everything and show tracebacks; a server writes each request to files."),
     ),
-)
+}
+"""The options that every command takes, by the section of the help page."""
+
+SECTIONS = tuple(OPTIONS)
+SHARED = tuple(option for section in OPTIONS.values() for option in section)
 
 NOT_CONFIG = frozenset({"bare", "config", "server", "list_tools", "notools", "verbose", "log_level", "debug"})
 """Options that are not keys of the configuration. `bare` is set by `main`: the chat runs without its name."""
@@ -190,16 +154,8 @@ NOT_CONFIG = frozenset({"bare", "config", "server", "list_tools", "notools", "ve
 
 def given_options(ctx: click.Context) -> dict[str, Any]:
     """The shared options on the command line; those after a command win over those before it."""
-    shared = {option.name for option in SHARED}
-    chain = []
-    link: click.Context | None = ctx
-    while link is not None:
-        chain.append(link.params)
-        link = link.parent
-    merged: dict[str, Any] = {}
-    for params in reversed(chain):
-        merged |= {key: value for key, value in params.items() if key in shared and value not in (None, ())}
-    return merged
+    before = {} if ctx.parent is None else given_options(ctx.parent)
+    return before | {o.name: v for o in SHARED if o.name and (v := ctx.params.get(o.name)) not in (None, ())}
 
 
 def config_flags(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,60 +169,33 @@ def config_flags(options: Mapping[str, Any]) -> dict[str, Any]:
 # -- help -------------------------------------------------------------------------------------------------------------
 
 
-def wants_colours(ctx: click.Context) -> bool:
-    """Whether help is in colours: on a terminal that does not refuse them."""
-    import os
-    import sys
-
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or ctx.color is False:
-        return False
-    return sys.stdout.isatty()
-
-
 class ColourFormatter(click.HelpFormatter):
-    """Click's help formatter with coloured headings and names."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.coloured = False
-
-    def _style(self, text: str, colour: str) -> str:
-        return click.style(text, fg=colour, bold=colour == "yellow") if self.coloured else text
+    """Click's help formatter with coloured headings and names; `click.echo` removes the colours in a pipe."""
 
     def write_heading(self, heading: str) -> None:
-        self.write(f"{'':>{self.current_indent}}{self._style(heading + ':', 'yellow')}\n")
+        self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', fg='yellow', bold=True)}\n")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        super().write_dl([(self._style(name, "cyan"), text) for name, text in rows], col_max, col_spacing)
+        super().write_dl([(click.style(name, fg="cyan"), text) for name, text in rows], col_max, col_spacing)
 
 
 class Context(click.Context):
-    """Click's context with our formatter."""
+    """Click's context with our formatter, and without colours where the user or the terminal refuses them."""
 
     formatter_class = ColourFormatter
 
-    def make_formatter(self) -> click.HelpFormatter:
-        formatter = super().make_formatter()
-        assert isinstance(formatter, ColourFormatter)
-        formatter.coloured = wants_colours(self)
-        return formatter
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            self.color = False
 
 
 def write_options(
-    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter, only: Sequence[str]
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter, sections: Sequence[str]
 ) -> None:
-    """Write the options of `command`: its own first, then the shared ones of the sections in `only`."""
-    own: list[tuple[str, str]] = []
-    sections: dict[str, list[tuple[str, str]]] = {section: [] for section in only}
-    for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
-        if record is None:
-            continue
-        if not isinstance(param, SharedOption):
-            own.append(record)
-        elif param.section in sections:
-            sections[param.section].append(record)
-    for heading, rows in (("Options", own), *sections.items()):
-        if rows:
+    """Write the options of `command`: its own first, then the shared ones of the `sections`."""
+    own = [param for param in command.get_params(ctx) if param not in SHARED]
+    for heading, params in (("Options", own), *((section, OPTIONS[section]) for section in sections)):
+        if rows := [record for param in params if (record := param.get_help_record(ctx)) is not None]:
             with formatter.section(heading):
                 formatter.write_dl(rows)

@@ -6,14 +6,14 @@ Not here: the conversation (`terminal/view.py`), and how values are spelled (`te
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean
-from shepherd.core import ShepherdError
+from shepherd.cli.text import clean, field_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,15 +25,11 @@ EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, she
 
 def is_terminal(stream: Any) -> bool:
     """Whether `stream` is a terminal that understands escape codes."""
-    import os
-
     return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def colours_wanted(stream: Any = None) -> bool:
     """Whether to write colours to `stream`, standard output by default."""
-    import os
-
     return is_terminal(stream or sys.stdout) and not os.environ.get("NO_COLOR")
 
 
@@ -55,9 +51,8 @@ def show_marked(mark: str, colour: str, text: str) -> None:
 
 def show_fields(fields: Mapping[str, str]) -> None:
     """Print one `Name: value` line for each field, the values in one column."""
-    width = max(map(len, fields), default=0) + 1
-    for name, value in fields.items():
-        show(f"{name + ':':<{width}} {clean(value)}")
+    for line in field_lines(fields):
+        show(clean(line))
 
 
 def show_error(text: str) -> None:
@@ -71,22 +66,19 @@ def show_warning(text: str) -> None:
 
 
 def show_note(text: str) -> None:
-    """Print one dim sentence on standard error: progress, for the person who waits."""
+    """Print one dim sentence on standard error, about progress."""
     click.secho(f"shepherd: {text}", dim=colours_wanted(sys.stderr), err=True)
 
 
 def show_json(value: Any) -> None:
-    """Print a JSON document."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def write_error_event(error: ShepherdError) -> None:
-    """Write the last line of `--json` for an answer that failed."""
-    write(json.dumps({"event": "error", "code": error.code, "message": error.message}, ensure_ascii=False) + "\n")
-
-
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their cells; in a pipe no cell is cut off."""
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:
+    """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
+    if none and not rows:
+        show(none)
+        return
     from rich.table import Table
     from rich.text import Text
 
@@ -96,22 +88,16 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
-    result_console().print(table)
+    console().print(table)
 
 
-def result_console() -> Console:
-    """Standard output for results that rich draws; in a pipe no line is cut off."""
+def console(stream: TextIO | None = None) -> Console:
+    """`stream`, standard output by default, for what rich draws; in a pipe no line is cut off."""
     from rich.console import Console
 
-    terminal = is_terminal(sys.stdout)
-    return Console(file=sys.stdout, force_terminal=terminal, highlight=False, width=None if terminal else 10_000)
-
-
-def terminal_console(stream: TextIO) -> Console:
-    """A terminal on which rich draws a conversation."""
-    from rich.console import Console
-
-    return Console(file=stream, force_terminal=True, highlight=False)
+    terminal = is_terminal(stream or sys.stdout)
+    width = None if terminal else 10_000
+    return Console(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
 def banner(facts: ActiveModel, version: str, n_tools: int = 0) -> list[str]:

@@ -15,11 +15,8 @@ INTERRUPTED = 128 + signal.SIGINT
 
 @contextmanager
 def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Within the block, `handler` takes the signal.
-
-    Plain handlers work under asyncio on every system: the loop runs them between two events, and
-    `call_soon_threadsafe` inside one wakes it.
-    """
+    """Within the block, `handler` takes the signal. Under asyncio, the loop runs it between two events, and
+    `call_soon_threadsafe` inside it wakes the loop."""
     before = signal.signal(number, handler)
     try:
         yield
@@ -28,13 +25,11 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: the terminal is restored, and the programs
-    that tools have started end.
+    """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: they cancel the coroutine, so the terminal
+    is restored, and the programs that tools have started end. A handler that raises would interrupt any code, and the
+    guard around tools that leave the program would catch the exception.
 
-    The coroutine is cancelled. A handler that raises would interrupt any code, and the guard around tools that leave
-    the program would catch the exception.
-
-    Raises: `SystemExit` with 128 + the signal; `KeyboardInterrupt`; what the coroutine raises.
+    Raises: `SystemExit` with 128 + the signal, also for Ctrl-C; what the coroutine raises.
     """
     import asyncio
 
@@ -53,6 +48,8 @@ def run(body: Coroutine[Any, Any, T]) -> T:
 
     try:
         return asyncio.run(whole())
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
     except asyncio.CancelledError:
         if numbers:
             raise SystemExit(128 + numbers[0]) from None

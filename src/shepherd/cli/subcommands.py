@@ -185,10 +185,7 @@ _GENERAL = (
 
 _TOOLS = (
     Subcommand(
-        "tools",
-        "command.tools.show_list",
-        "List the tools that the model may use, show one, or run one.",
-        (_JSON,),
+        "tools", "command.tools.show_list", "List the tools that the model may use, show one, or run one.", (_JSON,)
     ),
     Subcommand(
         "tools list",
@@ -314,9 +311,7 @@ _MEMORY_COMMANDS = (
         _number("-n", "limit", most=1_000_000, default=20, help="The most conversations to list; 0 for all."),
     ),
     _memory(
-        "facts",
-        "memory.list_facts",
-        "Show and change facts. A fact is a value with a name; alone, it lists them.",
+        "facts", "memory.list_facts", "Show and change facts. A fact is a value with a name; alone, it lists them."
     ),
     _memory("facts list", "memory.list_facts", "List the facts."),
     _memory(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 # -- text that is safe to show ----------------------------------------------------------------------------------------
 
@@ -56,21 +57,27 @@ def _n_columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-def cut(text: str, width: int) -> str:
-    """`text`, or its beginning and `…` where it needs more than `width` columns."""
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """`text`, or its beginning and `mark` where it needs more than `width` columns."""
     if n_columns(text) <= width:
         return text
-    used = 1  # for the mark
+    used = len(mark)
     for at, character in enumerate(text):
         used += _n_columns(character)
         if used > width:
-            return text[:at] + "…" * (width > 0)
+            return text[:at] + mark * (width > 0)
     return text
 
 
 def excerpt(text: str) -> str:
     """The beginning of `text` as one line of at most 60 columns."""
     return cut(" ".join(text.split()), 60)
+
+
+def field_lines(fields: Mapping[str, str]) -> list[str]:
+    """One `Name: value` line for each field, the values in one column."""
+    width = max(map(len, fields), default=0) + 1
+    return [f"{name + ':':<{width}} {value}" for name, value in fields.items()]
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -37,12 +37,12 @@ BUSY_MS = 2_000
 
 _TABLES = """
 CREATE TABLE response(
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- greater than that of the answer it goes on with
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- greater than that of the answer before it
     id TEXT NOT NULL UNIQUE,
     previous TEXT,
     body TEXT NOT NULL,          -- JSON, without its output
     n_bytes INTEGER NOT NULL,    -- of the body and the items
-    used INTEGER NOT NULL        -- grows; the same along a chain that has just been gone on with
+    used INTEGER NOT NULL        -- grows; the same along a chain that was just continued
 ) STRICT;
 CREATE INDEX response_used ON response(used, number);
 CREATE TABLE item(
@@ -71,7 +71,7 @@ SELECT number, previous, id FROM chain ORDER BY number
 
 
 class ResponseStore:
-    """The stored answers. Every call takes milliseconds at most and may come from any thread."""
+    """The stored answers. Every call takes milliseconds at most, on any thread."""
 
     def __init__(self, path: Path | None = None, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """`path`: the file, made if it is not there, readable by its owner alone; None = in memory.
@@ -82,16 +82,12 @@ class ResponseStore:
         self._lock = threading.Lock()
         self._file = _opened(path)
         held, used = self._file.execute("SELECT coalesce(sum(n_bytes), 0), coalesce(max(used), 0) FROM response").get
-        self._n_bytes: int = held
+        self.n_bytes: int = held
+        """The size of all stored answers."""
         self._used: int = used
 
-    @property
-    def n_bytes(self) -> int:
-        """The size of all stored answers."""
-        return self._n_bytes
-
     def close(self) -> None:
-        """Close the file; what is in memory is lost."""
+        """Close the file; answers in memory are lost."""
         with self._lock:
             self._file.close()
 
@@ -103,11 +99,10 @@ class ResponseStore:
         Raises: `UnknownResponse`.
         """
         previous, items = body.get("previous_response_id"), body.get("input")
+        before: list[Json] = []
         if isinstance(previous, str) and previous:
             before = self.items_before(previous)
             items = [message_of(items)] if isinstance(items, str) else [] if items is None else items
-        else:
-            before = []
         if not isinstance(items, list):  # a plain text, or a value that the codec refuses
             return {**body, N_STORED: 0}
         return {**body, "input": [*before, *map(self._item_meant, items)], N_STORED: len(before)}
@@ -126,21 +121,18 @@ class ResponseStore:
     def _item_meant(self, item: Any) -> Any:
         """The item of a reference, if it is stored; any other item unchanged."""
         match item:
-            case {"type": "item_reference" | None, "id": str() as id}:
-                pass
-            case {"id": str() as id} if item.keys() == {"id"}:
-                pass
+            case {"id": str() as id} if item.keys() == {"id"} or item.get("type", "") in ("item_reference", None):
+                with self._lock:
+                    newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
+                    found = self._file.execute(newest, (id,)).get
             case _:
                 return item
-        with self._lock:
-            newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
-            found = self._file.execute(newest, (id,)).get
         return item if found is None else json.loads(found)
 
     # ---- for answers
 
     def store(self, encoder: Any) -> None:
-        """Store the answer that an encoder of the protocol has finished, unless the request said `store: false`."""
+        """Store the answer that an encoder of the protocol has finished, unless the request has `store: false`."""
         stored: StoredResponse | None = encoder.stored
         if stored is None:
             return
@@ -165,13 +157,13 @@ class ResponseStore:
             number = self._file.last_insert_rowid()
             add = "INSERT INTO item(response, is_output, place, id, body) VALUES(?, ?, ?, ?, ?)"
             self._file.executemany(add, [(number, *row) for row in rows])
-            held = self._n_bytes + n_bytes
+            held = self.n_bytes + n_bytes
             while held > self._limit_bytes:
                 oldest = "SELECT number, n_bytes FROM response ORDER BY used, number LIMIT 1"
                 leaving, freed = self._file.execute(oldest).get
                 self._file.execute("DELETE FROM response WHERE number = ?", (leaving,))
                 held -= freed
-        self._n_bytes = held
+        self.n_bytes = held
 
     # ---- for people
 
@@ -201,7 +193,7 @@ class ResponseStore:
         """Delete an answer and its input; False when there is none. Answers after it can no longer be continued."""
         with self._lock:
             found = self._file.execute("DELETE FROM response WHERE id = ? RETURNING n_bytes", (id,)).get
-            self._n_bytes -= found or 0
+            self.n_bytes -= found or 0
         return found is not None
 
     # ---- the chain
@@ -266,27 +258,21 @@ def _opened(path: Path | None) -> apsw.Connection:
         raise ConfigError(f"{path} cannot be opened: {error}", key=key) from error
     try:
         file.set_busy_timeout(BUSY_MS)
-        _claim(file, path, key)
+        known, version = file.pragma("application_id"), file.pragma("user_version")
+        if known == APPLICATION_ID and version != VERSION:
+            raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
+        if known != APPLICATION_ID:
+            if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+                raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
+            with file:
+                marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}"
+                file.execute(f"{_TABLES} {marks}").fetchall()
         # Written to the disk from time to time only: only a crash of the machine can lose the last.
         file.execute("PRAGMA journal_mode = WAL").fetchall()
         file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
-    except apsw.Error as error:
+    except (apsw.Error, ConfigError) as error:
         file.close()
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(f"{path} cannot be used for answers: {error}", key=key) from error
-    except ConfigError:
-        file.close()
-        raise
     return file
-
-
-def _claim(file: apsw.Connection, path: Path, key: str) -> None:
-    """Make the tables in a new file. Raises: `ConfigError` for a file of another program."""
-    known, version = file.pragma("application_id"), file.pragma("user_version")
-    if known == APPLICATION_ID and version == VERSION:
-        return
-    if known == APPLICATION_ID:
-        raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
-    if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-        raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
-    with file:
-        file.execute(f"{_TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}").fetchall()

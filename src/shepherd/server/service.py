@@ -1,6 +1,7 @@
 """What the server needs of the program behind it: the one seam between HTTP and everything else.
 
-The server calls it on the event loop; what is not awaited returns at once, except `memory`, which runs in a thread.
+The server calls it on the event loop; functions that are not awaited return at once, except `memory`, which runs in a
+thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ class Service(Protocol):
 
     def models(self) -> Sequence[ModelCard]:
         """Every model that a request can name, loaded or not, in the order of the configuration."""
-        ...
 
     def health(self) -> Health: ...
 
@@ -33,29 +33,24 @@ class Service(Protocol):
 
         Raises: `UnknownModel`.
         """
-        ...
 
     # ---- requests; `endpoint` is the canonical path: a route may choose the model by it
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
         """The events of one answer; closing the generator cancels it. Raises: `ShepherdError`."""
-        ...
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` would have; exact. May load the model.
 
         Raises: `UnknownModel`, `InvalidRequest`, `EngineDown`, `EngineError`.
         """
-        ...
 
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has. Raises: as `count`."""
-        ...
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
-        """The bytes of each token. Raises: as `count`; `InvalidRequest` for what is not a token of the model."""
-        ...
+        """The bytes of each token. Raises: as `count`; `InvalidRequest` for an unknown token."""
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
@@ -67,37 +62,31 @@ class Service(Protocol):
         input that is too long instead of refusing it. Raises: as `count`; `InvalidRequest` for a model that makes no
         vectors.
         """
-        ...
 
     # ---- caches
 
     def stats(self) -> Mapping[str, CacheStats]:
         """By name, the figures of every cache that is open."""
-        ...
 
     async def clear(self, name: str) -> None:
-        """Empty a cache of `stats`, saved copies included; answers that are being generated go on.
+        """Empty a cache of `stats`, saved copies included; running answers continue.
 
         Raises: `EngineDown`.
         """
-        ...
 
     def n_loads(self) -> Mapping[str, int]:
         """By name, how often each model was loaded since the start."""
-        ...
 
     # ---- the memory
 
     def n_archived(self) -> int:
         """Messages that were archived since the start."""
-        ...
 
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user, `LOCAL` = the owner; None: there is none. Runs in a thread; may open a file.
 
         Raises: `ConfigError`, `MemoryFailure`.
         """
-        ...
 
     async def forget(
         self,
@@ -112,4 +101,3 @@ class Service(Protocol):
 
         Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
         """
-        ...

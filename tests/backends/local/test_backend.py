@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
+from tests.in_time import until
 from tests.sampling import examples
 
 from shepherd.backends.base import Backend
@@ -114,12 +115,7 @@ def held(runtime: FakeRuntime) -> str:
 
 async def settled(backend: LocalBackend, n_jobs: int) -> None:
     """Wait until so many jobs have come and gone, closing tags included."""
-    for _ in range(1000):
-        stats = backend.engine.stats()
-        if (stats.jobs, stats.live) == (n_jobs, 0):
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"the engine does not come to rest: {backend.engine.stats()}")
+    await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
 
 
 async def events(backend: Backend, request: Request) -> list[Event]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 import pytest
+from tests.in_time import until
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Event, Message, Reply, Request, Sampling, Text, ToolResult, ToolSpec, fold
@@ -66,12 +67,8 @@ async def reply(backend: LocalBackend, request: Request) -> Reply:
 
 async def at_rest(backend: LocalBackend, n_jobs: int) -> Resident:
     """The sequence that was used last, once so many jobs have come and gone with their closing tags."""
-    for _ in range(2000):
-        stats = backend.engine.stats()
-        if (stats.jobs, stats.live) == (n_jobs, 0):
-            return max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"the engine does not come to rest: {backend.engine.stats()}")
+    await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
+    return max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
 
 
 async def prompt_tokens(backend: LocalBackend, request: Request) -> array[int]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import codecs
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.app.app import App
 from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import attach
 from shepherd.core import Image, InvalidRequest, Text
@@ -45,7 +47,7 @@ class Lamb:
 
 def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[Text | Image, ...]:
     assert folder == Path.cwd()
-    return attach.parts(text, Lamb(*["vision"] if sees else []), n_ctx)
+    return attach.parts(text, cast("App", Lamb(*["vision"] if sees else [])), n_ctx)
 
 
 def test_a_file_stands_before_the_words_as_an_aside(folder: Path) -> None:

@@ -6,17 +6,20 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
+from shepherd.app.app import App
 from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
+from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
 from shepherd.core import (
     EngineError,
@@ -121,7 +124,7 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)
-    repls.append(Repl(Chat(stage, session, PipeView(), reader)))
+    repls.append(Repl(Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))))
     await repls[0].run()
     assert [message.text for message in session.messages] == ["Hello", "...Fine."]
     assert stage.kept is not None

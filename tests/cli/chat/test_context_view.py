@@ -1,4 +1,4 @@
-"""The picture of the context: every turn is in it, no line is too wide, nothing is said by colours alone."""
+"""The picture of the context: every turn is in it, no line is too wide, and it is readable without colours."""
 
 from __future__ import annotations
 

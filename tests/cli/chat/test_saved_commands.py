@@ -21,6 +21,7 @@ def folder(home: Home) -> Path:
     return home.folder / ".local" / "share" / "shepherd" / "conversations"
 
 
+@pytest.mark.costly
 def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(home: Home) -> None:
     home.run_apart(*FLAGS, raw=b"My name is Ann.\n/save talk\n")
     home.run(*FLAGS, text="My name is Eve.\n/save other\n")
@@ -96,6 +97,7 @@ SCRIPT = "My name is Zoë.\n/system\nWhat is my name?\n/export talk.json"
     ids=["no end", "unix", "windows", "windows with a mark", "utf-16"],
 )
 @pytest.mark.parametrize("from_file", [False, True])
+@pytest.mark.sampled(0.3)
 def test_a_script_is_played_whatever_its_line_ends(home: Home, raw: bytes, from_file: bool) -> None:
     if from_file:
         (home.folder / "script.txt").write_bytes(raw)

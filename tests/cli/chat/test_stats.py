@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.agent.turn import CallReturned
-from shepherd.cli.chat.stats import ChatStats, TurnStats, sparkline
+from shepherd.cli.chat.stats import TurnStats, sparkline, stat_rows
 from shepherd.core import Evicted, Finished, Started, Text, TextDelta, ToolCall, ToolResult, Usage
 
 
@@ -20,7 +20,7 @@ class Clock:
 
 def test_a_turn_with_a_call_is_two_rounds() -> None:
     clock = Clock()
-    turn, stats = TurnStats(clock), ChatStats()
+    turn = TurnStats(clock)
     turn.feed(Started("m", usage=Usage(input=10)))
     turn.feed(TextDelta("a"))
     turn.feed(TextDelta("a"))
@@ -35,8 +35,7 @@ def test_a_turn_with_a_call_is_two_rounds() -> None:
     clock.now += 2
     turn.feed(Finished("end", Usage(cache_read=15, input=5, output=11, reasoning=1)))
     turn.end()
-    stats.add(turn)
-    assert dict(stats.rows()) == {
+    assert dict(stat_rows([turn])) == {
         "Turns": "1, 2 rounds",
         "Tokens in": "30, of them 15 from the cache (50%)",
         "Tokens out": "16, of them 1 of thoughts",
@@ -48,18 +47,17 @@ def test_a_turn_with_a_call_is_two_rounds() -> None:
 
 
 def test_an_answer_that_is_stopped_counts_with_the_pieces_that_came() -> None:
-    turn, stats = TurnStats(Clock()), ChatStats()
+    turn = TurnStats(Clock())
     turn.feed(Started("m", usage=Usage(input=10)))
     turn.feed(TextDelta("a"))
     turn.feed(TextDelta("b"))
     turn.end()
     turn.end()
-    stats.add(turn)
-    assert (stats.n_answers, stats.usage) == (1, Usage(input=10, output=2))
+    assert (len(turn.answers), turn.usage) == (1, Usage(input=10, output=2))
 
 
 def test_nothing_yet_is_no_trouble() -> None:
-    assert dict(ChatStats().rows(plain=True))["Tokens/s"] == "0.0"
+    assert dict(stat_rows([], plain=True))["Tokens/s"] == "0.0"
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=50))

@@ -1,4 +1,4 @@
-"""`shepherd launch`: what clients are told, that it is the same when printed, and who starts and stops the server."""
+"""`shepherd launch`: the settings of clients, the same when printed, and the start and the end of the server."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ told = {{"env": dict(os.environ), "arguments": sys.argv[1:], "files": sorted(fil
 pathlib.Path(os.environ["TOLD"]).write_text(json.dumps(told))
 {then}
 """
-"""A client that writes down what it was told."""
+"""A client that records its arguments and variables."""
 
 
 class Stub:
@@ -180,11 +180,11 @@ def test_a_shell_reads_what_was_meant(value: str, text: str, word: str) -> None:
 
 
 SAMPLES = {
-    "TokenCount": ["8k", "100"],
-    "Layers": ["all", "3"],
-    "Words": ["a,b"],
-    "Choice": ["f16", "info"],
-    "StringParamType": ["two words", ""],
+    "token_count": ["8k", "100"],
+    "layers": ["all", "3"],
+    "name_list": ["a,b"],
+    "choice": ["f16", "info"],
+    "text": ["two words", ""],
 }
 """By type of option; a number for all others."""
 
@@ -192,7 +192,7 @@ SAMPLES = {
 def ways_to_say(option: click.Option) -> list[list[str]]:
     if option.is_flag:
         return [[flag] for flag in (*option.opts, *option.secondary_opts)]
-    samples = SAMPLES.get(type(option.type).__name__, ["7"])
+    samples = SAMPLES.get(option.type.name, ["7"])
     if isinstance(option.type, click.Choice):
         samples = [sample for sample in samples if sample in option.type.choices]
     return [[flag, sample] for flag in option.opts for sample in samples]
@@ -219,6 +219,7 @@ def test_keys_are_in_no_command_line_which_everybody_can_read() -> None:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.costly
 def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listening: Listening) -> None:
     with listening(service(), api_keys=("s3cret",)) as port:
         ask = [name, "--url", f"127.0.0.1:{port}/v1/", "--api-key", "s3cret"]
@@ -398,6 +399,7 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
 
 
 @pytest.mark.model
+@pytest.mark.costly
 def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: Path, tmp_path: Path) -> None:
     stub.then("import time\nprint(os.environ['OPENAI_API_BASE'], flush=True)\ntime.sleep(60)")
     serving = ("--model", str(lamb), "--port", "0", "--context-size", "1k", "--threads", "1")
@@ -419,6 +421,7 @@ def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: P
         urllib.request.urlopen(url)
 
 
+@pytest.mark.costly
 def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
     ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
     assert ran.returncode == 1

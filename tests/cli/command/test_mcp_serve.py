@@ -1,4 +1,4 @@
-"""`shepherd mcp serve` from the outside: how it starts, and what it says when it cannot."""
+"""`shepherd mcp serve` from the outside: how it starts, and its errors."""
 
 import os
 import subprocess

@@ -23,7 +23,7 @@ CAT = [Entry("user", "My cat is called Lamb."), Entry("assistant", "A good name.
 
 
 class Shell:
-    """A user with a memory, who runs commands."""
+    """A user that has a memory and runs commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""`shepherd replay`: what was sent once is sent again, and what has changed since is told."""
+"""`shepherd replay`: recorded requests are sent again, and the changes are reported."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tests.scripted_service import ScriptedService, playing, saying
 from shepherd.cli.command.replay import (
     ANSWER,
     BODY,
-    Player,
     ReplayResult,
     changes_memory,
+    connect,
     listening,
     path_of,
+    play,
     read_recordings,
     summary,
 )
@@ -72,20 +73,22 @@ def streamed(recording: Recording, stream: bool) -> Recording:
 
 
 async def played(service: ScriptedService, *recordings: Recording, **options: Any) -> list[ReplayResult]:
-    async with listening(service, **options) as (url, key), Player(url, key=key) as player:
-        return [await player.play(recording) for recording in recordings]
+    async with listening(service, **options) as (url, key), connect(url, key) as client:
+        return [await play(client, recording) for recording in recordings]
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_an_answer_is_read_in_every_protocol_streamed_or_not(name: str) -> None:
     recordings = [streamed(REQUESTS[name], stream) for stream in (True, False)]
     for answer in await played(ScriptedService(playing(*EVENTS)), *recordings):
-        assert (answer.status, answer.failed) == (200, False)
-        words = [word for word in ("Let me look.", "I look: é🐑", "look ", "at") if word in answer.text]
-        assert [answer.text.index(word) for word in words] == sorted(answer.text.index(word) for word in words)
+        assert (answer.status, answer.reply.failed) == (200, False)
+        words = [word for word in ("Let me look.", "I look: é🐑", "look ", "at") if word in answer.reply.text]
+        assert [answer.reply.text.index(word) for word in words] == sorted(
+            answer.reply.text.index(word) for word in words
+        )
         assert words[-3:] == ["I look: é🐑", "look ", "at"]
-        assert (answer.prompt, answer.output) == (10, 5)
-        assert answer.cached == (None if name == "ollama" else 3)
+        assert (answer.reply.prompt, answer.reply.output) == (10, 5)
+        assert answer.reply.cached == (None if name == "ollama" else 3)
         assert answer.prefilled == (10 if name == "ollama" else 7)
         assert answer.first_ms is not None
         assert not answer.is_different
@@ -97,8 +100,8 @@ async def test_an_answer_is_read_in_every_protocol_streamed_or_not(name: str) ->
 async def test_an_error_is_read_in_every_protocol(name: str, stream: bool) -> None:
     for script in (playing(ContextFull(needed=9, limit=8)), playing(*EVENTS[:3], ContextFull(needed=9, limit=8))):
         (answer,) = await played(ScriptedService(script), streamed(REQUESTS[name], stream))
-        assert answer.failed
-        assert "9" in answer.text
+        assert answer.reply.failed
+        assert "9" in answer.reply.text
         assert answer.is_different, "nothing is known of it, and it failed"
 
 
@@ -166,9 +169,9 @@ async def test_keys_of_a_recording_go_nowhere(tmp_path: Path) -> None:
 
 
 async def test_nobody_there_is_one_sentence() -> None:
-    async with Player("http://127.0.0.1:9") as player:
+    async with connect("http://127.0.0.1:9") as client:
         with pytest.raises(Unreachable, match=r"no server answers at http://127\.0\.0\.1:9"):
-            await player.play(REQUESTS["chat"])
+            await play(client, REQUESTS["chat"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ Shepherd = Callable[..., Result]
 
 @pytest.fixture
 def shepherd(tmp_path: Path) -> Shepherd:
-    """The program in an empty folder with nobody's configuration."""
+    """The program in an empty folder without a configuration."""
     home = {name: str(tmp_path / name) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
     (work := tmp_path / "work").mkdir()
 

@@ -23,7 +23,6 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.cli.command.top import (
     CacheSpeed,
     Sample,
-    Server,
     Watch,
     board,
     hit_ratio,
@@ -195,10 +194,10 @@ def test_programs_are_told_what_the_server_said_and_the_speeds() -> None:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-def server_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> Server:
+def server_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> Watch:
     ticks = count()
     client = httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://user:pass@h:1/")
-    return Server(client, clock=lambda: float(next(ticks)))
+    return Watch(client, clock=lambda: float(next(ticks)))
 
 
 def failing(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
@@ -217,8 +216,8 @@ def replying(status: int, content: bytes = b"") -> Callable[[httpx2.Request], ht
     [
         (failing(httpx2.ConnectError("no")), Unreachable, "no server answers at http://h:1; start one with 'shepherd"),
         (failing(httpx2.ReadTimeout("slow")), TimedOut, "http://h:1 has not answered for 5 s"),
-        (failing(httpx2.RemoteProtocolError("\x1b[31mbad")), Unreachable, "http://h:1 cannot be asked: ␛[31mbad"),
-        (failing(httpx2.ReadError("")), Unreachable, "http://h:1 cannot be asked: ReadError"),
+        (failing(httpx2.RemoteProtocolError("\x1b[31mbad")), Unreachable, "the request to http://h:1 failed: ␛[31mbad"),
+        (failing(httpx2.ReadError("")), Unreachable, "the request to http://h:1 failed: ReadError"),
         (replying(401), NotAllowed, "give its key with --api-key KEY"),
         (replying(404), BadReply, "it is no Shepherd server, or an old one"),
         (replying(307), ShepherdError, "answers /v1/caches with status 307"),
@@ -235,7 +234,7 @@ def test_what_is_wrong_with_a_server_is_said_in_one_sentence(
     answer: Callable[[httpx2.Request], httpx2.Response], kind: type[ShepherdError], said: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        server_of(answer).poll()
+        server_of(answer).sample()
     assert said in caught.value.message
     assert "\n" not in caught.value.message
     assert "pass" not in caught.value.message
@@ -263,7 +262,7 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
         assert isinstance(reply, httpx2.Response)
         return reply
 
-    watch = Watch(server_of(answer))
+    watch = server_of(answer)
     seen = []
     for _ in range(5):
         watch.poll()
@@ -279,8 +278,8 @@ def test_a_server_that_goes_away_is_waited_for_and_what_was_seen_stays() -> None
 
 def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_not() -> None:
     with pytest.raises(Unreachable):
-        Watch(server_of(failing(httpx2.ConnectError("no")))).poll()
-    watch = Watch(server_of(replying(503, b'{"error": {"message": "loading"}}')))
+        server_of(failing(httpx2.ConnectError("no"))).poll()
+    watch = server_of(replying(503, b'{"error": {"message": "loading"}}'))
     watch.poll()
     assert watch.now is None
     assert watch.problem is not None

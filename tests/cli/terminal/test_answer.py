@@ -67,14 +67,14 @@ def test_the_plain_answer_hides_reasoning_and_puts_calls_in_lines_of_their_own()
         answer.feed(event)
     answer.close()
     assert "".join(out) == "a\n[Tool Call: f()]\n"
-    assert notices == ["[2 messages (9 tokens) left the context; the conversation goes on]\n"]
+    assert notices == ["[2 messages (9 tokens) left the context; the conversation continues]\n"]
 
 
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (Evicted(6, 412), "[6 messages (412 tokens) left the context; the conversation goes on]"),
-        (Evicted(1, 1), "[1 message (1 token) left the context; the conversation goes on]"),
+        (Evicted(6, 412), "[6 messages (412 tokens) left the context; the conversation continues]"),
+        (Evicted(1, 1), "[1 message (1 token) left the context; the conversation continues]"),
     ],
 )
 def test_an_eviction_is_told_in_one_line(event: Evicted, line: str) -> None:
@@ -87,7 +87,7 @@ def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() ->
     for event in (TextDelta("a"), Evicted(2, 9), TextDelta("b"), Evicted(1, 3), TextDelta("c"), Finished("end")):
         answer.feed(event)
     answer.close()
-    assert "".join(both) == "abc\n[3 messages (12 tokens) left the context; the conversation goes on]\n"
+    assert "".join(both) == "abc\n[3 messages (12 tokens) left the context; the conversation continues]\n"
 
 
 def test_the_meter_does_not_count_what_has_left_during_the_answer() -> None:

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from shepherd.agent.turn import CallReturned
 from shepherd.cli.terminal import call_view, markdown
-from shepherd.cli.terminal.answer import OpenCall
 from shepherd.core import Text as Said
 from shepherd.core import ToolCall, ToolResult
 
@@ -86,14 +85,14 @@ def test_no_line_of_a_result_takes_two_rows(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "line", "is_named", "wanted"),
+    ("seconds", "name", "line", "wanted"),
     [
-        (0.05, "", False, "⠋ 0 s"),
-        (0.15, "", False, "⠙ 0 s"),
-        (3.2, "12 of 30", False, "⠹ 3 s · 12 of 30"),
-        (125.0, "two\nlines", False, "⠋ 2:05 min · two lines"),
-        (1.0, "", True, "⠋ f · 1 s"),
+        (0.05, "", "", "⠋ 0 s"),
+        (0.15, "", "", "⠙ 0 s"),
+        (3.2, "", "12 of 30", "⠹ 3 s · 12 of 30"),
+        (125.0, "", "two\nlines", "⠋ 2:05 min · two lines"),
+        (1.0, "f", "", "⠋ f · 1 s"),
     ],
 )
-def test_a_call_that_runs_says_how_long_and_how_far(seconds: float, line: str, is_named: bool, wanted: str) -> None:
-    assert call_view.running(OpenCall(CALL, line=line), seconds, is_named=is_named).plain == wanted
+def test_a_call_that_runs_shows_its_time_and_its_progress(seconds: float, name: str, line: str, wanted: str) -> None:
+    assert call_view.spinning(seconds, name, line).plain == wanted

@@ -1,11 +1,11 @@
-"""A person is asked in the middle of a turn: what they see, what their keys mean, and what no accident may do."""
+"""Questions to the person during a turn: the lines on the screen, the meaning of the keys, and no accidental yes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.cli.small_terminal import Terminal
 
 from shepherd.cli.terminal.consent import TerminalPerson, exposed
-from shepherd.cli.terminal.keyboard import END, ENTER
+from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
 from shepherd.tools.permission import EFFECTS
@@ -23,7 +23,7 @@ COMMAND = Question("execute_command", {"command": "npm test", "timeout": 30}, "r
 
 
 class Keys:
-    """A keyboard whose keys are known, or come when the test says so."""
+    """A keyboard whose keys are known, or come when the test sends them."""
 
     def __init__(self, *keys: str, lines: tuple[str | None, ...] = ()) -> None:
         self.keys: asyncio.Queue[str] = asyncio.Queue()
@@ -54,14 +54,14 @@ class Keys:
 
 
 class Asked:
-    """Somebody with those keys in front of a small terminal."""
+    """A person with these keys in front of a small terminal."""
 
     def __init__(self, *keys: str, lines: tuple[str | None, ...] = (), width: int = 80, height: int = 60) -> None:
         self.terminal = Terminal(width, height)
         console = Console(file=self.terminal, force_terminal=True, width=width, height=height, highlight=False)  # type: ignore[arg-type]  # what a console needs of a file
         self.screen = Screen(console)
         self.keys = Keys(*keys, lines=lines)
-        self.person = TerminalPerson(self.screen, self.keys)
+        self.person = TerminalPerson(self.screen, cast("TerminalKeyboard", self.keys))
         self.while_asked: list[list[str]] = []
         """What stood there at every wait for a key."""
         self.keys.on_wait = lambda: self.while_asked.append(self.terminal.lines)

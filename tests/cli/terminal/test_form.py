@@ -1,4 +1,4 @@
-"""The fields of an MCP server's form: what is asked, and which answers count."""
+"""The fields of an MCP server's form: its questions, and the answers that it accepts."""
 
 from __future__ import annotations
 

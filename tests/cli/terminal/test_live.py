@@ -49,7 +49,7 @@ class Painter:
         show_thinking: bool = True,
         no_color: bool = False,
     ) -> None:
-        """`frame_s`: how far the clock goes on at every look."""
+        """`frame_s`: how far the clock advances at every look."""
         self.terminal = Terminal(width, height)
         console = Console(
             file=self.terminal,  # type: ignore[arg-type]  # what a console needs of a file
@@ -149,6 +149,7 @@ def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("height", [4, 12, 100])
+@pytest.mark.sampled(0.3)
 def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: int, height: int) -> None:
     assert Painter(height=height).finish(*deltas(cuts(SAMPLE, [size]))) == whole(SAMPLE)
 
@@ -213,7 +214,7 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
     )
     assert shown == [
         "[2 messages (100 tokens) left the context; the conversation",
-        "goes on]",
+        "continues]",
         "",
         "Hm, let me see.",
         "",
@@ -227,7 +228,7 @@ def test_reasoning_calls_and_evictions_stand_apart_from_the_text() -> None:
 
 def test_what_leaves_in_the_middle_of_a_part_is_told_once_behind_it() -> None:
     events = (TextDelta("```\ncode\n"), Evicted(2, 9), TextDelta("more\n"), Evicted(1, 3), TextDelta("```\n\nText."))
-    line = "[3 messages (12 tokens) left the context; the conversation goes on]"
+    line = "[3 messages (12 tokens) left the context; the conversation continues]"
     undisturbed = Painter(width=80).finish(*(event for event in events if isinstance(event, TextDelta)))
     assert Painter(width=80).finish(*events) == [*undisturbed, "", line]
     before_a_call = Painter(width=80).finish(
@@ -239,7 +240,7 @@ def test_what_leaves_in_the_middle_of_a_part_is_told_once_behind_it() -> None:
 def test_an_eviction_is_told_in_dim_letters() -> None:
     painter = Painter(width=80)
     painter.finish(Evicted(3, 12))
-    assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation goes on]\x1b[0m" in painter.terminal.raw
+    assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation continues]\x1b[0m" in painter.terminal.raw
 
 
 def test_hidden_thinking_shows_that_it_goes_on_and_then_nothing() -> None:
@@ -313,6 +314,7 @@ def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
 
 
 @pytest.mark.parametrize(("line", "most"), [("x = 1  # {n}\n", 100), ('"""' + "\n", 100), ("words {n}\n", 1000)])
+@pytest.mark.costly
 def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line: str, most: int) -> None:
     opening = "```python\n" + ('"""\n' if most == 1000 else "")  # a string that does not end
     found = markdown.OpenFence.find(opening, Console(width=80, force_terminal=True, color_system="standard"))
@@ -323,12 +325,13 @@ def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line:
         fence.feed(line.format(n=n))
         if n % 7 == 0:
             fence.picture()
-            assert fence.n_held <= most
+            assert len(fence._lines) <= most
 
 
 @pytest.mark.parametrize("program", ["", "\n", "\n\nx\n\n", "    x\n\n\n\n", "``\n", "\tx\n", "日本" * 30 + "\n"])
 @pytest.mark.parametrize("fence", ["```", "~~~~", "  ```py", "``` no-such-language x"])
 @pytest.mark.parametrize("end", ["", "\n", "\nafter\n"])
+@pytest.mark.sampled(0.2)
 def test_a_fence_that_grows_ends_as_the_whole(program: str, fence: str, end: str) -> None:
     text = f"before\n{fence}\n{program}{fence.split(maxsplit=1)[0].rstrip('py').strip()}{end}"
     console = Console(width=40, force_terminal=True, color_system="standard", highlight=False)

@@ -1,4 +1,4 @@
-"""The last lines of a terminal: what is live, who has the front, and what a new width does."""
+"""The last lines of a terminal: live lines, questions in front of them, and a new width."""
 
 from __future__ import annotations
 

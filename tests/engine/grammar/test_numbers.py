@@ -63,6 +63,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.costly
 def test_no_number_ends_the_process() -> None:
     pairs = sampled(itertools.product(SHAPES, NUMBERS), 0.15, family=itemgetter(0))
     larks = [shape.replace("N", number) for shape, number in pairs]

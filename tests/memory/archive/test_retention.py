@@ -191,6 +191,7 @@ def test_what_may_be_in_a_context_goes_last_oldest_first_and_only_above_the_limi
 @pytest.mark.parametrize(
     ("state", "n_chars", "times"), [(State.LIVE, 1500, 5), (State.EVICTED, 1500, 5), (State.EVICTED, 120, 1)]
 )
+@pytest.mark.costly
 def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     db: apsw.Connection, path: Path, state: State, n_chars: int, times: int
 ) -> None:

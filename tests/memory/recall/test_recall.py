@@ -169,6 +169,7 @@ def test_for_what_was_never_told_nothing_is_recalled(told: tuple[MemoryStore, li
     assert ask(told[0], question) is None
 
 
+@pytest.mark.costly
 def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: MemoryStore) -> None:
     colours = ["red", "green", "amber", "violet", "ivory", "teal", "olive", "coral", "khaki", "azure"]
     places = ["cellar", "attic", "garage", "kitchen", "studio", "office", "cabin", "stable", "harbour", "library"]

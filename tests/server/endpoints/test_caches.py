@@ -50,7 +50,7 @@ def shown(stats: CacheStats) -> dict[str, Any]:
 
 
 @given(st.dictionaries(st.text(max_size=5), STATS, max_size=3))
-def test_what_is_told_comes_back_as_it_was(stats: Mapping[str, CacheStats]) -> None:
+def test_encoded_caches_are_decoded_unchanged(stats: Mapping[str, CacheStats]) -> None:
     body = json.loads(json.dumps(encode_caches(stats, dict.fromkeys(stats, "lamb"))))
     found = decode_caches(body)
     assert {name: (model, shown(cache)) for name, (model, cache) in found.items()} == {
@@ -158,7 +158,7 @@ def service_of(**stats: CacheStats) -> ScriptedService:
     return ScriptedService(saying("Hi"), health=HEALTH, stats=stats)
 
 
-async def test_every_cache_is_told_with_its_sequences() -> None:
+async def test_every_cache_is_reported_with_its_sequences() -> None:
     async with client_of(service_of(main=BUSY, **{"a/b": CacheStats(50)})) as client:
         answer = await client.get("/v1/caches")
     assert answer.headers["content-type"] == "application/json"
@@ -206,7 +206,7 @@ async def test_an_unknown_cache_is_a_404_that_names_the_known_ones(path: str, na
     assert service.cleared == []
 
 
-async def test_the_counts_of_the_server_itself_are_told_too() -> None:
+async def test_the_counts_of_the_server_itself_are_reported_too() -> None:
     async with client_of(service_of(), api_keys=("k",)) as client:
         headers = {"x-api-key": "k"}
         await client.post("/v1/chat/completions", json={"messages": []}, headers=headers)
@@ -215,7 +215,7 @@ async def test_the_counts_of_the_server_itself_are_told_too() -> None:
     assert decode_server(body) == {"requests": 1, "active": 0, "refused": 1}
 
 
-def test_an_older_server_tells_no_counts() -> None:
+def test_an_older_server_reports_no_counts() -> None:
     assert decode_server({"caches": {}}) == {}
 
 
@@ -245,7 +245,7 @@ async def test_a_cache_whose_engine_is_down_is_not_emptied() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/v1/caches"), ("DELETE", "/v1/caches/main"), ("GET", "/metrics")]
 )
-async def test_what_is_told_of_caches_needs_the_key(method: str, path: str) -> None:
+async def test_the_report_of_the_caches_needs_the_key(method: str, path: str) -> None:
     service = ScriptedService(saying("Hi"))
     async with client_of(service, api_keys=("k",)) as client:
         refused = await client.request(method, path)

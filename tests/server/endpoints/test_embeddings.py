@@ -63,7 +63,7 @@ async def test_openai_gets_vectors_of_texts_and_of_tokens(listening: Listening, 
     assert service.asked[2] == ("bert", ((97,), (98, 98)), None, False, "/v1/embeddings")
 
 
-async def test_openai_is_told_what_is_wrong(listening: Listening, service: Vectors) -> None:
+async def test_openai_reads_what_is_wrong(listening: Listening, service: Vectors) -> None:
     async with listening(service) as url, openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any") as client:
         with pytest.raises(openai.BadRequestError, match="600 tokens") as caught:
             await client.embeddings.create(model="bert", input=["a", "long"])

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.in_time import until
 from tests.scripted_service import Script, ScriptedService, playing, saying
 
 from shepherd.core import Event, Finished, Progress, Request, Started, TextDelta
@@ -39,13 +40,6 @@ async def asking(url: str, body: dict[str, Any]) -> AsyncIterator[asyncio.Stream
         yield reader
     finally:
         writer.transport.abort()  # reads nothing more, as a process that was killed
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what real sockets bring about."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - nothing sets an event for it
-            await asyncio.sleep(0.001)
 
 
 async def endless_text(request: Request) -> AsyncGenerator[Event, None]:
@@ -173,7 +167,7 @@ async def test_a_client_that_stops_reading_is_dropped(
         assert service.n_running == 0
 
 
-async def test_a_slow_reader_holds_up_nobody(listening: Listening) -> None:
+async def test_a_slow_reader_delays_no_other_client(listening: Listening) -> None:
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         nonce = request.messages[0].text
         if nonce == "slow":
@@ -244,7 +238,7 @@ async def test_when_the_server_stops_a_running_answer_ends_with_an_error(listeni
 async def test_a_server_that_stops_before_the_head_of_a_stream_answers_with_a_status() -> None:
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         yield Started("m")
-        app.state.active.cancel_all()
+        app.state.server.active.cancel_all()
         await asyncio.Event().wait()
 
     app = create_app(ScriptedService(script))

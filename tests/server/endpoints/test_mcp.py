@@ -132,6 +132,7 @@ async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> No
     assert {path.name for path in folder.iterdir()} <= {"notes.txt", "memory.db", "memory.db-wal", "memory.db-shm"}
 
 
+@pytest.mark.costly
 def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     asked = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -211,6 +212,7 @@ def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
+@pytest.mark.costly
 def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
     with raw(folder, "--enable-tools", "command") as (process, tell):
         family = started(folder, tell)
@@ -334,6 +336,7 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
 
 
 @pytest.mark.model
+@pytest.mark.costly
 async def test_over_http_the_operator_can_open_the_rest(start_server: Start, folder: Path) -> None:
     with start_server("--use-tools", "--root", str(folder)) as address, httpx2.Client(trust_env=False) as http:
         async with connected(address) as client:

@@ -200,7 +200,7 @@ async def test_what_is_looked_for_can_be_narrowed(
     assert all(word in hit["user_message"] for word, hit in zip(found, results, strict=True))
 
 
-async def test_what_came_from_a_tool_is_told_to_be_untrusted(client: httpx2.AsyncClient) -> None:
+async def test_text_of_a_tool_is_marked_untrusted(client: httpx2.AsyncClient) -> None:
     (hit,) = (await said(await client.get(f"{M}/search", params={"q": "ignore all rules"})))["results"]
     assert (hit["role"], hit["untrusted"]) == ("tool", True)
 
@@ -224,7 +224,7 @@ async def test_conversations_are_listed_newest_first_page_by_page(client: httpx2
     assert second["next"] is None
 
 
-async def test_a_conversation_is_told_message_by_message(client: httpx2.AsyncClient) -> None:
+async def test_a_conversation_is_listed_message_by_message(client: httpx2.AsyncClient) -> None:
     listed = (await said(await client.get(f"{M}/conversations")))["conversations"]
     whole = await said(await client.get(f"{M}/conversations/{listed[0]['conversation'][:9]}"))
     assert whole["conversation"] == listed[0]
@@ -380,7 +380,7 @@ def occurrences(folder: Path, word: str) -> int:
         ({"matching": "nothing says this"}, {CAT[1].body, CAT[2].body, SHOP[0].body, SHOP[3].body}),
     ],
 )
-async def test_what_is_forgotten_is_told_first_and_gone_afterwards(
+async def test_a_dry_run_counts_what_is_forgotten_and_then_it_is_gone(
     client: httpx2.AsyncClient, store: MemoryStore, asked: dict[str, Any], left: set[str]
 ) -> None:
     def kept() -> set[str]:
@@ -435,7 +435,7 @@ async def test_only_what_is_all_that_was_asked_for_is_forgotten(client: httpx2.A
     assert await said(await client.post(f"{M}/forget", json=asked)) == {"messages": 2, "facts": 0}
 
 
-async def test_an_engine_that_is_down_is_told(shelf: UserStores, store: MemoryStore) -> None:
+async def test_an_engine_that_is_down_is_reported(shelf: UserStores, store: MemoryStore) -> None:
     class Down(ScriptedService):
         async def clear(self, name: str) -> None:
             raise EngineDown("the engine is down")
@@ -480,7 +480,7 @@ async def test_one_conversation_is_exported_alone(client: httpx2.AsyncClient, st
     assert [json.loads(line)["uuid"] for line in answer.text.splitlines()] == [cat] * 4
 
 
-async def test_an_export_of_many_pages_comes_whole_and_holds_up_nobody(
+async def test_an_export_of_many_pages_comes_whole_and_delays_no_other_request(
     service: ScriptedService, store: MemoryStore, listening: Listening
 ) -> None:
     store.archive([Entry("user", f"{number} {'word ' * 100}") for number in range(3000)])
@@ -537,13 +537,13 @@ async def test_users_have_memories_of_their_own(client: httpx2.AsyncClient, shel
         ({"headers": {"x-shepherd-user": "  "}}, "user is empty: "),
         ({"params": {"user": ""}}, "user is empty: "),
         ({"params": {"user": "x" * 257}}, "user has 257 characters; 256 are allowed"),
-        ({"headers": {"x-shepherd-user": "a"}, "params": {"user": "b"}}, 'user is said twice: "b" and "a"'),
-        ({"headers": [(b"x-shepherd-user", each) for each in (b"a", b"b")]}, 'user is said twice: "a" and "b"'),
+        ({"headers": {"x-shepherd-user": "a"}, "params": {"user": "b"}}, 'user has two values: "b" and "a"'),
+        ({"headers": [(b"x-shepherd-user", each) for each in (b"a", b"b")]}, 'user has two values: "a" and "b"'),
         ({"headers": [(b"x-shepherd-user", b"\xff")]}, "the header x-shepherd-user is not valid UTF-8"),
     ],
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "facts"), ("POST", "notes"), ("GET", "export")])
-async def test_a_user_who_is_not_clear_has_no_memory(
+async def test_an_empty_long_or_ambiguous_user_has_no_memory(
     client: httpx2.AsyncClient, how: dict[str, Any], message: str, method: str, path: str
 ) -> None:
     found = await refused(await client.request(method, f"{M}/{path}", **how))
@@ -595,7 +595,7 @@ async def test_the_memory_needs_the_key(service: ScriptedService, method: str, p
 @pytest.mark.sampled(0.2, family="peer")
 @pytest.mark.parametrize("peer", ["203.0.113.5", "192.168.1.7", "2001:db8::1", "somewhere", ""])
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_without_a_key_only_this_machine_is_told(
+async def test_without_a_key_only_this_machine_gets_an_answer(
     service: ScriptedService, method: str, path: str, peer: str
 ) -> None:
     async with client_of(service, host="0.0.0.0", peer=peer) as client:
@@ -606,7 +606,7 @@ async def test_without_a_key_only_this_machine_is_told(
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1"])
-async def test_this_machine_is_told_whatever_address_is_listened_on(service: ScriptedService, peer: str) -> None:
+async def test_this_machine_gets_an_answer_at_any_address_of_the_server(service: ScriptedService, peer: str) -> None:
     async with client_of(service, host="0.0.0.0", peer=peer) as client:
         await said(await client.get(f"{M}/facts"))
 
@@ -646,8 +646,8 @@ async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.A
         ("GET search", {"limit": "many"}, "limit", 'limit must be an integer from 1 to 50, not "many"'),
         ("GET search", {"limit": ""}, "limit", 'limit must be an integer from 1 to 50, not ""'),
         ("GET search", {"limit": "9" * 9000}, "limit", "limit must be an integer from 1 to 50, not "),
-        ("GET search", {"q": ["a", "b"]}, "q", 'q is said twice: "a" and "b"'),
-        ("GET search", {"q": "a", "query": "b"}, "q", 'q is said twice: "a" and "b"'),
+        ("GET search", {"q": ["a", "b"]}, "q", 'q has two values: "a" and "b"'),
+        ("GET search", {"q": "a", "query": "b"}, "q", 'q has two values: "a" and "b"'),
         ("GET search", {"role": "wizard"}, "role[0]", 'role[0] must be one of user, assistant, tool, not "wizard"'),
         ("GET search", {"after": "soon"}, "after", "after must be a time such as 2026-03-01 or "),
         ("GET search", {"before": "2026-13-01"}, "before", "before must be a time such as 2026-03-01 or "),
@@ -662,7 +662,7 @@ async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.A
         ("GET facts", {"kind": "rumour"}, "kind", "kind must be one of fact, preference, instruction, not "),
         ("GET facts/", {}, "key", "key is empty: the name of the fact"),
         ("GET facts/" + "x" * 201, {}, "key", "key has 201 characters; 200 are allowed"),
-        ("GET facts/a", {"key": "b"}, "key", 'key is said twice: "a" and "b"'),
+        ("GET facts/a", {"key": "b"}, "key", 'key has two values: "a" and "b"'),
         ("POST search", {"limit": "3"}, "limit", 'limit must be an integer from 1 to 50, not "3"'),
         ("POST search", {"limit": True}, "limit", "limit must be an integer from 1 to 50, not true"),
         ("POST search", {"q": 3}, "q", "q must be a string, not 3"),
@@ -810,7 +810,7 @@ async def test_what_is_only_read_can_be_asked_for_its_head(client: httpx2.AsyncC
     assert (head.status_code, head.headers["content-type"]) == (200, "application/json")
 
 
-async def test_the_figures_are_told(client: httpx2.AsyncClient, store: MemoryStore) -> None:
+async def test_the_figures_are_reported(client: httpx2.AsyncClient, store: MemoryStore) -> None:
     store.set_fact("color", "blue")
     told = await said(await client.get(f"{M}/stats"))
     assert {name: told[name] for name in ("conversations", "messages", "facts")} == {

@@ -145,7 +145,7 @@ async def test_anthropics_sdk_pages_through_the_list(listening: Listening, servi
 
 
 @pytest.mark.parametrize("headers", [{}, VERSION])
-async def test_a_list_that_is_not_known_yet_is_not_told_as_empty(headers: dict[str, str]) -> None:
+async def test_a_list_that_is_not_known_yet_is_not_reported_as_empty(headers: dict[str, str]) -> None:
     loading = ScriptedService(saying("Hi"), health=Health("loading", "llamacpp", "m.gguf"))
     transport = httpx2.ASGITransport(create_app(loading))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -16,7 +16,8 @@ from starlette.types import Message
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import Service, create_app
-from shepherd.server.http.auth import Key, generate_key, is_loopback, keys_for
+from shepherd.server.http.auth import Key, generate_key, keys_for
+from shepherd.server.http.caller import is_loopback
 from shepherd.tools.toolbox import ConversationToolbox
 
 CHAT = "/v1/chat/completions"
@@ -82,7 +83,7 @@ def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, 
 
 
 def spellings(path: str) -> Iterator[bytes]:
-    """The same path, or nearly, as somebody may write it who wants in."""
+    """The same path, or nearly, as an attacker may write it."""
     raw = path.encode()
     yield raw
     yield raw + b"/"
@@ -159,7 +160,7 @@ async def test_with_the_key_every_route_is_reached() -> None:
         assert await status_of(app, method, path.encode(), headers) not in (401, 403)
 
 
-async def test_the_probe_of_claude_code_needs_no_key_and_tells_nothing() -> None:
+async def test_the_probe_of_claude_code_needs_no_key_and_reveals_nothing() -> None:
     async with client_of(ScriptedService(saying("Hi")), api_keys=(SECRET,)) as client:
         probe = await client.head("/")
         assert (probe.status_code, probe.content) == (200, b"")
@@ -209,7 +210,7 @@ async def test_a_key_may_be_configured_by_its_hash_and_has_a_name_in_the_log(cap
         refused = await client.post(CHAT, json=BODY, headers={"x-api-key": hashed})
         assert refused.status_code == 401
     names = [word for record in caplog.records for word in record.getMessage().split() if word.startswith("key=")]
-    assert names == ["key=ann", "key=bob", "key=key-3"]
+    assert names == ["key=ann", "key=bob", "key=key-3", "key=-"]
     assert "sk-" not in caplog.text
 
 
@@ -254,7 +255,7 @@ async def test_refusals_are_one_line_in_the_log_and_counted(caplog: pytest.LogCa
     async with client_of(ScriptedService(saying("Hi")), api_keys=(SECRET,)) as client:
         await client.get("/a%0a[INFO ]%20forged", headers={"x-request-id": "id-1", "x-api-key": "wrong-secret"})
         figures = (await client.get("/metrics", headers={"x-api-key": SECRET})).text
-    assert caplog.messages == ["id-1 refused status=401 reason=key path=/a?[INFO?]?forged"]
+    assert caplog.messages == ["id-1 refused status=401 reason=key key=- path=/a?[INFO?]?forged"]
     assert 'shepherd_refused_total{reason="key"} 1.0' in figures
 
 

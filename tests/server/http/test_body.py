@@ -59,7 +59,7 @@ async def test_a_large_body_may_take_its_time() -> None:
     assert len(await read_body(scope_of(), coming(*chunks, after_s=0.02), 10**6, 5.0)) == 10**6
 
 
-async def test_a_client_that_goes_away_in_the_middle_is_told_apart() -> None:
+async def test_a_client_that_disconnects_in_the_middle_is_an_error_of_its_own() -> None:
     with pytest.raises(ClientGone):
         await read_body(scope_of(), coming(b"half", ends=False), 100, 60)
 

@@ -1,4 +1,4 @@
-"""What headers and shapes say of who asks: real clients' recorded ones, and what looks like them."""
+"""The caller by headers and shapes: recorded ones of real clients, and similar ones."""
 
 from __future__ import annotations
 

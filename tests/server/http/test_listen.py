@@ -110,6 +110,7 @@ async def test_small_answers_are_not_held_back_by_nagles_algorithm() -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.costly
 def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: signal.Signals, loop: str) -> None:
     with started(0.2, loop) as (program, url), asked(url, ENDLESS) as pieces:
         next(pieces)
@@ -138,7 +139,7 @@ def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refu
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-def test_a_second_signal_waits_for_nobody() -> None:
+def test_a_second_signal_does_not_wait() -> None:
     with started(3600) as (program, url), asked(url, ENDLESS) as pieces:
         next(pieces)
         program.send_signal(signal.SIGTERM)
@@ -205,7 +206,7 @@ async def test_a_head_without_end_is_refused(listening: Listening, name: bytes) 
             assert (await client.get("/health")).status_code == 200
 
 
-async def test_a_head_of_ordinary_size_is_taken_whatever_came_before(listening: Listening) -> None:
+async def test_a_head_of_ordinary_size_is_accepted_after_any_other(listening: Listening) -> None:
     async with listening(ScriptedService(saying("Hi"))) as url, httpx2.AsyncClient(base_url=url) as client:
         for _ in range(10):
             body = {"messages": [{"role": "user", "content": "x" * MAX_HEAD_BYTES}]}
@@ -263,7 +264,7 @@ class Transport(asyncio.Transport):
 
 
 class Timers:
-    """In the place of a loop: its timers run when the test says so."""
+    """In the place of a loop: the test runs its timers."""
 
     def __init__(self) -> None:
         self.create_task = asyncio.get_running_loop().create_task

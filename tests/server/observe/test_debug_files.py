@@ -1,4 +1,4 @@
-"""The four files of a request: always four, whatever becomes of it, and never a secret in them."""
+"""The four files of a request: always four, at any end of it, and never a secret in them."""
 
 import asyncio
 import json
@@ -206,7 +206,7 @@ async def test_a_back_end_that_does_not_tell_what_its_model_wrote_is_named(tmp_p
         playing(Started("gpt", "openai:gpt"), TextDelta("Hi"), Finished("end")), tmp_path, BODY
     )
     assert json.loads(model)["prompt"] is None
-    assert b"does not tell" in wrote
+    assert b"does not report" in wrote
     assert name.endswith("_openai_gpt")
 
 
@@ -218,7 +218,7 @@ async def test_a_question_without_an_answer_of_a_model_leaves_four_files(tmp_pat
     assert json.loads(went) == {"input_tokens": 5}
 
 
-async def test_who_was_not_let_in_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_refused_request_leaves_nothing(tmp_path: Path) -> None:
     client, folders = client_of(playing(*ANSWER), tmp_path / "logs", api_keys=(SECRET,))
     async with client:
         assert (await client.post(CHAT, json=BODY)).status_code == 401
@@ -318,7 +318,7 @@ def test_two_requests_in_the_same_microsecond_have_folders_of_their_own(tmp_path
 
 
 @given(st.text(max_size=100))
-def test_a_folder_is_called_after_its_cache_whatever_that_is_called(name: str) -> None:
+def test_every_name_of_a_cache_makes_a_valid_name_of_a_folder(name: str) -> None:
     from shepherd.server.observe.debug_files import _OURS, _plain_name
 
     assert _OURS.fullmatch(f"20260101_000000_000000_{_plain_name(name)}")

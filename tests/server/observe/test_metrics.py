@@ -209,7 +209,7 @@ def test_any_name_of_a_cache_can_be_read_back(name: str) -> None:
     assert rendered({name: MAIN})[key("shepherd_queue_depth", cache=name)] == 3
 
 
-async def test_requests_are_told_by_surface_and_by_what_answers_never_by_a_clients_names() -> None:
+async def test_requests_are_counted_by_surface_and_back_end_never_by_a_clients_names() -> None:
     answer = (Started("qwen", "local:qwen", Usage(5, 2)), TextDelta("a"), Finished("end", Usage(5, 2, 1, 4)))
     async with scraping(ScriptedService(playing(*answer))) as client:
         for model in ("made-up-1", "made-up-2"):
@@ -231,7 +231,7 @@ async def test_requests_are_told_by_surface_and_by_what_answers_never_by_a_clien
 SOURCES = ("cached", "prefilled", "generated")
 
 
-def test_the_durations_of_requests_are_told_by_place() -> None:
+def test_the_durations_of_requests_are_counted_by_surface_and_back_end() -> None:
     metrics = Metrics(dict)
     for seconds in (0.02, 3.0, 1000.0):
         metrics.count(Record("id", "s", status=200, backend="b", begun_s=10.0, ended_s=10.0 + seconds))

@@ -21,7 +21,7 @@ BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 
 
 class Diary(Observer):
-    """Writes down what it is told."""
+    """Writes down the calls that it gets."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
@@ -96,7 +96,7 @@ async def test_failures_are_seen_too(content: bytes, script: Any, status: int) -
     assert [record.status for record in diary.records] == [status]
 
 
-async def test_back_ends_report_what_the_model_reads_and_writes_only_when_somebody_wants_it() -> None:
+async def test_back_ends_report_what_the_model_reads_and_writes_only_if_an_observer_wants_it() -> None:
     for observer, wanted in ((Diary(), False), (Tracing(), True)):
         service = ScriptedService(saying("a"))
         async with client_of(service, observer) as client:
@@ -105,7 +105,7 @@ async def test_back_ends_report_what_the_model_reads_and_writes_only_when_somebo
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_observer_that_fails_is_logged_and_harms_nobody(
+async def test_an_observer_that_fails_is_logged_and_does_no_harm(
     stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     diary = Diary()

@@ -49,7 +49,7 @@ async def line_of(caplog: pytest.LogCaptureFixture, script: Script, body: Any, *
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_line_says_what_a_request_cost_and_who_sent_it(
+async def test_the_line_has_the_cost_of_a_request_and_its_sender(
     caplog: pytest.LogCaptureFixture, stream: bool
 ) -> None:
     body = {**BODY, "stream": stream}
@@ -93,7 +93,7 @@ def test_what_is_shown_is_one_word(name: str) -> None:
     assert word.isprintable()
 
 
-def test_times_are_told_from_the_arrival() -> None:
+def test_times_count_from_the_arrival() -> None:
     record = Record("id", "s", begun_s=10.0, started_s=10.5, first_s=12.0, ended_s=14.0)
     record.usages[0] = Usage(output=9)
     facts = record.facts()
@@ -136,7 +136,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> Any:
     logging.getLogger("shepherd.content").setLevel(before[3])
 
 
-def test_a_record_is_one_line_whatever_is_quoted_in_it(written: Any) -> None:
+def test_a_record_is_one_line_with_any_quoted_text(written: Any) -> None:
     assert written({}, "model %s", "m\n[INFO ] forged\x1b[2J\x85\u2028é") == (
         "[INFO ] model m\\n[INFO ] forged\\x1b[2J\\x85\\u2028é\n"
     )

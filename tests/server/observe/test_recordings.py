@@ -95,7 +95,7 @@ def test_what_only_sounds_like_a_secret_is_written() -> None:
     assert json.loads(encode_recording(1, scope(), json.dumps(body).encode(), {}))["body"] == body
 
 
-def test_a_recorder_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+def test_a_recorder_continues_where_the_last_one_stopped(tmp_path: Path) -> None:
     for _ in range(2):
         recorder = Recorder(tmp_path)
         observer = recorder.observe(Record("r", "s"))

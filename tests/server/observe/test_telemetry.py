@@ -111,7 +111,7 @@ async def test_the_trace_of_the_caller_is_continued(sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-0-0-01", PARENT + "-more", "ff" + PARENT[2:]])
-async def test_a_trace_that_cannot_be_read_is_begun_anew(sent: Sent, parent: str) -> None:
+async def test_an_unreadable_trace_is_replaced_by_a_new_one(sent: Sent, parent: str) -> None:
     assert (await span_of(sent, playing(*ANSWER), headers={"traceparent": parent})).parent is None
 
 
@@ -158,7 +158,7 @@ async def test_every_surface_has_its_operation(sent: Sent, path: str, body: Any,
     assert (span.attributes or {})["gen_ai.operation.name"] == operation
 
 
-async def test_evictions_other_providers_and_several_choices_are_told(sent: Sent) -> None:
+async def test_evictions_other_providers_and_several_choices_are_in_the_span(sent: Sent) -> None:
     events = (Started("gpt", "openai:gpt"), Evicted(2, 30), TextDelta("x"), Finished("end", Usage(1, 0, 0, 2)))
     span = await span_of(sent, playing(*events), {**BODY, "n": 2})
     attributes = span.attributes or {}
@@ -212,10 +212,11 @@ def run(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_who_does_not_ask_for_traces_does_not_pay_for_them() -> None:
+def test_without_traces_nothing_of_them_is_imported() -> None:
     assert run().stderr.split() == []
 
 
+@pytest.mark.costly
 def test_the_environment_configures_it() -> None:
     done = run(OTEL_TRACES_EXPORTER="console", OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=sheep")
     assert '"service.name": "mine"' in done.stdout
@@ -238,6 +239,7 @@ class _Collector(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.costly
 def test_spans_are_sent_to_the_collector_that_the_environment_names() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="shepherd[otel] is not installed")
     with HTTPServer(("127.0.0.1", 0), _Collector) as collector:

@@ -284,6 +284,7 @@ async def test_a_wrong_path_is_a_sentence(path: str, says: str) -> None:
     [(json_path, {"path": "$[?@ =~ /(a|a)*$/]"}), (json_validate, {"schema": {"items": {"pattern": "^(a+)+$"}}})],
     ids=["path", "schema"],
 )
+@pytest.mark.costly
 async def test_a_pattern_that_would_take_for_ever_stops_nothing_else(tool: Tool, arguments: dict[str, Any]) -> None:
     """The loop goes on meanwhile: Python's own patterns would hold all of it."""
     ticks = 0

@@ -143,6 +143,7 @@ async def test_what_is_no_text_is_skipped(top: Path, context: ToolContext) -> No
     assert "is a FIFO; only files can be searched" in await refusal(context, pattern="x", path="fifo")
 
 
+@pytest.mark.costly
 async def test_a_pattern_that_takes_for_ever_is_stopped(top: Path, context: ToolContext) -> None:
     (top / "work/trap").write_text("a" * 60 + "!")
     said = await refusal(context, pattern="(a+)+$", path="trap")

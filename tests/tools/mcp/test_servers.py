@@ -276,6 +276,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_over_there(tmp_path: Path) 
     assert "notifications/cancelled" in [each.get("method") for each in seen_in(seen)]
 
 
+@pytest.mark.costly
 async def test_a_server_that_reads_no_more_holds_up_only_its_own_calls(tmp_path: Path) -> None:
     async def attempt(timeout_s: float) -> None:
         pids = tmp_path / f"pids within {timeout_s}"

@@ -13,15 +13,14 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
-    from shepherd.app.conversations import ActiveModel
-    from shepherd.core.status import ModelCard
+    from shepherd.app.app import App
 
 MOST_BYTES = 2**20
 """The most bytes of a text file, for any context."""
@@ -37,40 +36,28 @@ _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
-    (b"RIFF????WEBP", "image/webp"),
-    (b"BM????\x00\x00\x00\x00", "image/bmp"),
+    (b"RIFF....WEBP", "image/webp"),
+    (b"BM....\x00\x00\x00\x00", "image/bmp"),
 )
-"""How image files begin, `?` for any byte."""
+"""How image files begin, as regular expressions."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
-class Models(Protocol):
-    """The model that answers, and its capabilities."""
-
-    def facts(self) -> ActiveModel: ...
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-
-def parts(text: str, models: Models, n_ctx: int) -> tuple[Text | Image, ...]:
-    """The files and images that `text` names, then `text`. Reads files: not on the event loop.
-
-    `n_ctx`: tokens that the conversation can hold.
-
-    Raises: `InvalidRequest` for an existing path that cannot be attached.
-    """
+def parts(text: str, app: App, n_ctx: int) -> tuple[Text | Image, ...]:
+    """The files and images that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`: tokens of the
+    conversation. Raises: `InvalidRequest` for an existing path that cannot be attached."""
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
-            found[path] = _read(name, path, models, n_ctx)
+            found[path] = _read(name, path, app, n_ctx)
     return (*found.values(), Text(_ESCAPED.sub("", text)))
 
 
-def sees_images(models: Models) -> bool:
+def sees_images(app: App) -> bool:
     """Whether the model that answers reads images."""
-    stem = models.facts().model
-    return any("vision" in card.capabilities for card in models.models() if card.id == stem)
+    stem = app.facts().model
+    return any("vision" in card.capabilities for card in app.models() if card.id == stem)
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -89,30 +76,29 @@ def decode(raw: bytes) -> str:
     return raw.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def fenced(title: str, text: str, suffix: str = "") -> str:
-    """`text` below its title, between fences longer than any in it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    language = suffix.removeprefix(".") if suffix.removeprefix(".").isalnum() else ""
-    return f"{title}:\n{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+def fenced(text: str, language: str = "") -> str:
+    """`text` between fences longer than any in it."""
+    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
 def _path(name: str, folder: Path) -> Path:
     try:
         return folder / Path(name).expanduser()
-    except (RuntimeError, ValueError):  # such as ~nobody
+    except (RuntimeError, ValueError):  # such as an unknown ~user
         return folder / name
 
 
-def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
+def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
     try:
         raw, size = _bytes(name, path)
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
-    if (media_type := _image_type(raw)) is not None:
-        if not sees_images(models):
+    media_type = next((kind for start, kind in _IMAGES if re.match(start, raw, re.DOTALL)), None)
+    if media_type is not None:
+        if not sees_images(app):
             raise InvalidRequest(
-                f"@{name} is an image, and {models.facts().model} reads only text; leave it out, or change to a "
+                f"@{name} is an image, and {app.facts().model} reads only text; leave it out, or change to a "
                 "model for images with /model NAME",
                 field="message",
             )
@@ -132,7 +118,8 @@ def _read(name: str, path: Path, models: Models, n_ctx: int) -> Text | Image:
         )
     if media_type is not None:
         return Image(media_type, raw)
-    return Text(f"{fenced(f'File {name}', decode(raw), Path(name).suffix)}\n\n", aside=True)
+    suffix = Path(name).suffix.removeprefix(".")
+    return Text(f"File {name}:\n{fenced(decode(raw), suffix if suffix.isalnum() else '')}\n\n", aside=True)
 
 
 def _bytes(name: str, path: Path) -> tuple[bytes, int]:
@@ -149,10 +136,3 @@ def _bytes(name: str, path: Path) -> tuple[bytes, int]:
     with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MOST_IMAGE_BYTES + 1)
         return raw, max(found.st_size, len(raw))
-
-
-def _image_type(raw: bytes) -> str | None:
-    for start, media_type in _IMAGES:
-        if len(raw) >= len(start) and all(want in (b"?"[0], byte) for want, byte in zip(start, raw, strict=False)):
-            return media_type
-    return None

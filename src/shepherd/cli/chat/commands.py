@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import re
+import sys
 from collections.abc import Iterable
 
-from shepherd.cli.chat import completion, memory_commands, saved_commands, tool_commands, transcript
+from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
 from shepherd.cli.text import excerpt
 from shepherd.core import InvalidRequest
@@ -56,7 +59,7 @@ async def _help(chat: Chat, argument: str) -> None:
         return
     width = max(len(f"{name} {command.argument}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
-        chat.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
+        chat.view.draw([(f"{f'{name} {command.argument}':<{width}}", "cyan"), (f"  {command.help}", "")])
     chat.say()
     chat.note("/help NAME shows more. @path in a message attaches a file. Tab completes commands, names and paths.")
     chat.note("Enter sends. Alt+Enter, a backslash at the end, or an open ``` fence starts a new line.")
@@ -125,8 +128,8 @@ async def _model(chat: Chat, argument: str) -> None:
         "Cache": facts.cache,
     }
     chat.say_fields(rows.items())
-    if len(chat.app.choices()) > 1:
-        chat.note("/model NAME changes to another one: " + ", ".join(_names(chat)))
+    if len(names := [choice.name for choice in chat.app.choices()]) > 1:
+        chat.note("/model NAME changes to another one: " + ", ".join(names))
 
 
 async def _provider(chat: Chat, argument: str) -> None:
@@ -143,17 +146,20 @@ async def _provider(chat: Chat, argument: str) -> None:
         for choice in choices:
             mark = "*" if choice.current else " "
             style = "green" if choice.current else ""
-            chat.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
+            chat.view.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
 
 
 async def _switch(chat: Chat, name: str) -> None:
-    """Continue with another model. Raises: as `ChatApp.switch`."""
+    """Continue with another model. Raises: as `App.switch`."""
     word = name.casefold()
     found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
     if found is not None and found.current:
         chat.note(f"{found.name} is the current model already.")
         return
-    with chat.loading(found.name if found else ""):
+    if found and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
+        sys.stderr.write(f"Loading provider: {found.name}\n")
+        sys.stderr.flush()
+    with progress_shown(chat.view.screen):
         try:
             facts = await chat.app.switch(chat.session, name)
         finally:
@@ -162,23 +168,15 @@ async def _switch(chat: Chat, name: str) -> None:
     await chat.save()
 
 
-def _names(chat: Chat) -> list[str]:
-    return [choice.name for choice in chat.app.choices()]
-
-
 def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
-
-
-def _model_names_and_next(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [*_model_names(chat, words, last), *([] if words else [("next", "the next one in the list")])]
 
 
 async def _context(chat: Chat, argument: str) -> None:
     from shepherd.cli.chat import context_view
 
-    for line in context_view.draw(await chat.session.window(), width=chat.width, plain=chat.is_plain):
-        chat.draw(line)
+    for line in context_view.draw(await chat.session.window(), width=chat.view.width, plain=chat.view.is_plain):
+        chat.view.draw(line)
     usage = chat.session.usage
     chat.note(f"{len(chat.session.messages)} messages")
     chat.note(f"Last prompt: {usage.prompt - usage.cache_read} tokens computed, {usage.cache_read} from the cache")
@@ -211,7 +209,7 @@ def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tup
 
 
 async def _stats(chat: Chat, argument: str) -> None:
-    chat.say_fields(chat.stats.rows(width=chat.width, plain=chat.is_plain))
+    chat.say_fields(stats.stat_rows(chat.turns, width=chat.view.width, plain=chat.view.is_plain))
 
 
 async def _exit(chat: Chat, argument: str) -> None:
@@ -266,7 +264,9 @@ COMMANDS: dict[str, Command] = {
         _provider,
         "[NAME|next]",
         "'next' takes the next one in the list, and the first after the last.",
-        _model_names_and_next,
+        lambda chat, words, last: (
+            [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
+        ),
     ),
     "/tools": Command(
         "List the tools, show one, or switch it on or off.",

@@ -50,14 +50,7 @@ def paths(typed: str) -> Iterator[str]:
         return
     for entry in entries:
         if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
-            yield os.path.join(folder, entry.name) + ("/" if _is_folder(entry) else "")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
+            yield os.path.join(folder, entry.name) + ("/" if os.path.isdir(entry.path) else "")
 
 
 def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from shepherd.cli.text import cut, n_columns
 
 if TYPE_CHECKING:
     from shepherd.backends.local.window import Window, WindowRow
@@ -34,6 +34,9 @@ class RowStyle:
     styles: tuple[str, str]
     """Neighbours use them in turn, so that they differ."""
     word: str
+
+    def drawn(self, plain: bool) -> str:
+        return self.plain if plain else self.sign
 
 
 STYLES = {
@@ -64,7 +67,7 @@ def draw(window: Window, *, width: int, plain: bool = False) -> list[Line]:
 
 
 def state_of(row: WindowRow) -> str:
-    """The style of a row. A pinned row is always cached; `pinned` says more."""
+    """The style of a row. A pinned row is always cached, so `pinned` has more information."""
     return "pinned" if row.kept and row.state == "cached" else row.state
 
 
@@ -84,9 +87,9 @@ def _bar(window: Window, width: int, plain: bool) -> Iterator[tuple[str, str]]:
         n = round(room * before / total) - drawn  # rounds the sum, so that rounding errors do not add up
         drawn += n
         look = STYLES[state]
-        yield (look.plain if plain else look.sign) * (n + least), look.styles[index % 2]
+        yield look.drawn(plain) * (n + least), look.styles[index % 2]
     free = STYLES["free"]
-    yield (free.plain if plain else free.sign) * (room - drawn), free.styles[0]
+    yield free.drawn(plain) * (room - drawn), free.styles[0]
 
 
 def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
@@ -105,7 +108,7 @@ def _legend(window: Window, width: int, plain: bool) -> Iterator[Line]:
         if line and length + len(piece) + 1 > width:
             yield line
             line, length = [], 0
-        line += [(look.plain if plain else look.sign, look.styles[0]), (piece, "")]
+        line += [(look.drawn(plain), look.styles[0]), (piece, "")]
         length += len(piece) + 1
     yield line
 
@@ -115,30 +118,27 @@ def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
     columns = [max((len(row[n]) for row in rows), default=0) for n in range(2)]
     words = {row[2]: STYLES[row[2]].word for row in rows}
     if width < _NARROW:
-        words = {state: STYLES[state].plain if plain else STYLES[state].sign for state in words}
+        words = {state: STYLES[state].drawn(plain) for state in words}
     longest = max(map(len, words.values()), default=0)
     for name, n_tokens, state, excerpt in rows:
         left = f"{name:<{columns[0]}}  {n_tokens:>{columns[1]}}  "
         word = f"{words[state]:<{longest}}  "
         room = width - len(left) - len(word)
-        yield [(left, ""), (word, STYLES[state].styles[0]), (_cut(" ".join(excerpt.split()), room, plain), "dim")]
+        yield [
+            (left, ""),
+            (word, STYLES[state].styles[0]),
+            (cut(" ".join(excerpt.split()), room, "~" if plain else "…"), "dim"),
+        ]
 
 
 def _clipped(line: Line, width: int) -> Line:
     """The beginning of a line that fits."""
     pieces = []
     for text, style in line:
-        shown = set_cell_size(text, width) if cell_len(text) > width else text
-        width -= cell_len(shown)
+        shown = cut(text, width, "")
+        width -= n_columns(shown)
         pieces.append((shown, style))
     return pieces
-
-
-def _cut(text: str, width: int, plain: bool) -> str:
-    """A text, or its beginning and a mark."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, width - 1).rstrip() + ("~" if plain else "…") if width > 1 else ""
 
 
 def _rows(window: Window) -> Iterator[tuple[str, str, str, str]]:

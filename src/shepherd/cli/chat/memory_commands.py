@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 async def memory(chat: Chat, argument: str) -> None:
-    """Search, or switch recall on or off."""
     store = _store(chat)
     if argument in {"on", "off"}:
         chat.session.recall = argument == "on"
@@ -30,7 +29,6 @@ async def memory(chat: Chat, argument: str) -> None:
 
 
 async def facts(chat: Chat, argument: str) -> None:
-    """List the facts."""
     stored = await asyncio.to_thread(chat.memory.facts) if chat.memory else []
     for fact in stored:
         chat.say(f"{fact.key} = {fact.value}")
@@ -39,7 +37,6 @@ async def facts(chat: Chat, argument: str) -> None:
 
 
 async def profile(chat: Chat, argument: str) -> None:
-    """List the standing instructions; confirm or drop a proposal."""
     store = _store(chat)
     verb, _, number = argument.partition(" ")
     if not argument:

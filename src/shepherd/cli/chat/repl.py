@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import nullcontext
 
 from shepherd.cli.chat import commands, completion
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal import mode
 from shepherd.cli.terminal.reader import Suggestion
 from shepherd.core import ShepherdError
 
@@ -34,7 +34,9 @@ class Repl:
         """Converse; the exit status: 1 when a message of a pipe could not be answered."""
         chat = self._chat
         chat.loop = loop = asyncio.get_running_loop()
-        quiet = _quiet_keyboard(chat.reader.has_editor)
+        # Keys typed during an answer are not echoed; the next prompt gets them. The mode lasts for the whole
+        # conversation: between an answer and a prompt, the terminal's own line editor would take the keys.
+        quiet = mode.reading(keys=True) if chat.reader.has_editor else nullcontext()
         with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not chat.is_over:
                 try:
@@ -81,10 +83,7 @@ class Repl:
             self._busy = None
 
     async def _send(self, text: str) -> None:
-        """Send `text` with the files that it names, and show the answer.
-
-        Raises: `InvalidRequest` for a file that cannot be attached.
-        """
+        """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
         parts = await asyncio.to_thread(chat.read_parts, text)
         if await chat.play(chat.session.chat((*chat.attached, *parts))):
@@ -105,30 +104,3 @@ class Repl:
                     chat.note(f"Keep for good: “{proposal.value}”? /profile keep {proposal.id}")
         except ShepherdError as error:
             chat.view.fail(error)
-
-
-@contextmanager
-def _quiet_keyboard(wanted: bool) -> Iterator[None]:
-    """Within the block, keys typed during an answer are not echoed; the next prompt gets them. Ctrl-C still works.
-
-    It lasts for the whole conversation: between an answer and a prompt, the terminal's own line editor would take the
-    keys.
-    """
-    try:
-        import termios
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError, termios.error):  # Windows, a pipe, or no standard input at all
-        wanted = False
-    if not wanted:
-        yield
-        return
-    quiet = [*before]
-    quiet[0] &= ~termios.ICRNL
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -7,11 +7,12 @@ per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,12 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
-from shepherd.cli.loading import load_models
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
-    from shepherd.cli.terminal.reader import Reader
     from shepherd.config import Config
 
 
@@ -41,7 +41,11 @@ def run(
 
         tools.show_list(options, as_json=as_json)
         return None
-    resume = _resumed(go_on, resume)
+    if go_on and resume is not None:
+        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
+    if resume is not None and not resume.strip():
+        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
+    resume = saved_commands.NEWEST if go_on else resume
     config, bare = configure.load_config(options), bool(options.get("bare"))
     asked_to_chat = prompt is not None or as_json or resume is not None or not bare
     if options.get("server") or (config.serve and not asked_to_chat):
@@ -53,35 +57,19 @@ def run(
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
-    try:
-        if one_shot:
-            return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
-        return signals.run(_converse(config, resume))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _resumed(go_on: bool, resume: str | None) -> str | None:
-    """The saved conversation to continue, `NEWEST` for the newest; None for a new one."""
-    if go_on and resume is not None:
-        click.get_current_context().fail("--continue and --resume name two conversations; give one.")
-    if resume is not None and not resume.strip():
-        click.get_current_context().fail("--resume needs the name of a conversation; --continue takes the newest.")
-    return saved_commands.NEWEST if go_on else resume
+    if one_shot:
+        return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
+    return signals.run(_converse(config, resume))
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
     """`-p` and the text of the pipe; one of them may be empty. Raises: `UsageError` without either."""
-    typed = "" if prompt is None else _readable(prompt)
+    # An argument has surrogates for invalid bytes; they become U+FFFD.
+    typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
     if not typed.strip() and not text.strip():
         raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
     return typed, text
-
-
-def _readable(argument: str) -> str:
-    """An argument of the command line with U+FFFD for the surrogates that Python has for invalid bytes."""
-    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
@@ -95,8 +83,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     try:
         saves = None if resume is None else app.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
-        with handling(signal.SIGINT, _leave_at_once):
-            await load_models(app, view, patient=True)
+        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
+            await app.load(show, patient=True)
         # A script gets the same answer in every run, unless the configuration asks for recall.
         is_new = found is None
         recall = config.memory.recall is True if is_new else None
@@ -107,18 +95,18 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         assert isinstance(words, Text)
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
-        answer = view.answer()
         try:
-            async with aclosing(session.chat((*files, whole))) as events:
-                async for event in events:
-                    answer.feed(event)
+            with closing(view.answer()) as answer:
+                async with aclosing(session.chat((*files, whole))) as events:
+                    async for event in events:
+                        answer.feed(event)
         finally:
-            answer.close()
             if found is not None and saves is not None:
                 await asyncio.to_thread(saves.save, session.to_saved(), found[0])
     except ShepherdError as error:
         if as_json:
-            render.write_error_event(error)
+            document = {"event": "error", "code": error.code, "message": error.message}
+            render.write(json.dumps(document, ensure_ascii=False) + "\n")
         raise
     finally:
         await app.aclose()
@@ -139,15 +127,23 @@ async def _converse(config: Config, resume: str | None) -> int:
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
-        with handling(signal.SIGINT, _leave_at_once):
+        with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
-            await load_models(app, view, person=person, patient=person is None)
+            await app.load(show, person=person, patient=person is None)
         facts = app.facts()
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
-        lines = _reader(on_terminal)
-        chat = state.Chat(app, session, view, lines, max_rounds=config.tools.max_rounds)
+        reader: state.Reader
+        if on_terminal:
+            from shepherd.cli.terminal.editor import TerminalReader
+
+            reader = TerminalReader()
+        else:
+            from shepherd.cli.terminal.reader import PipeReader
+
+            reader = PipeReader()
+        chat = state.Chat(app, session, view, reader, max_rounds=config.tools.max_rounds)
         if found is not None:
             saved_commands.restore(chat, *found)
         elif is_first:
@@ -155,16 +151,6 @@ async def _converse(config: Config, resume: str | None) -> int:
         return await repl.Repl(chat).run()
     finally:
         await app.aclose()
-
-
-def _reader(on_terminal: bool) -> Reader:
-    if on_terminal:
-        from shepherd.cli.terminal.editor import TerminalReader
-
-        return TerminalReader()
-    from shepherd.cli.terminal.reader import PipeReader
-
-    return PipeReader()
 
 
 def _leave_at_once(_number: int, _frame: FrameType | None) -> None:

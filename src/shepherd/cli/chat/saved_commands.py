@@ -22,12 +22,8 @@ NEWEST = ""
 
 
 def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversation]:
-    """The whole name and the content of a saved conversation; `name` may be a unique beginning.
-
-    Raises: `InvalidRequest` without such a conversation; `SaveError`.
-    """
-    if saves is None:
-        raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
+    """The whole name and the content of the conversation called `name ...`. Raises: `InvalidRequest`, `SaveError`."""
+    saves = _given(saves)
     if name == NEWEST:
         newest = saves.newest()
         if newest is None:
@@ -40,11 +36,10 @@ def find(saves: ConversationStore | None, name: str) -> tuple[str, SavedConversa
 
 
 async def load(chat: Chat, argument: str) -> None:
-    """List the saved conversations, or continue one."""
     if argument:
         await resume(chat, argument)
         return
-    listed = await asyncio.to_thread(_saves(chat).list)
+    listed = await asyncio.to_thread(_given(chat.saves).list)
     if not listed:
         chat.note("No conversation is saved yet.")
         return
@@ -53,7 +48,7 @@ async def load(chat: Chat, argument: str) -> None:
     widths = [max(len(row[n]) for row in rows) for n in range(3)]
     for each, row in zip(listed, rows, strict=True):
         name, old, length = (f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=True))
-        chat.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
+        chat.view.draw([(name, "red" if each.error else "cyan"), (f"  {old}  {length}", "dim"), (f"  {row[3]}", "")])
     chat.note("/load NAME continues one.")
 
 
@@ -73,7 +68,6 @@ def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
 
 
 async def continue_(chat: Chat, argument: str) -> None:
-    """Continue the answer that was cut off, or the newest conversation."""
     if chat.session.can_resume:
         await chat.play(chat.session.resume())
     elif chat.session.messages:
@@ -83,11 +77,10 @@ async def continue_(chat: Chat, argument: str) -> None:
 
 
 async def save(chat: Chat, argument: str) -> None:
-    """Save under a name, or write a file."""
     if is_file(argument):
         write(chat, argument, "")
         return
-    saves = _saves(chat)
+    saves = _given(chat.saves)
     if not chat.session.messages:
         raise InvalidRequest("there is nothing to save yet", field="name")
     before = chat.name
@@ -133,8 +126,8 @@ def _length(listed: SavedListing) -> str:
     return f"{listed.n_messages} messages"
 
 
-def _saves(chat: Chat) -> ConversationStore:
+def _given(saves: ConversationStore | None) -> ConversationStore:
     """Raises: `InvalidRequest` when conversations are not saved."""
-    if chat.saves is None:
+    if saves is None:
         raise InvalidRequest("conversations are not saved here (--no-save, or [chat] save = false)", field="name")
-    return chat.saves
+    return saves

@@ -9,30 +9,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import logs
 from shepherd.cli.chat import attach
-from shepherd.cli.chat.stats import ChatStats, TurnStats
-from shepherd.cli.terminal.view import TerminalView, View
+from shepherd.cli.chat.stats import TurnStats
+from shepherd.cli.terminal.view import View
+from shepherd.cli.text import field_lines
 from shepherd.core import Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
-    from shepherd.agent.storage import ConversationStore
     from shepherd.agent.turn import TurnEvent
-    from shepherd.app.conversations import ActiveModel, ModelChoice
-    from shepherd.cli.terminal.answer import Answer
-    from shepherd.cli.terminal.reader import Reader
-    from shepherd.core.status import Health, ModelCard
-    from shepherd.memory.store import MemoryStore
-    from shepherd.tools.mcp.servers import McpServerPool
+    from shepherd.app.app import App
+    from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
+    from shepherd.cli.terminal.editor import TerminalReader
+    from shepherd.cli.terminal.live import MarkdownAnswer
+    from shepherd.cli.terminal.reader import PipeReader
+
+    Reader = TerminalReader | PipeReader
 
 _TICK_S = 1 / 15
 _PATIENCE_S = 2.0
@@ -41,43 +40,11 @@ _PATIENCE_S = 2.0
 T = TypeVar("T")
 
 
-class ChatApp(Protocol):
-    """The parts of `App` that a conversation uses."""
-
-    @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None without any."""
-        ...
-
-    def facts(self) -> ActiveModel: ...
-
-    def health(self) -> Health: ...
-
-    def models(self) -> Sequence[ModelCard]: ...
-
-    def choices(self) -> Sequence[ModelChoice]:
-        """What `switch` accepts."""
-        ...
-
-    async def switch(self, session: Session, name: str) -> ActiveModel:
-        """Unload the current model and continue the session with the one called `name`.
-
-        Raises: `UnknownModel`; `ConfigError`, `EngineError` when it cannot be loaded.
-        """
-        ...
-
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = nowhere."""
-        ...
-
-    def memory(self, user: str | None) -> MemoryStore | None: ...
-
-
 class Chat:
     """One conversation: its session, where it is shown, where it is saved."""
 
     def __init__(
-        self, app: ChatApp, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
+        self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
     ) -> None:
         """`max_rounds`: the most rounds that a turn may have, for the line below an answer."""
         self.app = app
@@ -89,7 +56,8 @@ class Chat:
         self.saves = app.saves()
         self.name = ""
         """The name of its saved file; empty before it is saved."""
-        self.stats = ChatStats()
+        self.turns: list[TurnStats] = []
+        """The turns since the conversation began or was loaded."""
         self.attached: list[Text] = []
         """Resources to send with the next message."""
         self.switched_tools: dict[str, bool] = {}
@@ -106,39 +74,29 @@ class Chat:
     # turns
 
     def read_parts(self, text: str) -> tuple[Text | Image, ...]:
-        """`text` and the files that it names. Reads files: not on the event loop.
-
-        Raises: `InvalidRequest` for a file that cannot be attached.
-        """
+        """As `attach.parts`."""
         return attach.parts(text, self.app, self.session.n_ctx)
 
-    async def play(self, happenings: AsyncGenerator[TurnEvent, None]) -> bool:
+    async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
         turn = TurnStats()
         try:
-            with logs.above(self.view.screen):
-                await self._show(happenings, turn)
+            with logs.above(self.view.screen), closing(self.view.answer()) as answer:
+                async with aclosing(events), _ticking(answer):
+                    async for event in events:
+                        turn.feed(event)
+                        answer.feed(event)
         except ShepherdError as error:
             self.has_failed = True
             self.view.fail(error)
             return False
         finally:
             turn.end()
-            self.stats.add(turn)
+            self.turns.append(turn)
             await self.save()
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
             self.note(line)
         return True
-
-    async def _show(self, happenings: AsyncGenerator[TurnEvent, None], turn: TurnStats) -> None:
-        answer = self.view.answer()
-        try:
-            async with aclosing(happenings), _ticking(answer):
-                async for happening in happenings:
-                    turn.feed(happening)
-                    answer.feed(happening)
-        finally:
-            answer.close()
 
     async def save(self) -> None:
         """Save the conversation; the first failure is shown, later ones are not."""
@@ -153,8 +111,7 @@ class Chat:
 
     def reset(self) -> None:
         """Forget the name, the statistics and the attachments: another conversation begins."""
-        self.stats = ChatStats()
-        self.attached = []
+        self.turns, self.attached = [], []
         self.name = ""
 
     def last_question(self) -> str | None:
@@ -174,43 +131,10 @@ class Chat:
         """Show a line that matters less."""
         self.view.say(text, style="dim")
 
-    def draw(self, line: Sequence[tuple[str, str]]) -> None:
-        """Show a line of pieces, each with its style."""
-        if isinstance(self.view, TerminalView):
-            from rich.text import Text as Styled
-
-            self.view.console.print(Styled.assemble(*line, no_wrap=True), soft_wrap=True)
-        else:
-            self.view.say("".join(text for text, _ in line).rstrip())
-
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Show one `Name: value` line for each field, the values in one column."""
-        rows = list(fields)
-        width = max((len(name) for name, _ in rows), default=0) + 1
-        for name, value in rows:
-            self.say(f"{name + ':':<{width}} {value}")
-
-    @property
-    def width(self) -> int:
-        """Columns that a line may have."""
-        return self.view.console.width if isinstance(self.view, TerminalView) else 100
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether to draw with ASCII only: a pipe may lead anywhere."""
-        return not isinstance(self.view, TerminalView)
-
-    @contextmanager
-    def loading(self, name: str) -> Iterator[None]:
-        """Within the block, log records appear above the progress of loading the model `name`."""
-        if name and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-            sys.stderr.write(f"Loading provider: {name}\n")
-            sys.stderr.flush()
-        with logs.above(self.view.screen):
-            try:
-                yield
-            finally:
-                self.view.hide_loading()
+        for line in field_lines(dict(fields)):
+            self.say(line)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`, for a thread that completes the typed text; None when it fails or takes too long."""
@@ -242,7 +166,7 @@ class Command:
 
 
 @asynccontextmanager
-async def _ticking(answer: Answer) -> AsyncIterator[None]:
+async def _ticking(answer: MarkdownAnswer | JsonAnswer | PlainAnswer) -> AsyncIterator[None]:
     """Within the block the answer is redrawn regularly, also when no event comes."""
 
     async def tick() -> None:

@@ -1,7 +1,7 @@
 """Tokens and times of the answers: one turn folded from its events, and the sum over a conversation.
 
     events ─▶ TurnStats ─▶ the line below an answer
-                  └─ add ─▶ ChatStats ─▶ the rows of /stats
+              several ─▶ the rows of /stats
 
 Not here: the measures of a request on the server (`core/measured.py`).
 """
@@ -30,8 +30,6 @@ from shepherd.core import (
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
-MAX_SPEEDS = 200
-"""Answers whose speeds are kept: more than a terminal has columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,8 @@ class AnswerStats:
 
 
 class TurnStats:
-    """Counts and times of one turn: one answer, or several with calls between them.
-
-    A stopped answer counts one token for each piece that arrived.
-    """
+    """Counts and times of one turn: its answers, and the calls between them. A stopped answer counts one token for each
+    piece that arrived."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -158,50 +154,23 @@ class TurnStats:
         return " · ".join(parts)
 
 
-class ChatStats:
-    """The sum over the turns of a conversation."""
-
-    def __init__(self) -> None:
-        self.n_turns = 0
-        self.n_answers = 0
-        """Rounds: each time results go back to the model, a turn has one more."""
-        self.n_hits = 0
-        """Answers whose prompt was in the cache, at least its beginning."""
-        self.n_calls = 0
-        self.n_failed = 0
-        self.n_evictions = 0
-        self.n_evicted = 0
-        """Tokens."""
-        self.usage = Usage()
-        self.seconds = 0.0
-        self.speeds: list[float] = []
-        """Tokens per second of the newest answers, where that is known."""
-
-    def add(self, turn: TurnStats) -> None:
-        """Count a turn that is over."""
-        self.n_turns += 1
-        self.n_answers += len(turn.answers)
-        self.n_hits += sum(each.usage.cache_read > 0 for each in turn.answers)
-        self.n_calls += turn.n_results
-        self.n_failed += turn.n_failed
-        self.n_evictions += turn.n_evictions
-        self.n_evicted += turn.n_evicted
-        self.usage = self.usage + turn.usage
-        self.seconds += turn.seconds
-        self.speeds = [*self.speeds, *(each.tokens_per_s for each in turn.answers if each.tokens_per_s)][-MAX_SPEEDS:]
-
-    def rows(self, *, width: int = 80, plain: bool = False) -> Iterator[tuple[str, str]]:
-        """Names and values, for a person."""
-        usage = self.usage
-        share = usage.cache_read / usage.prompt if usage.prompt else 0.0
-        rate = usage.output / self.seconds if self.seconds > 0 else 0.0
-        yield "Turns", f"{self.n_turns}, {format_count(self.n_answers, 'round')}"
-        yield "Tokens in", f"{usage.prompt:,}, of them {usage.cache_read:,} from the cache ({share:.0%})"
-        yield "Tokens out", f"{usage.output:,}, of them {usage.reasoning:,} of thoughts"
-        yield "Prefix hits", f"{self.n_hits} of {format_count(self.n_answers, 'prompt')}"
-        yield "Calls", f"{self.n_calls}, {self.n_failed} failed"
-        yield "Evictions", f"{self.n_evictions}, {self.n_evicted:,} tokens"
-        yield "Tokens/s", f"{rate:.1f}  {sparkline(self.speeds[-max(8, width - 40) :], plain=plain)}".rstrip()
+def stat_rows(turns: Sequence[TurnStats], *, width: int = 80, plain: bool = False) -> Iterator[tuple[str, str]]:
+    """Names and values of the sums over the `turns` of a conversation, for a person."""
+    answers = [answer for turn in turns for answer in turn.answers]
+    n_hits = sum(answer.usage.cache_read > 0 for answer in answers)
+    usage = sum((turn.usage for turn in turns), Usage())
+    seconds = sum(turn.seconds for turn in turns)
+    speeds = [answer.tokens_per_s for answer in answers if answer.tokens_per_s][-max(8, width - 40) :]
+    share = usage.cache_read / usage.prompt if usage.prompt else 0.0
+    rate = usage.output / seconds if seconds > 0 else 0.0
+    yield "Turns", f"{len(turns)}, {format_count(len(answers), 'round')}"
+    yield "Tokens in", f"{usage.prompt:,}, of them {usage.cache_read:,} from the cache ({share:.0%})"
+    yield "Tokens out", f"{usage.output:,}, of them {usage.reasoning:,} of thoughts"
+    yield "Prefix hits", f"{n_hits} of {format_count(len(answers), 'prompt')}"
+    yield "Calls", f"{sum(turn.n_results for turn in turns)}, {sum(turn.n_failed for turn in turns)} failed"
+    n_evictions, n_evicted = sum(turn.n_evictions for turn in turns), sum(turn.n_evicted for turn in turns)
+    yield "Evictions", f"{n_evictions}, {n_evicted:,} tokens"
+    yield "Tokens/s", f"{rate:.1f}  {sparkline(speeds, plain=plain)}".rstrip()
 
 
 def sparkline(values: Sequence[float], *, plain: bool = False) -> str:

@@ -1,4 +1,7 @@
-"""The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers."""
+"""The /commands about tools: /tools, /permissions, and /mcp, /prompts, /prompt, /resource for MCP servers.
+
+A function is a command; `*_words` are its completions. The table in `commands.py` has their help.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ _STATES = {"ready": "green", "starting": "yellow", "failed": "red", "off": "dim"
 
 
 async def tools(chat: Chat, argument: str) -> None:
-    """List the tools, show one, or switch it on or off."""
     box = _box(chat)
     verb, *names = argument.replace(",", " ").split() or [""]
     if verb in {"on", "off"}:
@@ -37,7 +39,13 @@ async def tools(chat: Chat, argument: str) -> None:
             chat.note(f"{', '.join(changed)}: {verb}.")
     elif verb:
         for row in _matching(box, verb):
-            _show_tool(chat, row)
+            chat.say(row.name, "bold")
+            chat.say(row.description)
+            state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
+            chat.note(f"{row.category}, {state}")
+            spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
+            if spec is not None:
+                chat.say(json.dumps(spec.parameters, ensure_ascii=False, indent=2, default=dict))
     else:
         rows = box.status()
         if not rows:
@@ -47,7 +55,7 @@ async def tools(chat: Chat, argument: str) -> None:
         for row in rows:
             mark, style = ("off", "dim") if row.why_off else ("on ", "green")
             left = f" {row.name:<{widths[0]}}  {row.category:<{widths[1]}}  "
-            chat.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
+            chat.view.draw([(mark, style), (left, ""), (row.why_off or _verdict(row), "dim")])
         chat.note("/tools NAME shows one; /tools on NAME and /tools off NAME switch it.")
 
 
@@ -60,7 +68,6 @@ def restore_switches(chat: Chat) -> None:
 
 
 def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/tools`."""
     if chat.session.toolbox is None:
         return []
     rows = _box(chat).status()
@@ -68,17 +75,6 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
     if words:
         return names
     return [("on", "switch on"), ("off", "switch off"), *names]
-
-
-def _show_tool(chat: Chat, row: ToolStatus) -> None:
-    chat.say(row.name, "bold")
-    chat.say(row.description)
-    state = f"off: {row.why_off}" if row.why_off else f"on; {_verdict(row)}".rstrip("; ")
-    chat.note(f"{row.category}, {state}")
-    spec = next((spec for spec in chat.session.tools if spec.name == row.name), None)
-    if spec is not None:
-        for line in json.dumps(spec.parameters, ensure_ascii=False, indent=2, default=dict).splitlines():
-            chat.say(line)
 
 
 def _verdict(row: ToolStatus) -> str:
@@ -109,7 +105,6 @@ def _box(chat: Chat) -> ConversationToolbox:
 
 
 async def permissions(chat: Chat, argument: str) -> None:
-    """List the remembered permissions, or forget one."""
     permission = _box(chat).permission
     verb, _, pattern = argument.partition(" ")
     if not argument:
@@ -130,24 +125,18 @@ async def permissions(chat: Chat, argument: str) -> None:
 
 
 def permission_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/permissions`."""
     if not words:
         return [("forget", "ask again")]
     if len(words) > 1 or chat.session.toolbox is None:
         return []
-    return [("all", "everything"), *((rule, how) for rule, _, how in _remembered(chat))]
-
-
-def _remembered(chat: Chat) -> Iterable[tuple[str, str, str]]:
     lines = (line.rpartition(": ") for line in _box(chat).permission.remembered())
-    return (parts for parts in lines if " " not in parts[0])
+    return [("all", "everything"), *((rule, how) for rule, _, how in lines if " " not in rule)]
 
 
 # -- MCP servers ------------------------------------------------------------------------------------------------------
 
 
 async def mcp(chat: Chat, argument: str) -> None:
-    """Show the servers, or restart one."""
     servers = _servers(chat)
     verb, _, name = argument.partition(" ")
     if verb == "restart" and name:
@@ -156,11 +145,10 @@ async def mcp(chat: Chat, argument: str) -> None:
         raise InvalidRequest("write /mcp, or /mcp restart NAME", field="mcp")
     for each in servers.statuses():
         about = ", ".join(filter(None, (f"{each.n_tools} tools" if each.n_tools else "", each.detail)))
-        chat.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
+        chat.view.draw([(f"{each.state:<8}", _STATES.get(each.state, "")), (f" {each.name}  ", ""), (about, "dim")])
 
 
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/mcp`."""
     if chat.app.servers is None or len(words) > 1:
         return []
     return (
@@ -171,16 +159,14 @@ def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
 
 
 async def prompts(chat: Chat, argument: str) -> None:
-    """List the prompts."""
     found = await _servers(chat).prompts()
     for each in found:
         gaps = " ".join(gap.name if gap.required else f"[{gap.name}]" for gap in each.arguments)
-        chat.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
+        chat.view.draw([(f"{each.server}/{each.name} {gaps}".rstrip(), "cyan"), (f"  {each.description}", "")])
     chat.note("/prompt NAME ARGUMENT=VALUE asks with one." if found else "No server has prompts.")
 
 
 async def prompt(chat: Chat, argument: str) -> None:
-    """Ask with a prompt and its arguments."""
     servers = _servers(chat)
     if not argument:
         raise InvalidRequest("write /prompt NAME; /prompts lists them", field="name")
@@ -193,10 +179,10 @@ async def prompt(chat: Chat, argument: str) -> None:
     parts: list[Text | Image] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
-        said = [part for part in message.parts if isinstance(part, Text | Image)]
+        shown = [part for part in message.parts if isinstance(part, Text | Image)]
         if any(one.role != "user" for one in messages):  # an example conversation: the roles are part of it
-            said.insert(0, Text(f"{message.role.capitalize()}: "))
-        parts += [*said, Text("\n\n")]
+            shown.insert(0, Text(f"{message.role.capitalize()}: "))
+        parts += [*shown, Text("\n\n")]
     if any(isinstance(part, Image) for part in parts) and not attach.sees_images(chat.app):
         raise InvalidRequest(f"{found.name} contains images, and this model reads only text", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
@@ -236,7 +222,6 @@ def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
 
 
 def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/prompt`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.prompts()) or ()
@@ -247,12 +232,12 @@ def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
 
 
 async def resource(chat: Chat, argument: str) -> None:
-    """List the resources, or attach one to the next message."""
     servers = _servers(chat)
     if not argument:
         known = await servers.resources()
         for each in known:
-            chat.draw([(each.uri, "cyan"), (f"  {each.server}  {each.name}", "dim"), (f"  {each.description}", "")])
+            source = f"  {each.server}  {each.name}"
+            chat.view.draw([(each.uri, "cyan"), (source, "dim"), (f"  {each.description}", "")])
         chat.note("/resource URI attaches one to your next message." if known else "No server has resources.")
         return
     server, _, uri = argument.rpartition(" ")
@@ -262,16 +247,14 @@ async def resource(chat: Chat, argument: str) -> None:
     limit = attach.BYTES_PER_TOKEN * chat.session.n_ctx
     if len(found.content) > limit:
         raise InvalidRequest(
-            f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}",
-            field="uri",
+            f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
-    chat.attached.append(Text(f"{attach.fenced(f'Resource {uri}', found.content)}\n\n", aside=True))
+    chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
     images = " Its images are not sent." if found.images else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 
 
 def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    """Completions of `/resource`."""
     if chat.app.servers is None:
         return []
     known = chat.wait_for(chat.app.servers.resources()) or ()

@@ -11,22 +11,19 @@ import base64
 import html
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from shepherd.cli.chat.attach import fenced
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 Render = Callable[[Sequence[Message], str | None, str], str]
 
 
 def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
-    """Write a new file and return its path; `form`, or else the end of `name`, selects the format.
-
-    Raises: `InvalidRequest` for an unknown format, and when the file exists or cannot be written.
-    """
+    """Write a new file in the format `form`, or else of the end of `name`; its path. Raises: `InvalidRequest`."""
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
     if suffix not in FORMATS:
@@ -47,14 +44,14 @@ def save(name: str, messages: Sequence[Message], *, system: str | None, model: s
 
 def to_json(messages: Sequence[Message], system: str | None, model: str) -> str:
     """`{"model", "system", "messages": [{"role", "parts": [{"type", ...}]}]}`."""
-    told = [_message_json(message) for message in messages]
-    return json.dumps({"model": model, "system": system, "messages": told}, ensure_ascii=False, indent=2) + "\n"
+    document = {"model": model, "system": system, "messages": [_message_json(message) for message in messages]}
+    return _json(document, indent=2)
 
 
 def to_json_lines(messages: Sequence[Message], system: str | None, model: str) -> str:
     """One message per line, the system prompt first; the parts as in `to_json`."""
-    all_of_them = [*([Message.system(system)] if system else []), *messages]
-    return "".join(json.dumps(_message_json(message), ensure_ascii=False) + "\n" for message in all_of_them)
+    prompt = [Message.system(system)] if system else []
+    return "".join(_json(_message_json(message)) for message in (*prompt, *messages))
 
 
 def to_markdown(messages: Sequence[Message], system: str | None, model: str) -> str:
@@ -111,37 +108,28 @@ def _blocks(part: Part) -> Iterator[str]:
         case Reasoning(text=text):
             yield "\n".join(f"> {line}".rstrip() for line in text.splitlines())
         case ToolCall(name=name, arguments=arguments):
-            yield _fenced(f'{json.dumps({"call": name})[:-1]}, "arguments": {arguments}}}', "json")
+            yield fenced(f'{json.dumps({"call": name})[:-1]}, "arguments": {arguments}}}', "json")
         case ToolResult(parts=parts):
             for piece in parts:
-                yield _fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
+                yield fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
         case Image():
             yield _picture(part)
         case BadCall(raw=raw):
-            yield _fenced(raw)
+            yield fenced(raw)
 
 
 def _picture(image: Image) -> str:
     return f"![image]({image.url})" if image.url else f"[{image.media_type or 'image'}, {len(image.data or b'')} bytes]"
 
 
-def _fenced(text: str, language: str = "") -> str:
-    fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
-    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
-
-
 def _message_json(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+    return {"role": message.role, "parts": [{"type": type(part).__name__, **asdict(part)} for part in message.parts]}
 
 
-def _part(part: Part) -> dict[str, Any]:
-    """A part with its type; bytes as base64."""
+def _json(document: Any, indent: int | None = None) -> str:
+    """JSON, with bytes as base64."""
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return base64.b64encode(value).decode("ascii")
-        if isinstance(value, Mapping):
-            return {name: plain(each) for name, each in value.items()}
-        return [plain(each) for each in value] if isinstance(value, tuple | list) else value
+    def encode(raw: bytes) -> str:
+        return base64.b64encode(raw).decode("ascii")
 
-    return {"type": type(part).__name__, **plain(asdict(part))}
+    return json.dumps(document, ensure_ascii=False, indent=indent, default=encode) + "\n"

@@ -12,7 +12,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
-    from shepherd.config import Config
+    pass
 
 State = Literal["ok", "note", "bad"]
 
@@ -40,59 +40,51 @@ class CheckResult:
     """What the user can do; one sentence."""
 
 
-@dataclass(slots=True)
-class CheckContext:
-    """What all checks share."""
-
-    options: Mapping[str, Any]
-    config: Config | None = None
+Check = Callable[[Mapping[str, Any]], Iterator[CheckResult]]
+"""Gets the shared options. Raises: `ShepherdError`, which is a bad result."""
 
 
 def run(options: Mapping[str, Any], *, as_json: bool) -> int:
     """Print every result; the exit status is 1 when a check fails."""
     logs.set_up({"log_level": "error", **options})
-    results = list(examine(CheckContext(options)))
-    if as_json:
-        render.show_json([asdict(result) for result in results])
-    else:
-        for result in results:
-            _show(result)
-    return int(any(result.state == "bad" for result in results))
+    return _report(CHECKS, options, as_json=as_json)
 
 
 def show_build(options: Mapping[str, Any]) -> int:
     """Print the checks of the native library only; the exit status."""
     logs.set_up({"log_level": "error"})
-    results = list(_results(_library, CheckContext({})))
-    for result in results:
-        _show(result)
+    return _report((_library,), options)
+
+
+def _report(checks: Sequence[Check], options: Mapping[str, Any], *, as_json: bool = False) -> int:
+    results = [result for check in checks for result in _results(check, options)]
+    if as_json:
+        render.show_json([asdict(result) for result in results])
+    else:
+        for result in results:
+            mark, colour = _MARKS[result.state]
+            render.show_marked(mark, colour, f"{result.name}: {result.detail}")
+            if result.hint:
+                render.show(f"    {result.hint}")
     return int(any(result.state == "bad" for result in results))
 
 
-def examine(context: CheckContext) -> Iterator[CheckResult]:
-    """The results of all checks, one at a time."""
-    for check in CHECKS:
-        yield from _results(check, context)
-
-
-def _results(check: Callable[[CheckContext], Iterator[CheckResult]], context: CheckContext) -> Iterator[CheckResult]:
+def _results(check: Check, options: Mapping[str, Any]) -> Iterator[CheckResult]:
     try:
-        yield from check(context)
+        yield from check(options)
     except ShepherdError as error:
         yield CheckResult(check.__name__.strip("_"), "bad", error.message)
 
 
-def _show(result: CheckResult) -> None:
-    mark, colour = _MARKS[result.state]
-    render.show_marked(mark, colour, f"{result.name}: {result.detail}")
-    if result.hint:
-        render.show(f"    {result.hint}")
+def _optional(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
+    """What was `found`, or else a note with what can be done."""
+    return CheckResult(name, "ok", found) if found else CheckResult(name, "note", otherwise, hint)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _versions(context: CheckContext) -> Iterator[CheckResult]:
+def _versions(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import shepherd
 
     yield CheckResult(
@@ -100,7 +92,7 @@ def _versions(context: CheckContext) -> Iterator[CheckResult]:
     )
 
 
-def _library(context: CheckContext) -> Iterator[CheckResult]:
+def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import library_path, selftest
@@ -110,25 +102,24 @@ def _library(context: CheckContext) -> Iterator[CheckResult]:
     yield CheckResult("self-test", "ok" if verdict.use_extra_bufts else "note", verdict.detail)
 
 
-def _processor(context: CheckContext) -> Iterator[CheckResult]:
+def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     from shepherd.engine.llamacpp import default_threads, devices, supports_rpc, system_info
 
     features = [
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")
     ]
     yield CheckResult("CPU features", "ok", ", ".join(features) or "none reported")
-    found = devices()
-    yield CheckResult(
+    yield _optional(
         "GPU",
-        "ok" if found else "note",
-        ", ".join(found) or "none found; models run on the CPU",
-        "" if found else "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
+        ", ".join(devices()),
+        "none found; models run on the CPU",
+        "To use a GPU, build the library for it: docs/troubleshooting.md, 'Slow generation'.",
     )
     yield CheckResult("threads", "ok", f"{default_threads()} of {os.cpu_count()} CPUs")
-    yield CheckResult("RPC", "ok" if supports_rpc() else "note", "built in" if supports_rpc() else "not built in")
+    yield _optional("RPC", "built in" if supports_rpc() else "", "not built in")
 
 
-def _memory(context: CheckContext) -> Iterator[CheckResult]:
+def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import psutil
 
     memory = psutil.virtual_memory()
@@ -141,15 +132,15 @@ def _memory(context: CheckContext) -> Iterator[CheckResult]:
     )
 
 
-def _configuration(context: CheckContext) -> Iterator[CheckResult]:
-    context.config = configure.read_config(context.options)
-    files = [str(source.file) for source in context.config.sources if source.file is not None]
+def _configuration(options: Mapping[str, Any]) -> Iterator[CheckResult]:
+    config = configure.read_config(options)
+    files = [str(source.file) for source in config.sources if source.file is not None]
     yield CheckResult("configuration", "ok", ", ".join(files) or "no file; only defaults, environment and flags")
-    for warning in context.config.warnings:
+    for warning in config.warnings:
         yield CheckResult("configuration", "note", warning)
 
 
-def _models(context: CheckContext) -> Iterator[CheckResult]:
+def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     from shepherd.models import catalog
 
     home, here = Path.home(), Path.cwd()
@@ -161,16 +152,18 @@ def _models(context: CheckContext) -> Iterator[CheckResult]:
     yield CheckResult("models", "ok", ", ".join(places) or "none found", "'shepherd models list' shows them.")
 
 
-def _chosen_model(context: CheckContext) -> Iterator[CheckResult]:
+def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.models import catalog, gguf, soundness
 
-    if context.config is None:
+    try:
+        config = configure.read_config(options)
+    except ShepherdError:  # `_configuration` reports it
         return
     folder = Path(platformdirs.user_cache_dir("shepherd"))
-    for model in context.config.models:
+    for model in config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
             header = gguf.read_header(path)
@@ -182,12 +175,7 @@ def _chosen_model(context: CheckContext) -> Iterator[CheckResult]:
             checked = "has been loaded before" if is_proved else "its first load will be checked in a child process"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
             yield CheckResult(f"model {model.name}", "ok", about)
-
-
-def _port(context: CheckContext) -> Iterator[CheckResult]:
-    if context.config is None:
-        return
-    host, port = context.config.server.host, context.config.server.port
+    host, port = config.server.host, config.server.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         if sys.platform != "win32":
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -201,28 +189,24 @@ def _port(context: CheckContext) -> Iterator[CheckResult]:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
 
 
-def _parts(context: CheckContext) -> Iterator[CheckResult]:
+def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
-    yield CheckResult(
-        "uvloop", "ok" if fast else "note", "installed" if fast else "not installed; the server is a little slower"
-    )
-    hub = shutil.which("hf")
-    yield CheckResult(
+    yield _optional("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
+    yield _optional(
         "hf",
-        "ok" if hub else "note",
-        hub or "not installed; it downloads models from Hugging Face",
-        "" if hub else "Get it with: uv tool install huggingface_hub",
+        shutil.which("hf") or "",
+        "not installed; it downloads models from Hugging Face",
+        "Get it with: uv tool install huggingface_hub",
     )
 
 
-CHECKS: tuple[Callable[[CheckContext], Iterator[CheckResult]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _versions,
     _library,
     _processor,
     _memory,
     _configuration,
     _models,
-    _chosen_model,
-    _port,
+    _configured,
     _parts,
 )

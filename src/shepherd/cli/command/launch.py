@@ -35,29 +35,27 @@ from shepherd.cli.command.launch_settings import (
     SIDE_MODEL,
     Client,
     LaunchTarget,
-    Settings,
     as_shell,
     side_model,
 )
 from shepherd.cli.options import SHARED
 from shepherd.cli.signals import handling
 from shepherd.core import BadReply, EngineDown, EngineError
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config
 
 MISSING = 127
 """Exit status for a missing program, as in a shell."""
-
 STOP_S = 60.0
 """How long the server may take to stop: it writes its conversations to disk."""
-
 MAX_LOGS = 10
 """Log files of started servers that are kept, the newest ones."""
-
 NOTE_S = 10.0
 """A note says that the server is still starting, this often."""
+OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
+"""Shared options that this command uses itself, or that choose a running server."""
 
 
 def run(
@@ -69,12 +67,8 @@ def run(
     printing: bool,
     show_key: bool,
 ) -> int:
-    """Run the client called `client` with `arguments`, or print its settings; its exit status.
-
-    `options` are those of `shepherd serve`, for a server that is started here; the client uses their model.
-
-    Raises: `ShepherdError` when no server can be found or started, or it refuses access.
-    """
+    """Run the client called `client` with `arguments`, or print its settings; its exit status. `options` are those of
+    `shepherd serve`, for a server that is started here; the client uses their model. Raises: `ShepherdError`."""
     agent = CLIENTS[client]
     if printing:
         return _print(agent, options, arguments, url, show_key=show_key)
@@ -82,7 +76,7 @@ def run(
     if program is None:
         render.show_error(f"there is no program {agent.program!r} on this machine; install it with: {agent.install}")
         return MISSING
-    config = configure.load_config(_without_model(options))
+    config = configure.load_config({**options, "model": None})  # a server may know names that this machine does not
     with ExitStack() as stack:
         address = server_client.find_address(config, url, options.get("api_keys") or ())
         found, model = _query(address), options.get("model")
@@ -94,13 +88,24 @@ def run(
             assert found is not None
             # A model named by its file has another name on the server, where it is the default.
             model = model if model in found.n_ctx else None
-        else:
-            _warn_about_options(options, address)
+        elif words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
+            render.show_warning(
+                f"a server already runs at {address.url}, and {shlex.join(words)} does not change it; stop the server "
+                "first, or choose another port with --port"
+            )
         target = _choose_model(found, model, address, config)
-        _warn_about_small_context(agent, target)
+        if target.n_ctx and target.prompt < 2 * agent.first_prompt:
+            render.show_warning(
+                f"{target.model} has a context of {target.n_ctx} tokens, and {agent.title} starts with about "
+                f"{agent.first_prompt} tokens of its own; give it more with "
+                "--context-size 64k, or its requests may fail"
+            )
         settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
-        _write(settings, Path(folder))
+        for name, text in settings.files.items():
+            made = os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(made, "w", encoding="utf-8") as file:
+                file.write(text)
         context = f", {target.n_ctx} tokens of context" if target.n_ctx else ""
         render.show_note(f"{agent.title} uses {target.model} at {address.url}{context}")
         return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
@@ -110,8 +115,8 @@ def _print(
     client: Client, options: Mapping[str, Any], arguments: Sequence[str], url: str | None, *, show_key: bool
 ) -> int:
     """Print the settings as shell commands. Starts nothing: without a server, the configuration has the model."""
-    config = configure.load_config(_without_model(options))
-    address = server_client.find_running(config, url, options.get("api_keys") or ())
+    config = configure.load_config({**options, "model": None})
+    address = server_client.find_address(config, url, options.get("api_keys") or (), is_running=True)
     found = _query(address)
     target = (
         _choose_model(found, options.get("model"), address, config) if found else _configured_model(options, address)
@@ -124,11 +129,6 @@ def _print(
     for line in as_shell(client, client.configure(target, arguments), arguments):
         render.write(line + "\n")
     return 0
-
-
-def _without_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the model: a running server may know names that this machine does not."""
-    return {name: value for name, value in options.items() if name != "model"}
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -146,10 +146,8 @@ class ServerInfo:
 
 
 def _query(address: server_client.Address) -> ServerInfo | None:
-    """The models of the server at `address`; None when no server answers. Waits while it loads.
-
-    Raises: `NotAllowed`, `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server.
-    """
+    """The models of the server at `address`; None when no server answers. Waits while it loads. Raises: `NotAllowed`,
+    `EngineError` when it cannot answer, `BadReply` when it is no Shepherd server."""
     with server_client.connect(address) as client:
         try:
             _wait_for_model(client, address)
@@ -164,21 +162,17 @@ def _query(address: server_client.Address) -> ServerInfo | None:
             }
             if not n_ctx:
                 raise BadReply(f"{address.url} lists no models", backend=address.url)
-            knows = _knows(client, SIDE_MODEL)
+            # Counting tokens is cheap, unless a model must be loaded for it.
+            probe = {"model": SIDE_MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+            try:
+                knows = client.post("/v1/messages/count_tokens", json=probe).status_code == 200
+            except httpx2.TimeoutException:
+                knows = True
         except httpx2.ConnectError:
             return None
         except httpx2.TransportError as error:
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
     return ServerInfo(n_ctx, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
-
-
-def _knows(client: httpx2.Client, model: str) -> bool:
-    """Whether the routes accept this model; counting tokens is cheap, unless a model must be loaded for it."""
-    probe = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    try:
-        return client.post("/v1/messages/count_tokens", json=probe).status_code == 200
-    except httpx2.TimeoutException:
-        return True
 
 
 def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
@@ -215,7 +209,8 @@ def _started(options: Mapping[str, Any], config: Config) -> Iterator[server_clie
     # The server reads keys in files itself. Keys of this command line go through its environment, which is private.
     keys = tuple(options.get("api_keys") or ())
     key = server_client.own_key(config)
-    if not (keys or key or server_client.has_keys(config) or is_loopback(config.server.host)):
+    asks_for_keys = config.server.api_keys is not None or config.server.keys is not None
+    if not (keys or key or asks_for_keys or is_loopback(config.server.host)):
         key = secrets.token_urlsafe(24)
         keys = (key,)
     environment = {**os.environ, **({"SHEPHERD_API_KEY": ",".join(keys)} if keys else {})}
@@ -318,33 +313,7 @@ def _configured_model(options: Mapping[str, Any], address: server_client.Address
     return LaunchTarget(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
 
 
-OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
-"""Shared options that this command uses itself, or that choose a running server."""
-
-
-def _warn_about_options(options: Mapping[str, Any], address: server_client.Address) -> None:
-    if words := as_arguments({name: value for name, value in options.items() if name not in OURS}):
-        render.show_warning(
-            f"a server already runs at {address.url}, and {shlex.join(words)} does not change it; stop the server "
-            "first, or choose another port with --port"
-        )
-
-
-def _warn_about_small_context(client: Client, target: LaunchTarget) -> None:
-    if target.n_ctx and target.prompt < 2 * client.first_prompt:
-        render.show_warning(
-            f"{target.model} has a context of {target.n_ctx} tokens, and {client.title} starts with about "
-            f"{client.first_prompt} tokens of its own; give it more with --context-size 64k, or its requests may fail"
-        )
-
-
 # -- the client -------------------------------------------------------------------------------------------------------
-
-
-def _write(settings: Settings, folder: Path) -> None:
-    for name, text in settings.files.items():
-        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1800
 """How long a client waits for the next token: a long prompt on a CPU takes minutes, and a retry starts again."""
-
 KEY = "\ue000"
 """Placeholder of a key that is not shown."""
-
 FOLDER = "\ue001"
 """Placeholder of the folder with the files."""
-
 NO_KEY = "shepherd"
 """For servers without keys: clients require one."""
-
 SIDE_MODEL = "claude-haiku-4-5"
 """The model of side tasks, where the routes know it: `*haiku*` matches it."""
 
@@ -57,8 +53,8 @@ class LaunchTarget:
     @property
     def answer(self) -> int:
         """The most tokens of an answer."""
-        asked = min(16384, self.n_ctx // 8) if self.reserve is None else self.reserve
-        return max(1, min(asked, self.n_ctx - 1))
+        wanted = min(16384, self.n_ctx // 8) if self.reserve is None else self.reserve
+        return max(1, min(wanted, self.n_ctx - 1))
 
     @property
     def prompt(self) -> int:
@@ -243,11 +239,7 @@ def _aider(target: LaunchTarget, arguments: Sequence[str]) -> Settings:
     }
     metadata = dict.fromkeys(dict.fromkeys((name, f"openai/{target.side}")), facts)
     file = "models.json"
-    return Settings(
-        variables,
-        (*arguments, "--model-metadata-file", f"{FOLDER}/{file}"),
-        {file: _json(metadata)},
-    )
+    return Settings(variables, (*arguments, "--model-metadata-file", f"{FOLDER}/{file}"), {file: _json(metadata)})
 
 
 def _json(value: Any, indent: int | None = 2) -> str:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, render
@@ -19,7 +19,7 @@ from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.values import ServerOptions, ServerStatus
 
 if TYPE_CHECKING:
-    from shepherd.config import Config, McpServerConfig
+    from shepherd.config import McpServerConfig
 
 COLOURS = {"ready": "green", "failed": "red", "off": None}
 LOG_LINES = 5
@@ -32,15 +32,13 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     config = configure.load_config(options)
     if as_json:
         render.show_json([entry(each) for each in config.mcp_servers])
-    elif config.mcp_servers:
-        rows = [(each.name, where(each), "" if each.enabled else "off") for each in config.mcp_servers]
-        render.show_table(("NAME", "SERVER", ""), rows)
-    else:
-        render.show("No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one.")
-
-
-def where(server: McpServerConfig) -> str:
-    return server.url or " ".join((server.command or "", *server.args))
+        return
+    rows = [
+        (each.name, each.url or " ".join((each.command or "", *each.args)), "" if each.enabled else "off")
+        for each in config.mcp_servers
+    ]
+    none = "No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one."
+    render.show_table(("NAME", "SERVER", ""), rows, none)
 
 
 def entry(server: McpServerConfig) -> dict[str, Any]:
@@ -55,7 +53,11 @@ def entry(server: McpServerConfig) -> dict[str, Any]:
 def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> int:
     """Start servers, print what they offer, stop them again. The exit status is 1 when one of them fails."""
     config = configure.load_config(options)
-    chosen = [chosen_server(config, name) for name in names] or [each for each in config.mcp_servers if each.enabled]
+    known = {each.name: each for each in config.mcp_servers}
+    if unknown := [name for name in names if name not in known]:
+        listed = ", ".join(known) or "none"
+        raise InvalidRequest(f"no MCP server is called {unknown[0]!r}; configured: {listed}", field="name")
+    chosen = [replace(known[name], enabled=True) for name in names] or [each for each in known.values() if each.enabled]
     if not chosen:
         raise InvalidRequest("no MCP server is enabled; 'shepherd mcp list' shows the configured ones")
     tried = asyncio.run(_try([ServerOptions.of(each) for each in chosen]))
@@ -65,17 +67,6 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
         for status, report in tried:
             _show(status, report)
     return int(any(status.state != "ready" for status, _ in tried))
-
-
-def chosen_server(config: Config, name: str) -> McpServerConfig:
-    """The server of this name, also a disabled one. Raises: `InvalidRequest`, which lists the names."""
-    from dataclasses import replace
-
-    found = next((each for each in config.mcp_servers if each.name == name), None)
-    if found is None:
-        known = ", ".join(each.name for each in config.mcp_servers) or "none"
-        raise InvalidRequest(f"no MCP server is called {name!r}; configured: {known}", field="name")
-    return replace(found, enabled=True)
 
 
 async def _try(options: Sequence[ServerOptions]) -> list[tuple[ServerStatus, dict[str, Any]]]:

@@ -12,7 +12,6 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +58,10 @@ def add(
     before = read(file)
     if any(each.get("name") == name for each in before.get(KEY, ())):
         raise InvalidRequest(f"{file} already has an MCP server {name!r}; remove it first", field="name")
+    old = text_of(file)
+    gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     after = {**before, KEY: [*before.get(KEY, ()), entry]}
-    if file.suffix == ".json":
-        text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
-    else:
-        old = text_of(file)
-        text = old + ("" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n") + block(entry)
-    write(file, text, after, f"add this by hand:\n{block(entry)}")
+    write(file, after, old + gap + block(entry), f"add this by hand:\n{block(entry)}")
     render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tests it.")
     for word, value in (*entry.get("env", {}).items(), *entry.get("headers", {}).items()):
         if SECRET.search(word) and "${" not in value:
@@ -87,11 +83,7 @@ def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
         raise InvalidRequest(f"{file} has no MCP server {name!r}; it has: {known}{other}", field="name")
     rest = entries[:index] + entries[index + 1 :]
     after = {key: value for key, value in before.items() if key != KEY} | ({KEY: rest} if rest else {})
-    if file.suffix == ".json":
-        text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
-    else:
-        text = without_entry(text_of(file), index)
-    write(file, text, after, f"remove the entry with name = {json.dumps(name)} by hand")
+    write(file, after, without_entry(text_of(file), index), f"remove the entry with name = {json.dumps(name)} by hand")
     render.show(f"Removed {name} from {file}.")
 
 
@@ -147,10 +139,7 @@ def toml(value: Any) -> str:
 
 
 def without_entry(text: str, index: int) -> str:
-    """The text without the lines of its entry number `index`: from its header to the next one.
-
-    Comments right above the next header belong to it and stay.
-    """
+    """The text without its entry number `index`. Comments right above the next header belong to that and stay."""
     lines = text.splitlines(keepends=True)
     headers = [number for number, line in enumerate(lines) if HEADER.match(line.rstrip("\r\n"))]
     if index >= len(headers):
@@ -164,17 +153,19 @@ def without_entry(text: str, index: int) -> str:
     return "".join((*lines[:first], *lines[last:]))
 
 
-def write(file: Path, text: str, expected: Mapping[str, Any], otherwise: str) -> None:
-    """Replace the file in one step, if `text` holds `expected`. Only the user can read a new file.
-
-    Raises: `ConfigError`, which names `otherwise`: how to change the file by hand.
-    """
-    try:
-        entry = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except ValueError:
-        entry = None
-    if entry != expected:
-        raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=KEY, file=str(file))
+def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str) -> None:
+    """Replace the file in one step: by `content` as JSON, or by `toml_text` if that holds `content`. A new file is
+    private. Raises: `ConfigError`, which names `otherwise`: how to change the file by hand."""
+    if file.suffix == ".json":
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+    else:
+        text = toml_text
+        try:
+            entry = tomllib.loads(text)
+        except ValueError:
+            entry = None
+        if entry != content:
+            raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=KEY, file=str(file))
     real = file.resolve()  # a link to a file elsewhere stays a link
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +177,6 @@ def write(file: Path, text: str, expected: Mapping[str, Any], otherwise: str) ->
             Path(made).chmod(mode)
             Path(made).replace(real)
         finally:
-            with suppress(FileNotFoundError):
-                Path(made).unlink()
+            Path(made).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, signals
@@ -16,17 +17,10 @@ if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.tools.toolbox import ConversationToolbox
 
-EVERYTHING = ("*",)
-"""The agent asks its own user."""
 
-
-def run(options: Mapping[str, Any]) -> int:
-    """Serve until the agent closes standard input, or Ctrl-C; the exit status."""
-    try:
-        signals.run(_serve(configure.load_config({**options, "server": True})))
-    except KeyboardInterrupt:
-        return signals.INTERRUPTED
-    return 0
+def run(options: Mapping[str, Any]) -> None:
+    """Serve until the agent closes standard input, or Ctrl-C."""
+    signals.run(_serve(configure.load_config({**options, "server": True})))
 
 
 async def _serve(config: Config) -> None:
@@ -34,15 +28,16 @@ async def _serve(config: Config) -> None:
     from shepherd.server.endpoints.mcp import serve_stdio
 
     app = App(config)
+    offer = partial(app.offer, everything=True, allow=("*",))  # the agent asks its own user
 
     async def open_box(user: str | None) -> ConversationToolbox:
         # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
         await asyncio.shield(equipping)
-        return await app.offer(user, everything=True, allow=EVERYTHING)
+        return await offer(user)
 
     try:
         # A wrong configuration fails before anything is served.
-        await app.offer(None, everything=True, allow=EVERYTHING)
+        await offer(None)
         equipping = asyncio.create_task(app.toolbox())
         try:
             # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first

@@ -53,8 +53,7 @@ class MemoryAccess:
     def of(cls, options: Mapping[str, Any], *, user: str | None, as_json: bool) -> MemoryAccess:
         """Raises: `ConfigError`."""
         # A model on the command line is one for `embed`, not for a conversation.
-        config = configure.load_config({name: value for name, value in options.items() if name != "model"})
-        return cls(options, config, user, as_json)
+        return cls(options, configure.load_config({**options, "model": None}), user, as_json)
 
     @contextmanager
     def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
@@ -72,10 +71,12 @@ class MemoryAccess:
             raise InvalidRequest("--user needs a name; leave it out for your own memory", field="user")
         return store
 
-    def show_result(self, document: Any, people: Callable[[], None]) -> None:
-        """Print the result: the JSON document with `--json`, else what `people` prints."""
+    def show_result(self, document: Any, people: str | Callable[[], None]) -> None:
+        """Print the result: the JSON document with `--json`, else a line for people or what `people` prints."""
         if self.as_json:
             render.show_json(document)
+        elif isinstance(people, str):
+            render.show(clean(people))
         else:
             people()
 
@@ -139,19 +140,20 @@ def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> 
             f"No archived conversations found matching: {clean(query)}" if query else "No message is archived yet."
         )
         return
-    console = render.result_console()
+    from shepherd.memory.search.excerpt import shorten
+
+    console = render.console()
     console.print(f"Found {len(hits)} archived conversation(s):", style="bold")
     for number, hit in enumerate(hits, 1):
         where = [day(hit.timestamp), hit.title, hit.conversation[:NAME_CHARS], f"message {hit.message_id}"]
         head = Text(f"\nResult {number} [Relevance: {hit.score:.2f}]", style="bold")
         head.append(f" {' · '.join(one_line(part) for part in where if part)}", style="not bold dim")
         console.print(head, soft_wrap=True)
-        for name, role, text in (
-            ("User", "user", hit.user_message),
-            ("Assistant", "assistant", hit.assistant_response),
-        ):
+        texts = {"user": hit.user_message, "assistant": hit.assistant_response}
+        for role, text in texts.items():
             if text:
-                console.print(Text.assemble((f"{name}: ", STYLES[role]), mark(_shortened(text))), soft_wrap=True)
+                shown = mark(shorten(text.strip(), SHOWN_CHARS))
+                console.print(Text.assemble((f"{role.capitalize()}: ", STYLES[role]), shown), soft_wrap=True)
         if hit.role not in {"user", "assistant"}:
             about = f"{hit.role.capitalize()}{' (untrusted)' if hit.untrusted else ''}: "
             console.print(Text.assemble((about, STYLES[hit.role]), mark(hit.snippet)), soft_wrap=True)
@@ -199,13 +201,10 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
     shown = found[:limit] if limit else found
 
     def people() -> None:
-        if not shown:
-            render.show("No message is archived yet.")
-            return
         rows = [
             (c.uuid[:NAME_CHARS], day(to_datetime(c.created_ms)), str(c.n_messages), one_line(c.title)) for c in shown
         ]
-        render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows)
+        render.show_table(("NAME", "BEGUN", "MESSAGES", "TITLE"), rows, "No message is archived yet.")
         if len(found) > len(shown):
             render.show(f"There are older conversations: shepherd memory show -n {4 * limit}, or -n 0 for all.")
 
@@ -213,7 +212,7 @@ def _show_conversations(access: MemoryAccess, store: MemoryStore, limit: int) ->
 
 
 def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]) -> None:
-    console = render.result_console()
+    console = render.console()
     about = [day(to_datetime(conversation.created_ms)), conversation.model, conversation.source, conversation.uuid]
     console.print(Text(one_line(conversation.title) or "(no title)", style="bold"), soft_wrap=True)
     console.print(Text(" · ".join(one_line(part) for part in about if part), style="dim"), soft_wrap=True)
@@ -255,95 +254,80 @@ def conversation_called(store: MemoryStore, name: str) -> Conversation:
 def list_facts(access: MemoryAccess) -> None:
     with access.store() as store:
         facts = store.facts(kind="fact")
-        access.show_result(
-            {"facts": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, "No fact is stored yet.")
-        )
+    document = {"facts": [encode.fact(each) for each in facts]}
+    access.show_result(document, lambda: _show_facts(facts, "No fact is stored yet."))
 
 
 def _show_facts(facts: Sequence[Fact], none: str) -> None:
-    if not facts:
-        render.show(none)
-        return
     rows = [(one_line(fact.key), one_line(fact.value), day(fact.time), one_line(fact.status)) for fact in facts]
-    render.show_table(("KEY", "VALUE", "SINCE", "STATUS"), rows)
+    render.show_table(("KEY", "VALUE", "SINCE", "STATUS"), rows, none)
 
 
 def set_fact(access: MemoryAccess, *, key: str, words: Sequence[str]) -> None:
     with access.store() as store:
         fact = store.set_fact(key, " ".join(words))
-        access.show_result(
-            {"success": True, **encode.fact(fact)},
-            lambda: render.show(f"{one_line(fact.key)} = {one_line(fact.value)}"),
-        )
+    access.show_result({"success": True, **encode.fact(fact)}, f"{one_line(fact.key)} = {one_line(fact.value)}")
 
 
 def get_fact(access: MemoryAccess, *, key: str) -> int:
     """Print the value alone; the exit status is 1 without a fact."""
     with access.store() as store:
         fact = store.get_fact(key)
-        found = {"found": True, **encode.fact(fact)} if fact else {"found": False, "key": key, "value": None}
-        if fact is None and not access.as_json:
-            render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
-        else:
-            access.show_result(found, lambda: render.show(clean(fact.value if fact else "")))
-        return 0 if fact else 1
+    if fact is not None:
+        access.show_result({"found": True, **encode.fact(fact)}, fact.value)
+        return 0
+    if access.as_json:
+        render.show_json({"found": False, "key": key, "value": None})
+    else:
+        render.show_error(f"no fact is called {key!r:.80}; 'shepherd memory facts' lists them")
+    return 1
 
 
 def clear_fact(access: MemoryAccess, *, key: str) -> int:
     with access.store() as store:
         cleared = store.clear_fact(key)
-        says = "Deleted, with its history." if cleared else f"No fact is called {key!r:.80}."
-        access.show_result({"key": key, "cleared": cleared}, lambda: render.show(clean(says)))
-        return 0 if cleared else 1
+    says = "Deleted, with its history." if cleared else f"No fact is called {key!r:.80}."
+    access.show_result({"key": key, "cleared": cleared}, says)
+    return int(not cleared)
 
 
 def fact_history(access: MemoryAccess, *, key: str) -> None:
     with access.store() as store:
         facts = store.history(key)
-        none = f"No fact is called {clean(key)!r:.80}."
-        access.show_result(
-            {"key": key, "history": [encode.fact(each) for each in facts]}, lambda: _show_facts(facts, none)
-        )
+    document = {"key": key, "history": [encode.fact(each) for each in facts]}
+    access.show_result(document, lambda: _show_facts(facts, f"No fact is called {clean(key)!r:.80}."))
 
 
 def list_profile(access: MemoryAccess) -> None:
     with access.store() as store:
         wishes, candidates = store.profile(), store.facts(status="candidate")
 
-        def people() -> None:
-            if not wishes and not candidates:
-                render.show("The profile is empty.")
-                return
-            rows = [(str(fact.id), fact.kind, fact.status, one_line(fact.value)) for fact in (*wishes, *candidates)]
-            render.show_table(("ID", "KIND", "STATUS", "TEXT"), rows)
-            if candidates:
-                render.show("A candidate takes effect when you confirm it: shepherd memory profile confirm ID")
+    def people() -> None:
+        rows = [(str(fact.id), fact.kind, fact.status, one_line(fact.value)) for fact in (*wishes, *candidates)]
+        render.show_table(("ID", "KIND", "STATUS", "TEXT"), rows, "The profile is empty.")
+        if candidates:
+            render.show("A candidate takes effect when you confirm it: shepherd memory profile confirm ID")
 
-        document = {"profile": [encode.fact(each) for each in wishes]}
-        access.show_result({**document, "candidates": [encode.fact(each) for each in candidates]}, people)
+    document = {"profile": wishes, "candidates": candidates}
+    access.show_result({name: [encode.fact(each) for each in facts] for name, facts in document.items()}, people)
 
 
 def add_to_profile(access: MemoryAccess, *, words: Sequence[str], kind: FactKind) -> None:
     with access.store() as store:
         fact = store.adopt(" ".join(words), kind)
-        access.show_result(
-            {"success": True, **encode.fact(fact)}, lambda: render.show(f"Added as {fact.id}: {one_line(fact.value)}")
-        )
+    access.show_result({"success": True, **encode.fact(fact)}, f"Added as {fact.id}: {one_line(fact.value)}")
 
 
 def confirm(access: MemoryAccess, *, id: int) -> None:
     with access.store() as store:
         fact = store.confirm(id)
-        access.show_result(
-            {"success": True, **encode.fact(fact)}, lambda: render.show(f"In the profile: {one_line(fact.value)}")
-        )
+    access.show_result({"success": True, **encode.fact(fact)}, f"In the profile: {one_line(fact.value)}")
 
 
 def reject(access: MemoryAccess, *, id: int) -> None:
     with access.store() as store:
         store.reject(id)
-        says = "Removed. Shepherd will not propose it again."
-        access.show_result({"success": True, "id": id}, lambda: render.show(says))
+    access.show_result({"success": True, "id": id}, "Removed. Shepherd will not propose it again.")
 
 
 # -- words and times --------------------------------------------------------------------------------------------------
@@ -371,9 +355,3 @@ def moment(option: str, text: str | None) -> int | None:
 
 def day(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
-
-
-def _shortened(text: str) -> str:
-    from shepherd.memory.search.excerpt import shorten
-
-    return shorten(text.strip(), SHOWN_CHARS)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,14 +19,9 @@ from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import clean, format_size, one_line
 from shepherd.core import InvalidRequest
-from shepherd.memory import MemoryStore
 from shepherd.memory.archive.forget import folded
-from shepherd.memory.records import Fact, to_datetime
+from shepherd.memory.records import to_datetime
 from shepherd.memory.transfer import as_json
-
-if TYPE_CHECKING:
-    from shepherd.config import Config
-    from shepherd.memory.transfer.merge import ImportResult
 
 SAMPLE = 5
 """Messages that are shown before the question whether to delete them."""
@@ -48,6 +43,8 @@ def forget(
     yes: bool,
 ) -> int:
     """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
+    from shepherd.app.app import drop_snapshots, snapshot_folder
+
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
         raise click.UsageError("--everything takes no other filter; leave the others out.")
@@ -63,12 +60,25 @@ def forget(
             "matching": matching,
             "before_ms": ALWAYS if everything else moment("--before", before),
         }
-        ids, facts = store.find(**wanted), _facts(store, matching, everything)
+        ids, phrase = store.find(**wanted), folded(matching) if matching else None
+        facts = [
+            fact
+            for fact in store.facts(status=None)
+            if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))
+        ]
         if not ids and not facts:
-            access.show_result(_forgotten(0, 0), lambda: render.show("No message or fact matches."))
+            access.show_result({"forgotten": {"messages": 0, "facts": 0}}, "No message or fact matches.")
             return 0
-        _sample(store, ids, len(facts))
-        if not _agreed(yes):
+        amount = f"{len(ids)} message(s)" + (f" and {len(facts)} fact(s)" if facts else "")
+        click.echo(f"This would be deleted: {amount}", err=True)
+        for message in store.stored(ids[:SAMPLE]):
+            click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
+        if len(ids) > SAMPLE:
+            click.echo(f"  and {len(ids) - SAMPLE} more", err=True)
+        if not yes and not sys.stdin.isatty():
+            render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
+            return 1
+        if not yes and not click.confirm("Delete this for good?", err=True):
             return 1
         if everything and access.user is not None:
             stores.forget_user(access.user)  # deletes the user's own file
@@ -76,54 +86,10 @@ def forget(
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
             store.forget(**wanted)  # last, because it erases the free pages as well
-    _drop_kept(access.config)
-    access.show_result(_forgotten(len(ids), len(facts)), lambda: _say_forgotten(len(ids), len(facts)))
+    drop_snapshots(snapshot_folder(access.config))  # the conversations that caches keep on disk contain them, too
+    says = f"Deleted: {amount}.\nA running server or chat keeps them in its caches until it ends."
+    access.show_result({"forgotten": {"messages": len(ids), "facts": len(facts)}}, says)
     return 0
-
-
-def _facts(store: MemoryStore, matching: str | None, everything: bool) -> list[Fact]:
-    """The facts that would be deleted."""
-    phrase = folded(matching) if matching else None
-    facts = store.facts(status=None)
-    return [fact for fact in facts if everything or (phrase and phrase in folded(f"{fact.key} {fact.value}"))]
-
-
-def _forgotten(n_messages: int, n_facts: int) -> dict[str, Any]:
-    return {"forgotten": {"messages": n_messages, "facts": n_facts}}
-
-
-def _say_forgotten(n_messages: int, n_facts: int) -> None:
-    render.show(f"Deleted: {_amount(n_messages, n_facts)}.")
-    render.show("A running server or chat keeps them in its caches until it ends.")
-
-
-def _amount(n_messages: int, n_facts: int) -> str:
-    return f"{n_messages} message(s)" + (f" and {n_facts} fact(s)" if n_facts else "")
-
-
-def _sample(store: MemoryStore, ids: Sequence[int], n_facts: int) -> None:
-    """Show on standard error what would be deleted."""
-    click.echo(f"This would be deleted: {_amount(len(ids), n_facts)}", err=True)
-    for message in store.stored(ids[:SAMPLE]):
-        click.echo(f"  {day(message.time)} {message.role}: {one_line(message.body)[:100]}", err=True)
-    if len(ids) > SAMPLE:
-        click.echo(f"  and {len(ids) - SAMPLE} more", err=True)
-
-
-def _agreed(yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        render.show_error("nothing was deleted: there is no terminal on which to ask; add --yes")
-        return False
-    return click.confirm("Delete this for good?", err=True)
-
-
-def _drop_kept(config: Config) -> None:
-    """Delete the conversations that caches keep on disk: they contain the messages, too."""
-    from shepherd.app.app import drop_snapshots, snapshot_folder
-
-    drop_snapshots(snapshot_folder(config))
 
 
 def prune(access: MemoryAccess, *, to: str | None) -> None:
@@ -135,8 +101,7 @@ def prune(access: MemoryAccess, *, to: str | None) -> None:
         after = store.stats().size_bytes
         document = {"messages": pruned.n_messages, "before_bytes": before, "after_bytes": after, "limit_bytes": limit}
         sizes = f"{format_size(before)} before, {format_size(after)} now"
-        says = f"{pruned.n_messages} messages were shortened or deleted; {sizes}."
-        access.show_result(document, lambda: render.show(says))
+        access.show_result(document, f"{pruned.n_messages} messages were shortened or deleted; {sizes}.")
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -195,9 +160,7 @@ def export(access: MemoryAccess, *, file: str, conversation: str | None) -> None
             raise InvalidRequest(f"{file} already exists; choose another name or remove it", field="file") from None
         except OSError as error:
             raise InvalidRequest(f"{file} cannot be written: {error.strerror or error}", field="file") from error
-        access.show_result(
-            {"file": file, "lines": n_lines}, lambda: render.show(clean(f"{n_lines} lines written to {file}"))
-        )
+        access.show_result({"file": file, "lines": n_lines}, f"{n_lines} lines written to {file}")
 
 
 def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
@@ -228,18 +191,14 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
             problems = {"problems": [str(problem) for problem in done.problems]}
             documents.append({"file": file, **asdict(done), **problems})
             if not access.as_json:
-                _show_imported(file, done)
+                parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
+                others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
+                others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
+                parts += [f"{number} {what}" for what, number in others.items() if number]
+                render.show(clean(f"{file}: {', '.join(parts)}"))
         if access.as_json:
             render.show_json({"files": documents})
     return status
-
-
-def _show_imported(file: str, done: ImportResult) -> None:
-    parts = [f"{done.messages} new message(s) in {done.conversations} new conversation(s)"]
-    others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
-    others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
-    parts += [f"{number} {what}" for what, number in others.items() if number]
-    render.show(clean(f"{file}: {', '.join(parts)}"))
 
 
 def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
@@ -269,7 +228,7 @@ def embed(access: MemoryAccess) -> None:
         with _progress("Embedding") as on_progress:
             made = store.embed(on_progress=on_progress)
         document = {"vectors": made, "embedder": embedder.name, "dimensions": embedder.dim}
-        access.show_result(document, lambda: render.show(f"{made} new vector(s) of {embedder.dim} dimensions"))
+        access.show_result(document, f"{made} new vector(s) of {embedder.dim} dimensions")
 
 
 def evaluate(access: MemoryAccess, *, file: str, embedder: str | None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,47 +17,38 @@ from shepherd.models import catalog, gguf
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
+NO_TEMPLATE = "none; it cannot chat unless chat_template names one"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedModel:
-    """One model file."""
-
-    name: str
-    source: str
-    size_bytes: int
-    path: Path
-    header: gguf.Header | None
-    """None when the file cannot be read."""
-    problem: str = ""
-
-
-def scan_models() -> Iterator[ListedModel]:
-    """Every model that the catalogue finds, with its header."""
+def scan_models() -> Iterator[dict[str, Any]]:
+    """Every model that the catalogue finds, as in `--json`: with the facts of its header, or the problem with it."""
     for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
-        header, problem = None, ""
+        row = {"name": found.name, "path": str(found.path), "size_bytes": found.size_bytes, "source": found.source}
         try:
-            header = gguf.read_header(found.path)
+            yield row | _trained(gguf.read_header(found.path))
         except ShepherdError as error:
-            problem = error.message
-        yield ListedModel(found.name, found.source, found.size_bytes, found.path, header, problem)
+            yield row | {"problem": error.message}
+
+
+def _trained(header: gguf.Header) -> dict[str, Any]:
+    return {"quantisation": header.file_type, "context": header.n_ctx_train}
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print all models."""
-    listed = list(scan_models())
+    models = list(scan_models())
     if as_json:
-        render.show_json([_row(model) for model in listed])
+        render.show_json(models)
         return
     rows = [
         (
-            model.name,
-            model.source,
-            format_size(model.size_bytes),
-            model.header.file_type or "?" if model.header else "unreadable",
-            str(model.header.n_ctx_train) if model.header else "",
+            model["name"],
+            model["source"],
+            format_size(model["size_bytes"]),
+            "unreadable" if "problem" in model else model["quantisation"] or "?",
+            "" if "problem" in model else str(model["context"]),
         )
-        for model in listed
+        for model in models
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
 
@@ -111,14 +101,24 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
+    from shepherd.backends.local.chat_template import FOR_TOOLS
+    from shepherd.dialects import detect
+
     path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
-    dialect, has_tools = _dialect(header)
-    memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in _sizes(header)}
+    template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
+    dialect = None if template is None else detect(template).name
+    has_tools = template is not None and "tools" in template
+    trained = header.n_ctx_train or CONTEXT_SIZES[-1]
+    sizes = sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
+    memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in sizes}
     if as_json:
         render.show_json(
             {
-                **_row(ListedModel(header.name or path.stem, "", header.size_bytes, path, header)),
+                "name": header.name or path.stem,
+                "path": str(path),
+                "size_bytes": header.size_bytes,
+                **_trained(header),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
                 "parameters": header.n_params,
@@ -137,9 +137,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         "Layers": str(header.n_layer),
         "Quantisation": header.file_type or "unknown",
         "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "unknown",
-        "Chat template": f"yes, {dialect} dialect"
-        if dialect
-        else "none; it cannot chat unless chat_template names one",
+        "Chat template": f"yes, {dialect} dialect" if dialect else NO_TEMPLATE,
         "Tools": "yes" if has_tools else "no",
     }
     render.show_fields(rows)
@@ -147,31 +145,6 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     render.show("Memory for weights, context (f16 cache) and buffers:")
     for n_ctx, n_bytes in memory.items():
         render.show(f"  {n_ctx:>7} tokens  {format_size(n_bytes):>9}")
-
-
-def _sizes(header: gguf.Header) -> list[int]:
-    trained = header.n_ctx_train or CONTEXT_SIZES[-1]
-    return sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
-
-
-def _dialect(header: gguf.Header) -> tuple[str | None, bool]:
-    """The dialect of a model's chat template and whether it knows tools; None without a template."""
-    from shepherd.backends.local.chat_template import FOR_TOOLS
-    from shepherd.dialects import detect
-
-    template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
-    return (None, False) if template is None else (detect(template).name, "tools" in template)
-
-
-def _row(model: ListedModel) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": model.name, "path": str(model.path), "size_bytes": model.size_bytes}
-    if model.source:
-        row["source"] = model.source
-    if model.header is not None:
-        row |= {"quantisation": model.header.file_type, "context": model.header.n_ctx_train}
-    if model.problem:
-        row["problem"] = model.problem
-    return row
 
 
 def _count(number: int) -> str:

@@ -1,9 +1,9 @@
 """`shepherd replay`: sends recorded requests again, to a running server or to the configured model in process.
 
-    recording, folder of recordings, debug files ─▶ Recording ─ Player ─▶ ReplayResult ─▶ a table, or JSON lines
+    recording, folder of recordings, debug files ─▶ Recording ─ play ─▶ ReplayResult ─▶ a table, or JSON lines
 
 It shows what the requests cost in tokens, and what has changed: the status, the tokens and, for debug files, which hold
-the answer, its text. Not here: who writes the files (`server/observe/recordings.py`, `server/observe/debug_files.py`).
+the answer, its text. Not here: the writers of the files (`recordings.py` and `debug_files.py` in `server/observe`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 import httpx2
@@ -28,8 +27,9 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.replies import ReplySummary
+from shepherd.cli.command.serve import running
 from shepherd.cli.command.server_client import find_address, transport_error
-from shepherd.cli.loading import load_models
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import clean
 from shepherd.core import ConfigError
@@ -46,18 +46,9 @@ BODY, REQUEST, OUTPUT, ANSWER = (
 """The files of a debug folder."""
 TIMEOUT_S = 600.0
 """Seconds without a byte: a long prompt on a slow machine takes that long."""
-OWN_HEADERS = frozenset(
-    {
-        "host",
-        "content-length",
-        "content-encoding",
-        "transfer-encoding",
-        "connection",
-        "accept-encoding",
-        "te",
-        "upgrade",
-    }
-)
+OWN_HEADERS = frozenset((
+    "host", "content-length", "content-encoding", "transfer-encoding", "connection", "accept-encoding", "te", "upgrade",
+))  # fmt: skip
 """Headers that belong to a connection, not to a request."""
 PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str], ...] = (
     (lambda sent, got: got.get("object") in {"chat.completion", "chat.completion.chunk"}, "/v1/chat/completions"),
@@ -66,10 +57,7 @@ PATHS: tuple[tuple[Callable[[Mapping[str, Any], Mapping[str, Any]], bool], str],
     (lambda sent, got: got.get("object") == "response" or "response" in str(got.get("type")), "/v1/responses"),
     (lambda sent, got: "done" in got and "message" in got, "/api/chat"),
     (lambda sent, got: "done" in got, "/api/generate"),
-    (
-        lambda sent, got: got.get("type") == "error" or "system" in sent or "anthropic_version" in sent,
-        "/v1/messages",
-    ),
+    (lambda sent, got: got.get("type") == "error" or "system" in sent or "anthropic_version" in sent, "/v1/messages"),
     (lambda sent, got: "input" in sent and "messages" not in sent, "/v1/responses"),
     (lambda sent, got: "prompt" in sent, "/v1/completions"),
 )
@@ -91,22 +79,23 @@ def run(
     if n := len(found) - len(recordings):
         click.echo(f"{n} requests that change the memory are left out: replay never repeats them.", err=True)
 
-    async def play() -> list[ReplayResult]:
+    async def play_all() -> list[ReplayResult]:
         if url is not None:
             address = find_address(config, url, tuple(options.get("api_keys") or ()))
-            async with Player(address.url, key=address.key) as player:
-                return await all_played(player, recordings, speed=speed, as_json=as_json)
+            async with connect(address.url, address.key) as client:
+                return await all_played(client, recordings, speed=speed, as_json=as_json)
         from shepherd.app.app import App
 
         app = App(config)
         try:
-            await load_models(app, PipeView())
-            async with listening(app) as (own, key), Player(own, key=key) as player:
-                return await all_played(player, recordings, speed=speed, as_json=as_json)
+            with progress_shown(PipeView().screen) as show_progress:
+                await app.load(show_progress)
+            async with listening(app) as (own, key), connect(own, key) as client:
+                return await all_played(client, recordings, speed=speed, as_json=as_json)
         finally:
             await app.aclose()
 
-    answers = asyncio.run(play())
+    answers = asyncio.run(play_all())
     if as_json:
         render.write(json.dumps({"summary": summary(answers)}) + "\n")
     else:
@@ -139,8 +128,7 @@ def changes_memory(recording: Recording) -> bool:
 def from_debug_files(folder: Path) -> Recording:
     """The request of these debug files, with the text of its answer. Raises: `ConfigError`."""
     body = in_file(folder / BODY)
-    answer = in_file(folder / ANSWER) if (folder / ANSWER).is_file() else None
-    request = in_file(folder / REQUEST) if (folder / REQUEST).is_file() else None
+    answer, request = (in_file(folder / name) if (folder / name).is_file() else None for name in (ANSWER, REQUEST))
     events = answer if isinstance(answer, list) else [answer]
     reply = ReplySummary()
     for event in events:
@@ -161,9 +149,13 @@ def from_debug_files(folder: Path) -> Recording:
 def in_file(path: Path) -> Any:
     """The JSON in a file, or else its text. Raises: `ConfigError`."""
     try:
-        text = path.read_text("utf-8", "replace")
+        return as_value(path.read_text("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def as_value(text: str) -> Any:
+    """The JSON in `text`, or else `text`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -185,13 +177,7 @@ class ReplayResult:
 
     recording: Recording
     status: int
-    text: str
-    """Reasoning, text and calls, in order; or the error."""
-    failed: bool
-    prompt: int | None
-    """Tokens; None where the answer does not have them."""
-    cached: int | None
-    output: int | None
+    reply: ReplySummary
     first_ms: float | None
     """From the request to the first text of a stream."""
     ms: float
@@ -199,7 +185,7 @@ class ReplayResult:
     @property
     def prefilled(self) -> int | None:
         """Prompt tokens that were computed."""
-        return None if self.prompt is None else self.prompt - (self.cached or 0)
+        return None if self.reply.prompt is None else self.reply.prompt - (self.reply.cached or 0)
 
     @property
     def is_different(self) -> bool:
@@ -207,7 +193,7 @@ class ReplayResult:
         before = self.recording.answer
         if isinstance(before.get("status"), int) and before["status"]:
             return bool(before["status"] != self.status)
-        return self.failed != bool(before.get("failed"))
+        return self.reply.failed != bool(before.get("failed"))
 
     @property
     def differences(self) -> list[str]:
@@ -217,9 +203,9 @@ class ReplayResult:
         usage = usage if isinstance(usage, Mapping) else {}
         pairs = (
             ("status", before.get("status"), self.status),
-            ("prompt", usage.get("prompt"), self.prompt),
-            ("cached", usage.get("cache_read"), self.cached),
-            ("out", usage.get("output"), self.output),
+            ("prompt", usage.get("prompt"), self.reply.prompt),
+            ("cached", usage.get("cache_read"), self.reply.cached),
+            ("out", usage.get("output"), self.reply.output),
         )
         changed = [f"{name} {old} → {new}" for name, old, new in pairs if None not in (old, new) and old != new]
         return [*changed, "text"] if self.diff else changed
@@ -228,9 +214,9 @@ class ReplayResult:
     def diff(self) -> str:
         """How the text differs from the recorded one; empty where it does not, or none was recorded."""
         old = self.recording.answer.get("text")
-        if not isinstance(old, str) or old == self.text:
+        if not isinstance(old, str) or old == self.reply.text:
             return ""
-        lines = difflib.unified_diff(old.splitlines(), self.text.splitlines(), "recorded", "now", lineterm="")
+        lines = difflib.unified_diff(old.splitlines(), self.reply.text.splitlines(), "recorded", "now", lineterm="")
         return "\n".join(lines) or "(only line ends differ)"
 
     def as_json(self) -> dict[str, Any]:
@@ -239,66 +225,56 @@ class ReplayResult:
             "n": self.recording.n,
             "path": self.recording.path,
             "status": self.status,
-            "prompt": self.prompt,
-            "cached": self.cached,
+            "prompt": self.reply.prompt,
+            "cached": self.reply.cached,
             "prefilled": self.prefilled,
-            "output": self.output,
+            "output": self.reply.output,
             "first_ms": self.first_ms,
             "ms": self.ms,
             "differences": self.differences,
             **({"diff": self.diff} if self.diff else {}),
-            **({"error": self.text} if self.failed else {}),
+            **({"error": self.reply.text} if self.reply.failed else {}),
         }
 
 
-class Player:
-    """Sends recordings to a server unchanged, except for keys and headers of the connection."""
+def connect(url: str, key: str | None = None) -> httpx2.AsyncClient:
+    """A client of the server to which recordings are sent."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
 
-    def __init__(self, url: str, *, key: str | None = None) -> None:
-        self.url = url
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
 
-    async def __aenter__(self) -> Self:
-        return self
+async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult:
+    """Send one request unchanged, except for keys and headers of the connection, and read its whole answer.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.aclose()
-
-    async def play(self, recording: Recording) -> ReplayResult:
-        """Send one request and read its whole answer. Raises: `Unreachable`, `TimedOut`."""
-        body = recording.body
-        if isinstance(body, dict) and body.get("stream") and recording.path.partition("?")[0].endswith("/completions"):
-            body = {**body, "stream_options": {**(body.get("stream_options") or {}), "include_usage": True}}
-        content = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-        headers = {
-            name: value
-            for name, value in recording.headers.items()
-            if name.lower() not in OWN_HEADERS and not is_secret_name(name)
-        }
-        begun = time.perf_counter()
-        reply, first_ms = ReplySummary(), None
-        try:
-            async with self._client.stream(
-                recording.method,
-                recording.path,
-                content=content.encode("utf-8", "replace") if recording.method != "GET" else None,
-                headers={"content-type": "application/json"} | headers,
-            ) as answer:
-                async for event in events(answer):
-                    reply.feed(event)
-                    if reply.text and first_ms is None:
-                        first_ms = (time.perf_counter() - begun) * 1e3
-        except httpx2.TransportError as error:
-            raise transport_error(error, self.url, TIMEOUT_S) from error
-        ms = round((time.perf_counter() - begun) * 1e3, 1)
-        failed = reply.failed or answer.status_code >= 400
-        return ReplayResult(
-            recording, answer.status_code, reply.text, failed, reply.prompt, reply.cached, reply.output,
-            None if first_ms is None or failed else round(first_ms, 1), ms,
-        )  # fmt: skip
+    Raises: `Unreachable`, `TimedOut`.
+    """
+    body = recording.body
+    if isinstance(body, dict) and body.get("stream") and recording.path.partition("?")[0].endswith("/completions"):
+        body = {**body, "stream_options": {**(body.get("stream_options") or {}), "include_usage": True}}
+    content = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    headers = {
+        name: value
+        for name, value in recording.headers.items()
+        if name.lower() not in OWN_HEADERS and not is_secret_name(name)
+    }
+    begun = time.perf_counter()
+    reply, first_ms = ReplySummary(), None
+    try:
+        async with client.stream(
+            recording.method,
+            recording.path,
+            content=content.encode("utf-8", "replace") if recording.method != "GET" else None,
+            headers={"content-type": "application/json"} | headers,
+        ) as answer:
+            async for event in events(answer):
+                reply.feed(event)
+                if reply.text and first_ms is None:
+                    first_ms = round((time.perf_counter() - begun) * 1e3, 1)
+    except httpx2.TransportError as error:
+        raise transport_error(error, str(client.base_url).rstrip("/"), TIMEOUT_S) from error
+    ms = round((time.perf_counter() - begun) * 1e3, 1)
+    reply.failed |= answer.status_code >= 400
+    return ReplayResult(recording, answer.status_code, reply, None if reply.failed else first_ms, ms)
 
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
@@ -312,15 +288,8 @@ async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
         yield as_value((await answer.aread()).decode("utf-8", "replace"))
 
 
-def as_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text.strip()
-
-
 async def all_played(
-    player: Player, recordings: Sequence[Recording], *, speed: float | None, as_json: bool
+    client: httpx2.AsyncClient, recordings: Sequence[Recording], *, speed: float | None, as_json: bool
 ) -> list[ReplayResult]:
     """Play all recordings, one after the other. `speed`: the factor by which the recorded pauses are shortened."""
     answers: list[ReplayResult] = []
@@ -329,7 +298,7 @@ async def all_played(
     for recording, at in zip(recordings, times, strict=True):
         if speed:
             await asyncio.sleep(max(0.0, (at - times[0]) / speed - (time.perf_counter() - begun)))
-        answers.append(await player.play(recording))
+        answers.append(await play(client, recording))
         if as_json:
             render.write(json.dumps(answers[-1].as_json(), ensure_ascii=False) + "\n")
     return answers
@@ -338,20 +307,14 @@ async def all_played(
 @asynccontextmanager
 async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address and the key of a server for a loaded `App`, on a free port of this machine."""
-    from shepherd.server.app import create_app, serve
+    from shepherd.server.app import create_app
 
     key = secrets.token_urlsafe(24)
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     asgi = create_app(service, api_keys=[key], observe=observe)
-    serving = asyncio.create_task(serve(asgi, host="127.0.0.1", port=0, on_ready=ready.set_result))
-    try:
-        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            await serving
-        yield f"http://127.0.0.1:{ready.result()}", key
-    finally:
-        serving.cancel()
-        await asyncio.wait((serving,))
+    async with running(asgi, host="127.0.0.1", port=0) as (server, port):
+        if port is None:
+            await server
+        yield f"http://127.0.0.1:{port}", key
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
@@ -359,12 +322,11 @@ async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()
 
 def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
     """Counts over all answers."""
-    counted = [answer for answer in answers if answer.prompt is not None]
-    prompt = sum(answer.prompt or 0 for answer in counted)
-    prefilled = sum(answer.prefilled or 0 for answer in counted)
+    prompt = sum(answer.reply.prompt or 0 for answer in answers)
+    prefilled = sum(answer.prefilled or 0 for answer in answers)
     return {
         "requests": len(answers),
-        "failed": sum(answer.failed for answer in answers),
+        "failed": sum(answer.reply.failed for answer in answers),
         "different": sum(answer.is_different for answer in answers),
         "prompt": prompt,
         "prefilled": prefilled,
@@ -374,21 +336,15 @@ def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
 
 def show(answers: Sequence[ReplayResult]) -> None:
     """Print the table, the changed texts, and the summary."""
-    console = render.result_console()
-    console.print(picture(answers))
+    render.console().print(picture(answers))
     for answer in answers:
-        for part in (f"\n{answer.recording.n}:", answer.diff) if answer.diff else ():
-            console.print(Text(clean(part)), soft_wrap=True)
+        if answer.diff:
+            render.show(f"\n{answer.recording.n}:\n{clean(answer.diff)}")
     counts = summary(answers)
     ratio = "-" if counts["prefill_ratio"] is None else f"{counts['prefill_ratio']:.1%}"
-    console.print(
-        Text(
-            clean(
-                f"{counts['requests']} requests, {counts['failed']} failed, {counts['different']} not as recorded; "
-                f"{counts['prefilled']:,} of {counts['prompt']:,} prompt tokens were prefilled ({ratio})"
-            )
-        ),
-        soft_wrap=True,
+    render.show(
+        f"{counts['requests']} requests, {counts['failed']} failed, {counts['different']} not as recorded; "
+        f"{counts['prefilled']:,} of {counts['prompt']:,} prompt tokens were prefilled ({ratio})"
     )
 
 
@@ -398,9 +354,10 @@ def picture(answers: Sequence[ReplayResult]) -> Table:
     for name in ("n", "path", "status", "prompt", "cached", "new", "out", "first ms", "ms", "now"):
         table.add_column(name, justify="left" if name in {"path", "now"} else "right")
     for answer in answers:
-        figures = [answer.prompt, answer.cached, answer.prefilled, answer.output, answer.first_ms, answer.ms]
+        reply = answer.reply
+        figures = [reply.prompt, reply.cached, answer.prefilled, reply.output, answer.first_ms, answer.ms]
         note = ", ".join(answer.differences) or ("as recorded" if answer.recording.answer else "")
-        note = answer.text.strip().partition("\n")[0][:100] if answer.failed and not answer.recording.answer else note
+        note = reply.text.strip().partition("\n")[0][:100] if reply.failed and not answer.recording.answer else note
         table.add_row(
             str(answer.recording.n),
             Text(clean(answer.recording.path)),

@@ -6,6 +6,7 @@ It reads what is there and checks nothing: other servers write these protocols, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 RESPONSES_DELTAS = (
@@ -14,17 +15,17 @@ RESPONSES_DELTAS = (
 )  # fmt: skip
 
 
+@dataclass(slots=True)
 class ReplySummary:
     """The summary of one answer, folded from its events."""
 
-    def __init__(self) -> None:
-        self.text = ""
-        """Reasoning, text and calls, in order; or the error."""
-        self.failed = False
-        self.prompt: int | None = None
-        """Tokens, cached ones included; None before the answer reports them."""
-        self.cached: int | None = None
-        self.output: int | None = None
+    text: str = ""
+    """Reasoning, text and calls, in order; or the error."""
+    failed: bool = False
+    prompt: int | None = None
+    """Tokens, cached ones included; None before the answer reports them."""
+    cached: int | None = None
+    output: int | None = None
 
     def feed(self, event: Any) -> None:
         """Read one event, or a whole body."""
@@ -86,51 +87,47 @@ def texts_in(event: Mapping[str, Any]) -> Iterator[str]:
     kind = event.get("type")
     if isinstance(event.get("choices"), list):  # OpenAI's chat and completions
         for choice in filter(is_object, event["choices"]):
-            yield from message_texts(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
+            yield message_text(choice.get("delta") or choice.get("message") or {"content": choice.get("text")})
     elif isinstance(kind, str) and kind.startswith("response."):
         if kind.endswith(RESPONSES_DELTAS):
             yield str(event.get("delta") or "")
         elif kind == "response.output_item.added" and is_object(event.get("item")):
-            yield from call_name(event["item"])
+            yield call_name(event["item"])
     elif isinstance(event.get("output"), list):  # a whole response
         for item in filter(is_object, event["output"]):
-            yield from call_name(item)
+            yield call_name(item)
             yield str(item.get("arguments") or item.get("input") or "")
             for part in filter(is_object, [*(item.get("summary") or ()), *(item.get("content") or ())]):
                 yield str(part.get("text") or "")
     elif kind == "content_block_start" and is_object(event.get("content_block")):
-        yield from block_texts({**event["content_block"], "input": None})
+        yield block_text({**event["content_block"], "input": None})
     elif kind == "content_block_delta" and is_object(event.get("delta")):
-        yield from block_texts(event["delta"])
+        yield block_text(event["delta"])
     elif kind == "message":  # a whole message of Anthropic's
         for block in filter(is_object, event.get("content") or ()):
-            yield from block_texts(block)
+            yield block_text(block)
     elif "done" in event:  # Ollama
-        yield from message_texts(
-            event["message"] if is_object(event.get("message")) else {"content": event.get("response")}
-        )
+        yield message_text(event["message"] if is_object(event.get("message")) else {"content": event.get("response")})
 
 
-def message_texts(message: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a message or a delta of OpenAI's chat or of Ollama."""
-    yield str(message.get("reasoning_content") or message.get("thinking") or "")
-    yield str(message.get("content") or "")
+def message_text(message: Mapping[str, Any]) -> str:
+    """The text of a message or a delta of OpenAI's chat or of Ollama."""
+    text = str(message.get("reasoning_content") or message.get("thinking") or "") + str(message.get("content") or "")
     for call in filter(is_object, message.get("tool_calls") or ()):
         function = call.get("function") or {}
-        yield from call_name(function)
-        yield str(function.get("arguments") or "")
+        text += call_name(function) + str(function.get("arguments") or "")
+    return text
 
 
-def block_texts(block: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a content block or a delta of Anthropic."""
-    yield from call_name(block)
-    yield str(block.get("text") or block.get("thinking") or block.get("partial_json") or block.get("input") or "")
+def block_text(block: Mapping[str, Any]) -> str:
+    """The text of a content block or a delta of Anthropic."""
+    text = block.get("text") or block.get("thinking") or block.get("partial_json") or block.get("input") or ""
+    return call_name(block) + str(text)
 
 
-def call_name(call: Mapping[str, Any]) -> Iterator[str]:
+def call_name(call: Mapping[str, Any]) -> str:
     """The name of a called tool, on a line of its own."""
-    if call.get("name"):
-        yield f"\n{call['name']} "
+    return f"\n{call['name']} " if call.get("name") else ""
 
 
 def is_object(value: Any) -> bool:

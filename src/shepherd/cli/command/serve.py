@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import configure, logs, render
+from shepherd.cli import configure, render
+from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "/v1/memory/"
 DEBUG_FOLDER = "logs"
-"""In the working folder, unless `server.debug_dir` says otherwise."""
+"""In the working folder; `server.debug_dir` overrides it."""
 
 
 def run(options: Mapping[str, Any]) -> None:
@@ -49,7 +50,6 @@ def serve(config: Config) -> None:
 
 async def _serve(config: Config) -> None:
     from shepherd.app.app import App
-    from shepherd.server import app as server_app
     from shepherd.server.http.auth import keys_for
 
     settings = config.server
@@ -61,21 +61,25 @@ async def _serve(config: Config) -> None:
         app = App(config)
         stack.push_async_callback(app.aclose)
         asgi = _application(config, app, keys, stack)
-        bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        server = asyncio.create_task(
-            server_app.serve(asgi, host=host, port=settings.port, on_ready=bound.set_result, grace_s=settings.grace_s)
-        )
-        stack.push_async_callback(_end, server)
-        starting: list[asyncio.Future[Any]] = [server, bound]
+        async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):
+            if port is not None and await _load_while(server, app):
+                for line in _banner(app, asgi, url(host, port), made):
+                    render.write(line + "\n")
+            await server
+
+
+@asynccontextmanager
+async def running(asgi: FastAPI, **settings: Any) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
+    """A server that runs during the block: its task, and its port; None when it ended before it listened."""
+    from shepherd.server.app import serve
+
+    bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(serve(asgi, on_ready=bound.set_result, **settings))
+    starting: list[asyncio.Future[Any]] = [server, bound]
+    try:
         await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
-        if bound.done() and await _load_while(server, app):
-            for line in _banner(app, asgi, url(host, bound.result()), made):
-                render.write(line + "\n")
-        await server
-
-
-async def _end(server: asyncio.Task[None]) -> None:
-    if not server.done():
+        yield server, bound.result() if bound.done() else None
+    finally:
         server.cancel()
         await asyncio.gather(server, return_exceptions=True)
 
@@ -151,18 +155,14 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
 
 async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     """Load the models; False when the server stopped meanwhile. Raises: as `App.load`."""
-    view = PipeView()
-    with logs.above(view.screen):
-        loading = asyncio.create_task(app.load(view.show_loading, lazy=True))
-        try:
-            await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
-            if not loading.done():
-                # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
-                sys.stdout.flush()
-                os._exit(0)
-            await loading
-        finally:
-            view.hide_loading()
+    with progress_shown(PipeView().screen) as show:
+        loading = asyncio.create_task(app.load(show, lazy=True))
+        await asyncio.wait([server, loading], return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            # The native library cannot be stopped while it reads weights; nothing else needs an orderly end yet.
+            sys.stdout.flush()
+            os._exit(0)
+        await loading
     return not server.done()
 
 

@@ -1,6 +1,6 @@
-"""Where a running server is found from here, and how it is asked; its errors in one wording.
+"""Finds a running server, connects to it, and turns its failures into errors.
 
-Not here: what is asked (`top.py`, `launch.py`, `replay.py`).
+Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import httpx2
 
+from shepherd.cli.command.replies import error_message
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -30,23 +31,19 @@ class Address:
     key: str | None = None
 
 
-def find_address(config: Config, given: str | None, keys: tuple[str, ...]) -> Address:
+def find_address(config: Config, given: str | None, keys: tuple[str, ...], *, is_running: bool = False) -> Address:
     """The server at `given`, or else the one that `config` would start on this machine.
 
     `keys`: those of the command line. Keys of the configuration belong to the local server and go nowhere else.
+    `is_running`: a configured port of 0 is an error, because it names no server.
 
     Raises: `UsageError` for a text that is no address of a server.
     """
     if given is not None:
         return Address(_checked(given), next(iter(keys), None))
-    return Address(url(_from_here(config.server.host.strip("[]")), config.server.port), own_key(config))
-
-
-def find_running(config: Config, given: str | None, keys: tuple[str, ...]) -> Address:
-    """As `find_address`. Raises: `UsageError` for a configured port of 0 as well, which names no server."""
-    if given is None and config.server.port == 0:
+    if is_running and config.server.port == 0:
         raise click.UsageError("The configured port is 0, which means any free port. Name the server with --url.")
-    return find_address(config, given, keys)
+    return Address(url(_from_here(config.server.host.strip("[]")), config.server.port), own_key(config))
 
 
 def own_key(config: Config) -> str | None:
@@ -55,13 +52,8 @@ def own_key(config: Config) -> str | None:
     return next((key for key in (*(config.server.api_keys or ()), *named) if key), None)
 
 
-def has_keys(config: Config) -> bool:
-    """Whether the configured server asks for a key, even if it accepts none."""
-    return config.server.api_keys is not None or config.server.keys is not None
-
-
 def local(address: str) -> str:
-    """The address that a server says it listens on, as it is reached from this machine."""
+    """The address for this machine of a server that reports `address`."""
     found = httpx2.URL(address)
     return url(_from_here(found.host.strip("[]")), found.port or 80)
 
@@ -80,7 +72,7 @@ def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) ->
         return TimedOut(f"{url} has not answered for {timeout_s:g} s", backend=url)
     if isinstance(error, httpx2.ConnectError):
         return no_server(url)
-    return Unreachable(f"{url} cannot be asked: {clean(str(error)) or type(error).__name__}", backend=url)
+    return Unreachable(f"the request to {url} failed: {clean(str(error)) or type(error).__name__}", backend=url)
 
 
 def no_server(url: str) -> Unreachable:
@@ -99,17 +91,9 @@ def refusal(answer: httpx2.Response, url: str) -> ShepherdError:
         case 404 | 405:
             return BadReply(f"{url} has no {path}: it is no Shepherd server, or an old one", backend=url)
         case 503:
-            return EngineDown(f"{url}: {_error_message(answer) or 'it is not ready'}")
+            return EngineDown(f"{url}: {clean(error_message(json_object(answer)) or 'it is not ready')}")
         case status:
             return BackendError(f"{url} answers {path} with status {status}", backend=url)
-
-
-def _error_message(answer: httpx2.Response) -> str:
-    """The sentence in an error body; empty without one."""
-    try:
-        return clean(str(answer.json()["error"]["message"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
 
 
 def json_object(answer: httpx2.Response) -> dict[str, Any]:

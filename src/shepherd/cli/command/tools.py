@@ -72,17 +72,15 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options)
 
-    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
-        return listed_tools(app, box), app.tools.registry.failures
-
-    rows, failures = with_tools(config, look)
+    rows, failures = list_tools(config)
     if as_json:
         render.show_json({"tools": [row.document for row in rows], "failures": list(failures)})
         return
     on, off = [row for row in rows if not row.why], [row for row in rows if row.why]
     width = max((len(row.tool.name) for row in rows), default=0)
     render.show(f"{len(on)} tools available")
-    for category in sorted({row.tool.category for row in on}, key=_place):
+    used = {row.tool.category for row in on}
+    for category in (*(each for each in CATEGORIES if each in used), *sorted(used - set(CATEGORIES))):
         render.show(f"{category}:")
         for row in on:
             if row.tool.category == category:
@@ -100,8 +98,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print the facts about one tool. Raises: `InvalidRequest` for an unknown name."""
-    rows = with_tools(configure.load_config(options), list_tools)
-    row = chosen(name, rows)
+    row = chosen(name, list_tools(configure.load_config(options))[0])
     if as_json:
         render.show_json(row.document)
         return
@@ -133,22 +130,19 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
         row = chosen(name, listed_tools(app, box))
         if row.why:
             raise InvalidRequest(f"{row.tool.name} cannot be called: {row.hint}", field="name")
-        tell = _progress if render.is_terminal(sys.stderr) else _quiet
-        ran = await box.run(ToolCall("call", row.tool.name, text), tell=tell)
+        on_terminal = render.is_terminal(sys.stderr)
+
+        def show_progress(line: str) -> None:
+            if on_terminal:
+                render.show_warning(clean(line))
+
+        ran = await box.run(ToolCall("call", row.tool.name, text), tell=show_progress)
         parts = ran.result.parts
         content = "\n".join(part.text for part in parts if isinstance(part, Text))
         if as_json:
-            n_images = sum(not isinstance(part, Text) for part in parts)
-            render.show_json(
-                {
-                    "tool": row.tool.name,
-                    "success": not ran.result.is_error,
-                    "content": content,
-                    "images": n_images,
-                    "summary": ran.summary,
-                    "diff": ran.diff,
-                }
-            )
+            document = {"tool": row.tool.name, "success": not ran.result.is_error, "content": content}
+            document |= {"images": sum(not isinstance(part, Text) for part in parts)}
+            render.show_json(document | {"summary": ran.summary, "diff": ran.diff})
         elif ran.result.is_error:
             render.show_error(clean(content.removeprefix("Error: ")))
         else:
@@ -207,14 +201,16 @@ def with_tools(
         finally:
             await app.aclose()
 
-    try:
-        return signals.run(body())
-    except KeyboardInterrupt:
-        raise SystemExit(signals.INTERRUPTED) from None
+    return signals.run(body())
 
 
-async def list_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
-    return listed_tools(app, box)
+def list_tools(config: Config) -> tuple[list[ListedTool], Sequence[str]]:
+    """All tools, and why some could not be loaded."""
+
+    async def look(app: App, box: ConversationToolbox) -> tuple[list[ListedTool], Sequence[str]]:
+        return listed_tools(app, box), app.tools.registry.failures
+
+    return with_tools(config, look)
 
 
 def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
@@ -224,15 +220,3 @@ def listed_tools(app: App, box: ConversationToolbox) -> list[ListedTool]:
         ListedTool(tool, app.tools.registry.group_of(tool.name), off.get(tool.name, ""))
         for tool in app.tools.registry.tools()
     ]
-
-
-def _place(category: str) -> tuple[int, str]:
-    return (CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category)
-
-
-def _progress(line: str) -> None:
-    render.show_warning(clean(line))
-
-
-def _quiet(line: str) -> None:
-    return

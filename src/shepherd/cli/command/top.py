@@ -1,6 +1,6 @@
 """`shepherd top`: shows the caches and conversations of a running server, once a second.
 
-    Server.poll ─▶ Sample ─┬─ board (a table for people)
+  Watch.sample ─▶ Sample ─┬─ board (a table for people)
     the previous Sample ───┴─ sample_json (an object for programs)
 
 A speed is the difference of two samples' counts. While the server is away, the last sample stays. Not here: where the
@@ -10,11 +10,12 @@ counts come from (`engine/stats.py`) and how they are encoded (`server/endpoints
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -26,8 +27,9 @@ from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli import configure, render
-from shepherd.cli.command.server_client import connect, find_running, refusal, transport_error
+from shepherd.cli.command.server_client import connect, find_address, refusal, transport_error
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal import mode
 from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
 from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -44,17 +46,17 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
     Raises: `ShepherdError` when the server cannot be reached, or refuses access.
     """
     config = configure.load_config(options)
-    address = find_running(config, url, options.get("api_keys") or ())
+    address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:
-        server = Server(client)
+        watch = Watch(client)
         on_terminal = render.is_terminal(sys.stdout)
         try:
             if as_json:
-                _print_samples(server, once=once)
+                _print_samples(watch, once=once)
             elif once or not on_terminal:
-                render.result_console().print(board(server.poll()))
+                render.console().print(board(watch.sample()))
             else:
-                _watch(server, render.result_console())
+                _redraw(watch, render.console())
         except KeyboardInterrupt:
             return 0
     return 0
@@ -75,38 +77,6 @@ class Sample:
     """The name of the model and the counts, by cache."""
     server: Mapping[str, int]
     """Counts of the server itself; empty for an old server."""
-
-
-class Server:
-    """A running server, seen through its HTTP interface."""
-
-    def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
-        base = client.base_url
-        self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
-        """Without a password."""
-        self._client = client
-        self._clock = clock
-
-    def poll(self) -> Sample:
-        """The state of the server now.
-
-        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
-        """
-        try:
-            answer = self._client.get(PATH)
-        except httpx2.TransportError as error:
-            raise transport_error(error, self.address, TIMEOUT_S) from error
-        if answer.status_code != 200:
-            raise refusal(answer, self.address)
-        try:
-            body = answer.json()
-            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
-        except (ValueError, RecursionError, InvalidRequest) as error:
-            raise BadReply(
-                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
-                "is it a Shepherd server?",
-                backend=self.address,
-            ) from error
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
@@ -249,12 +219,37 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
 class Watch:
     """Polls a server again and again; the last sample stays while the server is away."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, client: httpx2.Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        base = client.base_url
+        self.address = f"{base.scheme}://{base.netloc.decode()}{base.path.rstrip('/')}"
+        """Without a password."""
+        self._client = client
+        self._clock = clock
         self.before: Sample | None = None
         self.now: Sample | None = None
         self.problem: ShepherdError | None = None
         """Why the last poll failed."""
+
+    def sample(self) -> Sample:
+        """The state of the server now.
+
+        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
+        """
+        try:
+            answer = self._client.get(PATH)
+        except httpx2.TransportError as error:
+            raise transport_error(error, self.address, TIMEOUT_S) from error
+        if answer.status_code != 200:
+            raise refusal(answer, self.address)
+        try:
+            body = answer.json()
+            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
+        except (ValueError, RecursionError, InvalidRequest) as error:
+            raise BadReply(
+                f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "
+                "is it a Shepherd server?",
+                backend=self.address,
+            ) from error
 
     def poll(self) -> None:
         """Poll once.
@@ -262,7 +257,7 @@ class Watch:
         Raises: `ShepherdError` when no poll has worked yet and the server is not just starting.
         """
         try:
-            found = self._server.poll()
+            found = self.sample()
             # After a gap the difference of the counts means nothing.
             self.before = self.now if self.problem is None else None
             self.now = found
@@ -277,15 +272,14 @@ class Watch:
         """The board, and below it the problem, or the keys."""
         parts = [board(self.now, self.before)] if self.now else []
         if self.problem is None:
-            note = Text(f"\n{self._server.address} · q quits", style="dim")
+            note = Text(f"\n{self.address} · q quits", style="dim")
         else:
             note = Text(f"\n{self.problem.message}; trying again. q quits", style="yellow")
         return Group(*parts, note)
 
 
-def _print_samples(server: Server, *, once: bool) -> None:
+def _print_samples(watch: Watch, *, once: bool) -> None:
     """One JSON object per sample, one per line; one sample if `once`."""
-    watch = Watch(server)
     while True:
         watch.poll()
         if watch.problem is not None and once:
@@ -301,18 +295,19 @@ def _print_samples(server: Server, *, once: bool) -> None:
         time.sleep(POLL_S)
 
 
-def _watch(server: Server, console: Console) -> None:
+def _redraw(watch: Watch, console: Console) -> None:
     """Redraw the board after every sample, until the user presses q."""
-    watch = Watch(server)
     watch.poll()
     with (
         handling(signal.SIGTERM, _leave),
-        _keys() as pressed,
+        mode.reading(keys=True) as has_keys,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
             live.update(watch.picture(), refresh=True)
-            if pressed(POLL_S) in {"q", "Q"}:
+            if not has_keys:
+                time.sleep(POLL_S)
+            elif _pressed(POLL_S) in {"q", "Q"}:
                 return
             watch.poll()
 
@@ -321,34 +316,9 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-@contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits some seconds for a key and returns it, or an empty text. Ctrl-C stays a signal."""
-    try:
-        import termios
-        import tty
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError, termios.error):  # Windows, a pipe, or no standard input at all
-        yield _no_key
-        return
-    import os
-    import select
-
-    def pressed(patience_s: float) -> str:
-        if not select.select([descriptor], [], [], patience_s)[0]:
-            return ""
-        # No byte: the terminal is closed.
-        return os.read(descriptor, 1).decode("latin-1") or "q"
-
-    tty.setcbreak(descriptor)
-    try:
-        yield pressed
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-def _no_key(patience_s: float) -> str:
-    time.sleep(patience_s)
-    return ""
+def _pressed(patience_s: float) -> str:
+    """The key that the user presses within some seconds, or else an empty text."""
+    if not select.select([sys.stdin], [], [], patience_s)[0]:
+        return ""
+    # No byte: the terminal is closed.
+    return os.read(sys.stdin.fileno(), 1).decode("latin-1") or "q"

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.text import clean, cut, format_count, n_columns, output_line
@@ -54,22 +54,6 @@ EVENT_NAMES: dict[type[TurnEvent], str] = {
 Write = Callable[[str], None]
 
 
-class Answer(Protocol):
-    """Shows one turn."""
-
-    def feed(self, event: TurnEvent) -> None:
-        """Take the next event."""
-        ...
-
-    def tick(self) -> None:
-        """Draw what has come since the last call; the caller repeats it regularly."""
-        ...
-
-    def close(self) -> None:
-        """Write the rest: the stream has ended, or was stopped."""
-        ...
-
-
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 LINE_WIDTH = 80
@@ -97,13 +81,10 @@ def call_line(call: ToolCall | BadCall, width: int = LINE_WIDTH) -> str:
 def arguments(call: ToolCall) -> dict[str, str] | None:
     """The arguments of a call, each as one line of JSON; None when they are not a JSON object."""
     try:
-        return {output_line(name): _json(value) for name, value in json.loads(call.arguments).items()}
+        values = json.loads(call.arguments).items()
+        return {output_line(name): clean(json.dumps(value, ensure_ascii=False)) for name, value in values}
     except (ValueError, AttributeError, RecursionError):
         return None
-
-
-def _json(value: Any) -> str:
-    return clean(json.dumps(value, ensure_ascii=False))
 
 
 def _fitted(values: dict[str, str], room: int) -> dict[str, str]:
@@ -203,9 +184,9 @@ class OpenCalls:
 
 
 def eviction_line(event: Evicted) -> str:
-    """The line that says that old turns have left the context."""
+    """The notice that old turns have left the context."""
     messages, tokens = format_count(event.messages, "message"), format_count(event.tokens, "token")
-    return f"[{messages} ({tokens}) left the context; the conversation goes on]"
+    return f"[{messages} ({tokens}) left the context; the conversation continues]"
 
 
 class Evictions:
@@ -316,7 +297,7 @@ class JsonAnswer:
                     fields["ok"] = isinstance(event.call, ToolCall)
         document = {"event": EVENT_NAMES[type(event)], **fields}
         # Names of files may contain lone surrogates, which UTF-8 cannot encode: they become JSON escapes.
-        self._out(_LONELY.sub(_escape, json.dumps(document, ensure_ascii=False)) + "\n")
+        self._out(_LONELY.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(document, ensure_ascii=False)) + "\n")
 
     def tick(self) -> None:
         pass
@@ -326,7 +307,3 @@ class JsonAnswer:
 
 
 _LONELY = re.compile(r"[\ud800-\udfff]")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"

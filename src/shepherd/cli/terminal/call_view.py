@@ -1,7 +1,7 @@
 """How a call looks on a terminal: its progress, and its result, folded where it is long.
 
     [Tool Call: edit_file(path="a.py", old="x", new="y")]      call_line
-    ⠹ 3 s · what it said last                                  running, gives way to:
+    ⠹ 3 s · its last line of progress                          running; replaced by:
     [Tool Result: a.py: 1 replacement]                         outcome
       @@ -1,3 +1,3 @@                                          and a diff, or the first lines of the content
       … 34 more lines
@@ -14,7 +14,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from shepherd.agent.turn import CallReturned
-from shepherd.cli.terminal.answer import LINE_WIDTH, OpenCall, result_line, result_text
+from shepherd.cli.terminal.answer import LINE_WIDTH, result_line, result_text
 from shepherd.cli.text import output_line, readable
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -30,20 +30,12 @@ _INDENT = "  "
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
 
 
-def running(call: OpenCall, seconds: float, *, is_named: bool) -> Text:
-    """The line of a running call; `is_named`: with its name, because its own line is not right above."""
-    return spinning(seconds, output_line(call.call.name) if is_named else "", output_line(call.line))
-
-
 def spinning(seconds: float, before: str = "", after: str = "") -> Text:
     """A spinner with the time, between two texts."""
-    parts = [part for part in (before, _duration(seconds), after) if part]
-    return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
-
-
-def _duration(seconds: float) -> str:
     whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
+    duration = f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"
+    parts = [part for part in (output_line(before), duration, output_line(after)) if part]
+    return row(f"{SPINNER[int(seconds / _TURN_S) % len(SPINNER)]} {' · '.join(parts)}", "dim cyan")
 
 
 def outcome(returned: CallReturned, width: int) -> list[Text]:
@@ -52,20 +44,15 @@ def outcome(returned: CallReturned, width: int) -> list[Text]:
     head = result_line(returned, min(LINE_WIDTH, width))
     lines = [row(head, "red" if is_error else "cyan")]
     if returned.diff:
-        return lines + diff(returned.diff)
+        changes = returned.diff.strip("\n").split("\n")
+        shown = [row(_INDENT + readable(line), diff_style(line)) for line in changes[: DIFF_LINES + 1]]
+        return lines + folded(shown, DIFF_LINES, len(changes) - len(shown))
     content = result_text(returned.result).strip("\r\n")
     if "\n" not in content or (len(content) < _LOOKED_AT and output_line(content) in head):
         return lines
-    shown = readable(content[:_LOOKED_AT]).split("\n")
     style = "red" if is_error else "dim"
-    return lines + folded([row(_INDENT + line, style) for line in shown], HEAD_LINES, content.count("\n", _LOOKED_AT))
-
-
-def diff(text: str) -> list[Text]:
-    """The beginning of a unified diff, in colours."""
-    lines = text.strip("\n").split("\n")
-    shown = [row(_INDENT + readable(line), diff_style(line)) for line in lines[: DIFF_LINES + 1]]
-    return folded(shown, DIFF_LINES, len(lines) - len(shown))
+    shown = [row(_INDENT + line, style) for line in readable(content[:_LOOKED_AT]).split("\n")]
+    return lines + folded(shown, HEAD_LINES, content.count("\n", _LOOKED_AT))
 
 
 def diff_style(line: str) -> str:

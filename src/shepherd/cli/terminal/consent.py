@@ -1,8 +1,8 @@
-"""Asks the person at the terminal in the middle of a turn: may this call run, may this server have this data.
+"""Asks the person at the terminal during a turn: may this call run, may this server have this data.
 
-    execute_command wants to run a program             written for good
+    execute_command wants to run a program             finished lines
       npm test
-    [y] once  [s] in this conversation ...             live, gives way to the answer
+    [y] once  [s] in this conversation ...             live, replaced by the choice
 
 The question hides the live lines until the answer. It shows every character of its subject, because no character may
 hide another one. Nothing runs by accident: Enter means no, and so does the end of the terminal. Not here: which calls
@@ -23,11 +23,9 @@ from rich.text import Text
 
 from shepherd.cli.terminal import form as forms
 from shepherd.cli.terminal.call_view import DIFF_LINES, diff_style, folded, row
-from shepherd.cli.terminal.keyboard import END, ENTER, Keyboard, TerminalKeyboard
-from shepherd.cli.terminal.markdown import to_rows
+from shepherd.cli.terminal.keyboard import END, ENTER, TerminalKeyboard
 from shepherd.cli.terminal.screen import Draw, Screen
 from shepherd.tools.base import Effect, Form, Question, Verdict
-from shepherd.tools.permission import EFFECTS
 
 ARGUMENT_LINES = 10
 """Lines of one argument before it is unfolded."""
@@ -60,7 +58,7 @@ _SEND: Mapping[str, tuple[str, str]] = {
 class TerminalPerson:
     """The person in front of a screen. Questions are asked one after the other."""
 
-    def __init__(self, screen: Screen, keyboard: Keyboard | None = None) -> None:
+    def __init__(self, screen: Screen, keyboard: TerminalKeyboard | None = None) -> None:
         """`keyboard`: None = standard input."""
         self._screen = screen
         self._keyboard = keyboard or TerminalKeyboard()
@@ -71,7 +69,7 @@ class TerminalPerson:
         """Draws the keys of the open question again."""
 
     async def allow(self, question: Question) -> Verdict:
-        choices = {key: (words, told) for key, (_, words, told) in _VERDICTS.items()}
+        choices = {key: (words, answer) for key, (_, words, answer) in _VERDICTS.items()}
         async with self._attention() as show:
             return _VERDICTS[await self._choose(show, list(_question(question)), choices)][0]
 
@@ -166,6 +164,8 @@ class TerminalPerson:
                 return answer
 
     def _rows(self, parts: Sequence[Part]) -> list[str]:
+        from shepherd.cli.terminal.markdown import to_rows  # heavy, and most chats have no question
+
         return [row for part in parts for line in part.shown(self._room) for row in to_rows(line, self._screen.console)]
 
     @property
@@ -174,7 +174,6 @@ class TerminalPerson:
         return max(5, self._screen.console.height - 12)
 
     def _options(self, choices: Mapping[str, tuple[str, str]], default: str, *, can_unfold: bool = False) -> list[str]:
-        """The line with the keys."""
         words = {key: word for key, (word, _) in choices.items()} | ({"v": "view all of it"} if can_unfold else {})
         text = Text()
         for key, word in words.items():
@@ -183,7 +182,7 @@ class TerminalPerson:
             text.append(f"Enter: {choices[default][0]}", "dim")
         if (n_waiting := self._n_asked - 1) > 0:
             text.append(f"  ({n_waiting} more question{'' if n_waiting == 1 else 's'})", "dim")
-        return to_rows(text, self._screen.console)
+        return self._rows([Part([text])])
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -220,6 +219,8 @@ def _exposed(character: str) -> str:
 
 def _question(question: Question) -> Iterator[Part]:
     """The question about a call, with its subject, arguments and diff."""
+    from shepherd.tools.permission import EFFECTS
+
     name = exposed(question.tool, in_one_line=True)
     is_usual = question.why in {"", EFFECTS[question.effect]}
     why = "" if is_usual else f" ({exposed(question.why, in_one_line=True)})"
@@ -247,7 +248,6 @@ def _block(text: str, style: str, indent: str = "  ") -> list[Text]:
 
 
 def _request(form: Form) -> Iterator[Part]:
-    """The request of a server."""
     server = exposed(form.server, in_one_line=True)
     yield Part([Text(), row(f"The MCP server {server} asks:", "bold yellow", wraps=True)])
     yield Part(_block(form.message.strip("\n"), ""), MESSAGE_LINES)

@@ -76,17 +76,14 @@ def _keys() -> KeyBindings:
 
     @keys.add("tab")
     def _complete(event: KeyPressEvent) -> None:
-        """Take the only completion, so that Enter sends it; or the common beginning of all; then each in turn.
-
-        It does not wait for the menu: a fast typist would send half a word.
-        """
+        """Take the only completion, or the common beginning of all, then each in turn; at once, for fast typists."""
         buffer = event.current_buffer
         state = buffer.complete_state
         if state is not None and state.complete_index is not None:
             buffer.complete_next()
             return
-        asked = CompleteEvent(completion_requested=True)
-        found = list(buffer.completer.get_completions(buffer.document, asked)) or (state.completions if state else [])
+        pressed = CompleteEvent(completion_requested=True)
+        found = list(buffer.completer.get_completions(buffer.document, pressed)) or (state.completions if state else [])
         if len(found) == 1:
             buffer.apply_completion(found[0])
         elif found and (common := get_common_complete_suffix(buffer.document, found)):

@@ -8,30 +8,25 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from shepherd.cli.signals import handling
+from shepherd.cli.terminal import mode
 from shepherd.core import InvalidRequest
 
 _USUAL = ("nano", "vi", "notepad")
 
 
 async def edited(text: str) -> str:
-    """The text after the user has edited `text`.
-
-    Raises: `InvalidRequest` when there is no editor, or it fails.
-    """
+    """The text after the user has edited `text`. Raises: `InvalidRequest` when there is no editor, or it fails."""
     command = _command()
     with tempfile.TemporaryDirectory(prefix="shepherd-") as folder:  # readable by its owner alone
         file = Path(folder) / "question.md"
         file.write_text(text, encoding="utf-8", newline="\n")
         try:
             # Ctrl-C belongs to the editor, which would inherit `SIG_IGN`, but not a handler.
-            with handling(signal.SIGINT, lambda *_: None), _usual_terminal():
+            with handling(signal.SIGINT, lambda *_: None), mode.reading(keys=False):
                 done = await asyncio.to_thread(subprocess.run, [*command, str(file)], check=False)
         except OSError as error:
             raise InvalidRequest(
@@ -43,34 +38,12 @@ async def edited(text: str) -> str:
 
 
 def _command() -> list[str]:
-    """Raises: `InvalidRequest`."""
-    said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
-        words = shlex.split(said)
+        words = shlex.split(chosen)
     except ValueError as error:
         raise InvalidRequest(f"$EDITOR cannot be read: {error}", field="text") from error
     found = next(filter(None, map(shutil.which, _USUAL)), None)
     if not words and not found:
         raise InvalidRequest("no editor was found; set EDITOR, or write /edit TEXT", field="text")
     return words or [str(found)]
-
-
-@contextmanager
-def _usual_terminal() -> Iterator[None]:
-    """Within the block the terminal has its usual mode: it echoes keys, and Enter ends a line."""
-    try:
-        import termios
-
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (ImportError, OSError, ValueError):
-        yield
-        return
-    usual = [*before]
-    usual[0] |= termios.ICRNL
-    usual[3] |= termios.ECHO | termios.ICANON
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, usual)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

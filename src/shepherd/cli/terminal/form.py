@@ -1,7 +1,7 @@
 """The fields of a form of an MCP server: their questions, and the values of the answers.
 
 A flat JSON Schema (strings with formats, numbers, booleans, choices of one or several) becomes `Field`s, one question
-each. Pure. Not here: how the person is asked (`consent.py`).
+each. Pure. Not here: the questions on the screen (`consent.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
@@ -18,8 +19,9 @@ Kind = Literal["string", "number", "integer", "boolean", "one", "several"]
 
 _QUOTED = 60
 """Characters of an answer that an error quotes."""
-_YES = {"yes": True, "y": True, "true": True, "on": True, "1": True}
-_NO = {"no": False, "n": False, "false": False, "off": False, "0": False}
+_BOOLEANS = dict.fromkeys(["yes", "y", "true", "on", "1"], True) | dict.fromkeys(
+    ["no", "n", "false", "off", "0"], False
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +44,44 @@ class Field:
         return _text(self.schema, "description")
 
     @property
-    def hint(self) -> str:
+    def wanted(self) -> str:
         """The accepted answers, in a few words."""
-        return f"{_HINTS[self.kind](self)}{'' if self.is_required else '; may stay empty'}"
+        match self.kind:
+            case "boolean":
+                return "yes or no"
+            case "one":
+                return "its number or name"
+            case "several":
+                limits = _spelled(*_range(self.schema, "minItems", "maxItems"), "of them")
+                return f"numbers or names, commas between{limits}"
+            case "string":
+                known = _FORMATS.get(_text(self.schema, "format"))
+                limits = _spelled(*_range(self.schema, "minLength", "maxLength"), "characters")
+                return f"{known[0] if known else 'text'}{limits}"
+            case _:
+                words = "a whole number" if self.kind == "integer" else "a number"
+                return f"{words}{_spelled(*_range(self.schema, 'minimum', 'maximum'))}"
+
+    @property
+    def hint(self) -> str:
+        return f"{self.wanted}{'' if self.is_required else '; may stay empty'}"
 
     @property
     def default(self) -> str:
         """The first text of the line: an answer that means the default."""
         default = self.schema.get("default")
-        try:
-            match self.kind:
-                case "boolean" if isinstance(default, bool):
-                    return "yes" if default else "no"
-                case "several" if isinstance(default, list):
-                    return ", ".join(self._number(value) for value in default)
-                case "one" if isinstance(default, str):
-                    return self._number(default)
-                case "string" if isinstance(default, str):
-                    return " ".join(default.split())
-                case "number" | "integer" if isinstance(default, int | float) and not isinstance(default, bool):
-                    return str(default)
-        except ValueError:  # the default is not among the choices
-            pass
+        known = [value for value, _ in self.choices]
+        match self.kind, default:
+            case "boolean", bool():
+                return "yes" if default else "no"
+            case "several", list() if all(value in known for value in default):
+                return ", ".join(str(known.index(value) + 1) for value in default)
+            case "one", str() if default in known:
+                return str(known.index(default) + 1)
+            case "string", str():
+                return " ".join(default.split())
+            case "number" | "integer", int() | float() if not isinstance(default, bool):
+                return str(default)
         return ""
 
     def read(self, answer: str) -> Any:
@@ -74,9 +92,6 @@ class Field:
         if self.is_required:
             raise ValueError("This needs an answer; Ctrl-D refuses the whole form.")
         return None
-
-    def _number(self, value: str) -> str:
-        return str([known for known, _ in self.choices].index(value) + 1)
 
     def choice(self, answer: str) -> str:
         """The value of a choice, given by number or name. Raises: `ValueError`."""
@@ -90,10 +105,7 @@ class Field:
 
 
 def fields(schema: Mapping[str, Any]) -> list[Field]:
-    """The questions of a form, in order; none when it needs only a yes or no.
-
-    Raises: `ValueError`, one sentence, for a form with other fields.
-    """
+    """The questions of a form, in order; none when it needs only a yes or no. Raises: `ValueError`, one sentence."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return []
@@ -166,57 +178,33 @@ def _spelled(low: float, high: float, unit: str = "") -> str:
     return f" of at most {high:g}{unit}" if high < math.inf else ""
 
 
-def _is_email(text: str) -> bool:
-    return re.fullmatch(r"[^\s@]+@[^\s@]+", text) is not None
-
-
 def _is_uri(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
+    parts = urlsplit(text)
     return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", text)
 
 
-def _is_date(text: str) -> bool:
-    try:
-        return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None and bool(date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return "T" in text.upper() and datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
-
-
-_FORMATS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
-    "email": ("an e-mail address", _is_email),
+_FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "email": ("an e-mail address", lambda text: re.fullmatch(r"[^\s@]+@[^\s@]+", text)),
     "uri": ("an address such as https://example.org", _is_uri),
-    "date": ("a date such as 2026-01-31", _is_date),
-    "date-time": ("a time such as 2026-01-31T12:00:00Z", _is_time),
+    "date": (
+        "a date such as 2026-01-31",
+        lambda text: re.fullmatch(r"\d{4}-\d\d-\d\d", text) and date.fromisoformat(text),
+    ),
+    "date-time": (
+        "a time such as 2026-01-31T12:00:00Z",
+        lambda text: "T" in text.upper() and datetime.fromisoformat(text).tzinfo,
+    ),
 }
-
-
-def _string_hint(field: Field) -> str:
-    low, high = _range(field.schema, "minLength", "maxLength")
-    known = _FORMATS.get(_text(field.schema, "format"))
-    return f"{known[0] if known else 'text'}{_spelled(low, high, 'characters')}"
+"""The words for each format, and a test that returns something false or raises `ValueError` for other texts."""
 
 
 def _read_string(field: Field, answer: str) -> str:
     low, high = _range(field.schema, "minLength", "maxLength")
     known = _FORMATS.get(_text(field.schema, "format"))
-    if not low <= len(answer) <= high or (known and not known[1](answer)):
-        raise ValueError(f"{_quoted(answer)} is not {_string_hint(field)}.")
-    return answer
-
-
-def _number_hint(field: Field) -> str:
-    kind = "a whole number" if field.kind == "integer" else "a number"
-    return f"{kind}{_spelled(*_range(field.schema, 'minimum', 'maximum'))}"
+    with suppress(ValueError):
+        if low <= len(answer) <= high and (known is None or known[1](answer)):
+            return answer
+    raise ValueError(f"{_quoted(answer)} is not {field.wanted}.")
 
 
 def _read_number(field: Field, answer: str) -> int | float:
@@ -226,18 +214,14 @@ def _read_number(field: Field, answer: str) -> int | float:
         value = int(answer) if re.fullmatch(r"[+-]?\d+", answer) else float(answer)
         if low <= value <= high and not math.isinf(value):
             return value
-    raise ValueError(f"{_quoted(answer)} is not {_number_hint(field)}.")
+    raise ValueError(f"{_quoted(answer)} is not {field.wanted}.")
 
 
 def _read_boolean(field: Field, answer: str) -> bool:
-    found = (_YES | _NO).get(answer.casefold())
+    found = _BOOLEANS.get(answer.casefold())
     if found is None:
         raise ValueError(f"{_quoted(answer)} is neither yes nor no.")
     return found
-
-
-def _several_hint(field: Field) -> str:
-    return f"numbers or names, commas between{_spelled(*_range(field.schema, 'minItems', 'maxItems'), 'of them')}"
 
 
 def _read_several(field: Field, answer: str) -> list[str]:
@@ -248,14 +232,6 @@ def _read_several(field: Field, answer: str) -> list[str]:
     return values
 
 
-_HINTS: Mapping[Kind, Callable[[Field], str]] = {
-    "string": _string_hint,
-    "number": _number_hint,
-    "integer": _number_hint,
-    "boolean": lambda field: "yes or no",
-    "one": lambda field: "its number or name",
-    "several": _several_hint,
-}
 _READERS: Mapping[Kind, Callable[[Field, str], Any]] = {
     "string": _read_string,
     "number": _read_number,

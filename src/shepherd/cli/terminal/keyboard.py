@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
@@ -26,24 +26,8 @@ _PATIENCE_S = 1.0
 """How long Ctrl-C may take to end the turn; then it means no."""
 
 
-class Keyboard(Protocol):
-    """A person's keys. From the event loop only."""
-
-    def listen(self) -> AbstractContextManager[None]:
-        """Within the block, all keys come here. Not reentrant."""
-        ...
-
-    async def key(self) -> str:
-        """The next key: a character, or a name."""
-        ...
-
-    async def line(self, prompt: str, default: str = "") -> str | None:
-        """A line that the person edits; None after Ctrl-D, which refuses."""
-        ...
-
-
 class TerminalKeyboard:
-    """Standard input, a terminal. Ctrl-C ends the turn, as it does everywhere."""
+    """The keys of a person at a terminal; from the event loop only. Ctrl-C ends the turn, as it does everywhere."""
 
     def __init__(self, source: Input | None = None) -> None:
         """`source`: None = standard input at the time of a question."""
@@ -54,6 +38,7 @@ class TerminalKeyboard:
 
     @contextmanager
     def listen(self) -> Iterator[None]:
+        """Within the block, all keys come here. Not reentrant."""
         from prompt_toolkit.input import create_input
         from prompt_toolkit.input.typeahead import store_typeahead
 
@@ -68,6 +53,7 @@ class TerminalKeyboard:
             store_typeahead(self._input, [press for press in left if press is not None and _name(press) != ENTER])
 
     async def key(self) -> str:
+        """The next key: a character, or a name."""
         press = await self._keys.get()
         if press is None:
             return END
@@ -78,6 +64,7 @@ class TerminalKeyboard:
         return {"c-d": END}.get(name, name)
 
     async def line(self, prompt: str, default: str = "") -> str | None:
+        """A line that the person edits; None after Ctrl-D, which refuses."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 

@@ -144,7 +144,6 @@ class MarkdownAnswer:
         self._progress = None
 
     def _settle(self) -> None:
-        """Finish the open part."""
         if (flow := self._flows.get(self._kind)) is not None:
             self._add_pieces(flow.end())
         self._kind = ""
@@ -192,7 +191,6 @@ class MarkdownAnswer:
         self._next_frame = now + max(_FRAME_S, 4 * (now - began))  # a block that draws slowly is drawn less often
 
     def _live(self) -> list[str]:
-        """The live lines."""
         lines = self._live_part()
         silence = self._clock() - self._last_event
         if self._is_open and self._running_since is None and silence > _SILENCE_S:
@@ -232,7 +230,8 @@ class MarkdownAnswer:
                 lines += self._lines(line)
         elif self._running_since is not None:
             seconds = self._clock() - self._running_since
-            lines += self._lines(call_view.running(call, seconds, is_named=call.is_shown))
+            name = call.call.name if call.is_shown else ""  # else its own line is right above
+            lines += self._lines(call_view.spinning(seconds, name, call.line))
         return lines
 
     def _call(self, call: OpenCall) -> list[str]:

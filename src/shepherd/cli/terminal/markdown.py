@@ -15,8 +15,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from itertools import dropwhile, pairwise
+from operator import not_
+from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -39,14 +40,11 @@ class Block:
     text: str
     goes_on: bool = False
     """It is an item of the list before it. Each item of a bullet list is a block, so that a long list is written while
-    it grows; the items of a numbered list depend on each other."""
+    it grows; items of a numbered list depend on each other."""
 
 
 def cut(text: str) -> tuple[list[Block], Block]:
-    """The finished blocks at the start of `text`, and the rest, which may still change.
-
-    Parses the whole of `text`: pass only text that was not finished before.
-    """
+    """The finished blocks at the start of `text`, all of which is parsed, and the rest, which may still change."""
     end = text.rfind("\n") + 1  # the last line is not complete, so it finishes nothing
     *finished, rest = blocks(text[:end]) or [Block("")]
     return finished, Block(rest.text + text[end:], rest.goes_on)
@@ -83,20 +81,6 @@ class Piece:
     """They belong to the block before them: no empty line between."""
 
 
-class Flow(Protocol):
-    """One text on its way to the screen."""
-
-    def feed(self, text: str) -> None: ...
-
-    def picture(self) -> tuple[list[Piece], list[Piece]]:
-        """The pieces that are finished since the last call, and the live ones."""
-        ...
-
-    def end(self) -> list[Piece]:
-        """The live pieces as finished ones: the text is complete."""
-        ...
-
-
 class PlainFlow:
     """Plain text in one style: a line is finished when another one follows."""
 
@@ -110,10 +94,12 @@ class PlainFlow:
         self._pending += text
 
     def picture(self) -> tuple[list[Piece], list[Piece]]:
+        """The pieces that are finished since the last call, and the live ones."""
         finished = self._take(self._pending.rfind("\n"))
         return finished, self._pieces(self._pending)
 
     def end(self) -> list[Piece]:
+        """The live pieces as finished ones: the text is complete."""
         finished = self._take(len(self._pending))
         self._pending, self._has_begun = "", False
         return finished
@@ -185,17 +171,20 @@ class MarkdownFlow:
         return [piece]
 
     def _drawn(self, these: list[Block]) -> list[Piece]:
-        """Pieces of the next blocks."""
         goes_on = [block.goes_on or (not at and self._goes_on) for at, block in enumerate(these)]
         return [Piece(draw(block.text, self._console), on) for block, on in zip(these, goes_on, strict=True)]
 
 
+Flow = PlainFlow | MarkdownFlow
+"""One text on its way to the screen."""
+
+
 class OpenFence:
-    """A code block at the top level that is still being written. Of its lines, only the last ones are drawn anew.
+    """A code block at the top level that is still being written. Only its last lines are drawn again.
 
         ```python
-        lines that were in a window before, and are forgotten
-        lines that are written for good   ┐ the window: what the lexer is given. It begins where
+        lines of an earlier window, which are forgotten
+        lines that are finished           ┐ the window: the lexer's input. It begins where
         lines that are live               ┘ the live lines get the same colours without those before
 
     So every line costs the same, however many there are.
@@ -230,11 +219,6 @@ class OpenFence:
             return None
         return cls(len(found[1]), found[2], _language(found[3]), console), text[found.end() :]
 
-    @property
-    def n_held(self) -> int:
-        """Lines of the window: what a picture costs."""
-        return len(self._lines)
-
     def feed(self, text: str) -> str | None:
         """Take the text that follows; what comes behind the end of the block, None before it."""
         lines = (self._partial + text).split("\n")
@@ -247,7 +231,7 @@ class OpenFence:
         return None
 
     def picture(self) -> tuple[Piece, Piece]:
-        """Lines that can be written for good, and those that are live behind them."""
+        """The newly finished lines, and the live ones."""
         shown = [*self._lines, *([self._content(self._partial)] if self._partial else [])]
         n_final = _n_filled(self._lines[: max(self._n_written, len(self._lines) - self.LIVE)])
         n_final = max(self._n_written, n_final)
@@ -262,7 +246,7 @@ class OpenFence:
         return written, Piece(live, goes_on=True)
 
     def end(self) -> Piece:
-        """The rest of the block, for good."""
+        """The rest of the block, finished."""
         if self._partial and not self._closing.fullmatch(self._partial):
             self._lines.append(self._content(self._partial))
         shown = self._lines[: _n_filled(self._lines)]
@@ -309,12 +293,8 @@ def draw(block: str, console: Console) -> list[str]:
 
 def to_lines(renderable: rich_markdown.Markdown | Text, console: Console) -> list[str]:
     """What the console would print, line by line, without blank lines at the ends or spaces at the right."""
-    lines = to_rows(renderable, console)
-    while lines and not lines[0]:
-        lines.pop(0)
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    lines = [*dropwhile(not_, to_rows(renderable, console))]
+    return lines[: _n_filled(lines)]
 
 
 def to_rows(renderable: rich_markdown.Markdown | Text, console: Console) -> list[str]:
@@ -347,7 +327,7 @@ _TAB = 4
 
 
 def _coloured(lines: list[str], language: str) -> list[Text]:
-    """The lines of a program, each by itself, in colours."""
+    """The lines of a program in colours."""
     code = "".join(f"{line.expandtabs(_TAB)}\n" for line in lines)
     text = Text()
     if (lexer := _lexer(language)) is not None:

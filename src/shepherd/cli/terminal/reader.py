@@ -17,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
@@ -41,33 +40,20 @@ Suggest = Callable[[str], Iterable[Suggestion]]
 """Text before the cursor -> its completions; called from a thread."""
 
 
-class Reader(Protocol):
-    """Where the user's lines come from."""
-
-    is_person: bool
-    """Whether a person reads hints and presses Ctrl-C."""
-    has_editor: bool
-    """Whether lines are edited here, not by the terminal."""
-
-    async def read(self, suggest: Suggest) -> str | None:
-        """The next message or command; None at the end of input.
-
-        Raises: `KeyboardInterrupt` after Ctrl-C at an empty prompt.
-        """
-        ...
-
-
 class PipeReader:
     """One message per line of standard input, with any line ends, in UTF-8 or UTF-16, with or without a mark."""
 
     has_editor = False
+    """Whether lines are edited here, not by the terminal."""
 
     def __init__(self) -> None:
         self.is_person = sys.stdin.isatty()
+        """Whether a person reads hints and presses Ctrl-C."""
         self._descriptor = sys.stdin.fileno()
         self._lines = Lines(sys.stdin.encoding or "utf-8")
 
     async def read(self, suggest: Suggest) -> str | None:
+        """The next message or command; None at the end. Raises: `KeyboardInterrupt` after Ctrl-C at an empty prompt."""
         render.write(PROMPT)
         while (line := self._lines.take()) is None and not self._lines.at_end:
             self._lines.feed(await self._more())

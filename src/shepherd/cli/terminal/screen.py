@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +25,8 @@ _UP, _ERASE_LINE, _ERASE_BELOW = "\x1b[{}A", "\x1b[2K", "\x1b[J"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Draw(Protocol):
-    """As `Screen.update`."""
-
-    def __call__(self, finished: Sequence[str], live: Sequence[str] = ()) -> None: ...
+Draw = Callable[..., None]
+"""As `Screen.update`."""
 
 
 class Screen:
@@ -42,10 +41,7 @@ class Screen:
         """Finished and live lines that wait for the end of `front`; None outside of it."""
 
     def update(self, finished: Sequence[str], live: Sequence[str] = ()) -> None:
-        """Replace the live lines by `finished`, for good, and `live` below.
-
-        If the live lines do not fit, the last ones are shown. No line may be wider than the terminal.
-        """
+        """Replace the live lines by `finished` and, below, the last of `live` that fit. No line may be too wide."""
         with self._lock:
             if self._behind is None:
                 self._draw(finished, live)
@@ -59,10 +55,8 @@ class Screen:
 
     @contextmanager
     def front(self) -> Iterator[Draw]:
-        """Within the block, only the lines given to the yielded function are shown. Not reentrant.
-
-        The live lines disappear; they and other output appear after the block, below an empty line.
-        """
+        """Within the block, only the lines given to the yielded function are shown; live lines and other output appear
+        after it, below an empty line. Not reentrant."""
         width = self.console.width
         with self._lock:
             assert self._behind is None, "one at a time"
@@ -79,36 +73,24 @@ class Screen:
                 self._draw([""] * bool(first) + finished, live)
 
     def _draw(self, finished: Sequence[str], live: Sequence[str] = ()) -> None:
+        """Go up to the first line that changes, and write from there."""
+        from rich.cells import cell_len
+
         with self._lock:
-            room = max(1, self.console.height - 2)
-            shown = list(live[-room:])
+            width = self.console.width
+            shown = list(live[-max(1, self.console.height - 2) :])
             wanted = [*finished, *shown]
-            same, back = self._compare(wanted)
-            rest = wanted[same:]
+            same = 0
+            if width == self._width:  # else the terminal has wrapped the lines again
+                pairs = zip(self._live, wanted, strict=False)
+                same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            back = sum(max(1, -(-cell_len(_COLOUR.sub("", line)) // width)) for line in self._live[same:])
+            self._width = width
             out = _UP.format(back) if back else ""
-            out += "".join(f"{_ERASE_LINE}{line}\n" for line in rest)
+            out += "".join(f"{_ERASE_LINE}{line}\n" for line in wanted[same:])
             if back:
                 out += _ERASE_BELOW
             self._live = shown
             if out:
-                self._write(out)
-
-    def _compare(self, wanted: Sequence[str]) -> tuple[int, int]:
-        """How many lines stay, and how many rows to go up to the first one that changes."""
-        same = 0
-        if self.console.width == self._width:  # else the terminal has wrapped the lines again
-            for old, new in zip(self._live, wanted, strict=False):
-                if old != new:
-                    break
-                same += 1
-        self._width = self.console.width
-        return same, sum(self._n_rows(line) for line in self._live[same:])
-
-    def _n_rows(self, line: str) -> int:
-        from rich.cells import cell_len
-
-        return max(1, -(-cell_len(_COLOUR.sub("", line)) // self._width))
-
-    def _write(self, text: str) -> None:
-        self.console.file.write(text)
-        self.console.file.flush()
+                self.console.file.write(out)
+                self.console.file.flush()

@@ -9,138 +9,88 @@ Not here: how an answer looks (`answer.py`, `live.py`), the results of other com
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from shepherd.cli import render
-from shepherd.cli.terminal.answer import Answer, JsonAnswer, PlainAnswer
+from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.screen import Screen
-from shepherd.cli.text import bar, clean
+from shepherd.cli.text import clean
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
-    from shepherd.app.loading import LoadProgress
-    from shepherd.tools.base import Form, Person, Question, Verdict
-
-_STAGES = {
-    "selftest": "Testing the native library",
-    "trial": "Checking {}",
-    "weights": "Loading {}",
-    "context": "Making room for {}",
-}
-
-
-class View(Protocol):
-    """Where a conversation is shown."""
-
-    screen: Screen | None
-    """The terminal that can show live lines; None without one."""
-
-    def show_loading(self, loading: LoadProgress) -> None:
-        """Show the progress of loading a model; from any thread."""
-        ...
-
-    def hide_loading(self) -> None:
-        """Remove the progress of loading."""
-        ...
-
-    def say(self, text: str, *, style: str = "") -> None:
-        """Show a line of the program, not of the model."""
-        ...
-
-    def fail(self, error: ShepherdError) -> None:
-        """Show an error after which the conversation continues."""
-        ...
-
-    def answer(self) -> Answer:
-        """What shows the next turn."""
-        ...
-
-    def person(self) -> Person | None:
-        """The person at the terminal, for questions; None without a person."""
-        ...
+    from shepherd.cli.terminal.live import MarkdownAnswer
+    from shepherd.tools.base import Person
 
 
 class TerminalView:
     """A person at a terminal: Markdown, colours, live lines."""
 
+    is_plain = False
+    """Whether to draw with ASCII only: a pipe may lead anywhere."""
+
     def __init__(self, *, show_thinking: bool = True) -> None:
-        self.console = render.terminal_console(sys.stdout)
-        self.screen: Screen | None = Screen(self.console)
+        self.console = render.console(sys.stdout)
+        self.screen = Screen(self.console)
         self._show_thinking = show_thinking
 
-    def show_loading(self, loading: LoadProgress) -> None:
-        _show_loading(self.screen, loading)
-
-    def hide_loading(self) -> None:
-        assert self.screen is not None
-        self.screen.update([])
+    @property
+    def width(self) -> int:
+        """Columns that a line may have."""
+        return self.console.width
 
     def say(self, text: str, *, style: str = "") -> None:
+        """Show a line of the program, not of the model."""
         from rich.text import Text
 
         self.console.print(Text(clean(text), style=style), soft_wrap=True)
 
+    def draw(self, line: Sequence[tuple[str, str]]) -> None:
+        """Show a line of pieces, each with its style."""
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*line, no_wrap=True), soft_wrap=True)
+
     def fail(self, error: ShepherdError) -> None:
+        """Show an error after which the conversation continues."""
         self.say(error.message, style="red")
 
-    def answer(self) -> Answer:
+    def answer(self) -> MarkdownAnswer:
+        """Show the next turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
-        assert self.screen is not None
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
 
     def person(self) -> Person | None:
-        return _LatePerson(self)
-
-
-class _LatePerson:
-    """The person at the terminal. The code that asks is imported for the first question: most chats have none."""
-
-    def __init__(self, view: TerminalView) -> None:
-        self._view = view
-
-    @cached_property
-    def _person(self) -> Person:
+        """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        assert self._view.screen is not None
-        return TerminalPerson(self._view.screen)
-
-    async def allow(self, question: Question) -> Verdict:
-        return await self._person.allow(question)
-
-    async def fill(self, form: Form) -> Mapping[str, Any] | None:
-        return await self._person.fill(form)
+        return TerminalPerson(self.screen)
 
 
 class PipeView:
     """A program, a file or a simple terminal: the text of the answers, and the lines given to `say`."""
 
+    is_plain = True
+    width = 100
+
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
         # A person may watch standard error while the answer goes into a file.
-        self.screen: Screen | None = (
-            Screen(render.terminal_console(sys.stderr)) if render.is_terminal(sys.stderr) else None
-        )
-
-    def show_loading(self, loading: LoadProgress) -> None:
-        _show_loading(self.screen, loading)
-
-    def hide_loading(self) -> None:
-        if self.screen is not None:
-            self.screen.update([])
+        self.screen = Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None
 
     def say(self, text: str, *, style: str = "") -> None:
         render.write(text + "\n")
 
+    def draw(self, line: Sequence[tuple[str, str]]) -> None:
+        self.say("".join(text for text, _ in line).rstrip())
+
     def fail(self, error: ShepherdError) -> None:
         render.show_error(error.message)
 
-    def answer(self) -> Answer:
+    def answer(self) -> JsonAnswer | PlainAnswer:
         if self._as_json:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True), safe=sys.stdout.isatty())
@@ -149,9 +99,4 @@ class PipeView:
         return None
 
 
-def _show_loading(screen: Screen | None, loading: LoadProgress) -> None:
-    if screen is None:
-        return
-    what = _STAGES[loading.stage].format(loading.name)
-    line = f"{what} {bar(loading.fraction, 1)} {loading.fraction:.0%}" if loading.stage == "weights" else f"{what} ..."
-    screen.update([], [line[: screen.console.width - 1]])
+View = TerminalView | PipeView

@@ -18,17 +18,12 @@ def encode_caches(
     stats: Mapping[str, CacheStats], models: Mapping[str, str], server: Mapping[str, int] | None = None
 ) -> Json:
     """`stats` by cache name; `models`: the name of each cache's model; `server`: the counts of the server itself."""
-    caches = {name: {"model": models.get(name, ""), **_encode(cache)} for name, cache in stats.items()}
+    caches = {}
+    for name, cache in stats.items():
+        evictions = cache.eviction_s
+        histogram = {"bounds": list(evictions.bounds), "counts": list(evictions.counts), "total": evictions.total}
+        caches[name] = {"model": models.get(name, ""), **asdict(cache), "eviction_s": histogram}
     return {"caches": caches} if server is None else {"caches": caches, "server": dict(server)}
-
-
-def _encode(cache: CacheStats) -> Json:
-    histogram = cache.eviction_s
-    return {
-        **{each.name: getattr(cache, each.name) for each in fields(cache)},
-        "eviction_s": {"bounds": list(histogram.bounds), "counts": list(histogram.counts), "total": histogram.total},
-        "sequences": [asdict(sequence) for sequence in cache.sequences],
-    }
 
 
 def decode_caches(body: Any) -> dict[str, tuple[str, CacheStats]]:
@@ -67,11 +62,9 @@ def _decode(cache: Fields) -> tuple[str, CacheStats]:
 
 def _plain_values(cls: type[CacheStats | SequenceStats], table: Fields) -> Json:
     """The fields of `cls` that are numbers and texts, checked."""
-    values = {}
-    for each in fields(cls):
-        if each.type in _READERS and (each.name in table.body or each.default is MISSING):
-            values[each.name] = _get(table, each.name, str(each.type))
-    return values
+    plain = (each for each in fields(cls) if each.type in _READERS)
+    given = (each for each in plain if each.name in table.body or each.default is MISSING)
+    return {each.name: _get(table, each.name, str(each.type)) for each in given}
 
 
 def _get(table: Fields, name: str, kind: str) -> Any:
@@ -108,4 +101,4 @@ _READERS: Mapping[str, Callable[[Fields, str], Any]] = {
     "str | None": lambda table, name: table.find_string(name),
     "State": _find_state,
 }
-"""By a field's type, as it is written in `engine/stats.py`: how to read it."""
+"""By the type of a field, as `engine/stats.py` has it."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 
 from shepherd.core.status import Embeddings
 from shepherd.server.endpoints.ollama import load_or_unload
@@ -21,11 +20,7 @@ async def answer_openai(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
     wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
     made = await service.embed(
-        wanted.model,
-        wanted.inputs,
-        dimensions=wanted.dimensions,
-        truncate=wanted.truncate,
-        endpoint=path,
+        wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
     )
     return await asyncio.to_thread(
         openai_embeddings.encode_answer,
@@ -42,13 +37,11 @@ async def answer_embed(service: Service, body: Json, path: str) -> Json:
     wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
     made = await _embed_for_ollama(service, wanted, path)
     return await asyncio.to_thread(
-        partial(
-            ollama_embed.encode_embed,
-            made.vectors,
-            model=wanted.model or made.model,
-            n_tokens=sum(made.n_tokens),
-            total_ns=time.perf_counter_ns() - began,
-        )
+        ollama_embed.encode_embed,
+        made.vectors,
+        model=wanted.model or made.model,
+        n_tokens=sum(made.n_tokens),
+        total_ns=time.perf_counter_ns() - began,
     )
 
 
@@ -59,7 +52,7 @@ async def answer_embeddings(service: Service, body: Json, path: str) -> Json:
 
 
 async def _embed_for_ollama(service: Service, wanted: ollama_embed.EmbedRequest, path: str) -> Embeddings:
-    """The vectors; afterwards the model stays loaded for as long as the body says."""
+    """The vectors; afterwards the model stays loaded as long as the body asks."""
     if not wanted.texts:
         await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
         return Embeddings(wanted.model, (), ())

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -25,14 +25,13 @@ from urllib.parse import quote
 
 from shepherd.core import Assembler, Event, Evicted
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
-from shepherd.server.endpoints.query import body_schema
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
 from shepherd.server.http.caller import with_caller
 from shepherd.server.http.choices import merge_choices
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
 from shepherd.server.observe.record import Record
-from shepherd.wire.base import Codec, Decoded, Encoder, Json, decode_json
+from shepherd.wire.base import Codec, Decoded, Encoder, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING, encode_comment
 
@@ -44,34 +43,25 @@ ChoiceEvents = AsyncGenerator[tuple[int, Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateEndpoint:
-    """One path that answers with a generated message."""
+class Generate:
+    """Answers with a generated message."""
 
-    name: str
-    paths: tuple[str, ...]
-    """The first is the canonical one, which routes of the configuration can name."""
     codec: Codec[Any]
     id_prefix: str
     """Of the ids of its answers."""
-    summary: str
-    body: Mapping[str, Any]
-    """JSON Schema of the request, for `/docs` only: the codec decides what is accepted."""
     stored_responses: bool = False
     """Its answers are stored, and bodies may refer to them."""
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return ("POST",)
-
-    @property
-    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
-        return self.codec.encode_error
-
-    def route_options(self) -> Mapping[str, Any]:
-        return body_schema(self.body)
-
     async def respond(self, context: RequestContext) -> None:
-        decoded = await self._read(context)
+        def decode(body: bytes) -> Decoded[Any]:
+            asked = decode_json(body)
+            if self.stored_responses:
+                asked = context.state.responses.resolve(asked)
+            return self.codec.decode_request(asked)
+
+        decoded = await context.decode(await context.read_body(), decode)
+        admit_choices(context.scope, len(decoded.requests))
+        decoded = with_caller(decoded, context.scope, trace=context.observers.wants_trace)
         context.observers.decode(decoded)
         context.record.take(decoded)
         answer = _Answer(self, decoded, context)
@@ -85,32 +75,25 @@ class GenerateEndpoint:
             with contextlib.suppress(ClientTooSlow):
                 await answer.fail(error)
 
-    async def _read(self, context: RequestContext) -> Decoded[Any]:
-        def decode(body: bytes) -> Decoded[Any]:
-            asked = decode_json(body)
-            if self.stored_responses:
-                asked = context.state.responses.resolve(asked)
-            return self.codec.decode_request(asked)
-
-        decoded = await context.decode(await context.read_body(), decode)
-        admit_choices(context.scope, len(decoded.requests))
-        return with_caller(decoded, context.scope, trace=context.observers.wants_trace)
-
 
 class _Answer:
     """The answer to one decoded request, on its way to the client."""
 
-    def __init__(self, endpoint: GenerateEndpoint, decoded: Decoded[Any], context: RequestContext) -> None:
+    def __init__(self, endpoint: Generate, decoded: Decoded[Any], context: RequestContext) -> None:
         self._endpoint = endpoint
         self._decoded = decoded
         self._context = context
         self._limits = context.state.limits
-        self._encoder: Encoder | None = None
-        """Of a stream, from the first event on."""
+        self._encoder: Encoder = endpoint.codec.encoder(
+            decoded.options,
+            id=endpoint.id_prefix + secrets.token_hex(12),
+            created=int(time.time()),
+            model=decoded.request.model,
+        )
 
     async def send(self) -> None:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
-        service, path = self._context.state.service, self._endpoint.paths[0]
+        service, path = self._context.state.service, self._context.path
         streams = [service.stream(request, endpoint=path) for request in self._decoded.requests]
         async with aclosing(merge_choices(streams)) as events:
             if self._decoded.stream:
@@ -120,40 +103,28 @@ class _Answer:
 
     async def fail(self, error: Exception) -> None:
         """End a stream that has begun with an error, as its protocol does. Raises: `ClientTooSlow`."""
-        if self._encoder is not None:
+        if self._decoded.stream:
             log_failure(error, self._context.record)
             fragment = self._encoder.encode_failure(error)
             self._context.observers.send(fragment)
             await self._send_fragment(fragment, more=False, patience_s=self._context.patience_s(error))
 
-    def _new_encoder(self) -> Encoder:
-        return self._endpoint.codec.encoder(
-            self._decoded.options,
-            id=self._endpoint.id_prefix + secrets.token_hex(12),
-            created=int(time.time()),
-            model=self._decoded.request.model,
-        )
-
-    def _see(self, event: Event, choice: int) -> None:
-        self._context.record.see(event, choice)
-        self._context.observers.see(event, choice)
-
-    def _store(self, encoder: Encoder) -> None:
+    def _store(self) -> None:
         if self._endpoint.stored_responses:
-            self._context.state.responses.store(encoder)
+            self._context.state.responses.store(self._encoder)
 
     async def _send_whole(self, events: ChoiceEvents) -> None:
+        record, observers, encoder = self._context.record, self._context.observers, self._encoder
         assemblers = [Assembler() for _ in self._decoded.requests]
-        encoder = self._new_encoder()
         note_time = getattr(encoder, "hear", None)  # only protocols that report durations have it
         async for choice, event in events:
-            self._see(event, choice)
+            record.see(event, choice)
+            observers.see(event, choice)
             assemblers[choice].feed(event)
             if note_time is not None:
                 note_time(event)
         body = encoder.encode_replies([assembler.reply() for assembler in assemblers])
-        self._store(encoder)
-        record = self._context.record
+        self._store()
         record.complete = True
         await self._context.answer(json_bytes(body), _headers(record), patience_s=self._limits.stall_s)
 
@@ -162,23 +133,22 @@ class _Answer:
 
         An error before the first event has a status of its own, unless the wait was that long.
         """
-        record, send, limits = self._context.record, self._context.send, self._limits
-        encoder = self._new_encoder()
+        record, limits, encoder = self._context.record, self._limits, self._encoder
         buffer = SendBuffer(limits.max_unread_bytes)
         first = asyncio.ensure_future(anext(events))
         try:
             await asyncio.wait((first,), timeout=limits.ping_s)
             if first.done():
                 first.result()  # its error has a status of its own
-            self._encoder = encoder
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(first, events, encoder, buffer))
-                # Two turns for the pump: the head reports what the events that have come already say.
+                tasks.create_task(self._pump(first, events, buffer))
+                # Two turns for the pump: the head reports the events that have come already.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_headers(record)]
                 record.status = 200
-                await within(limits.stall_s, send({"type": "http.response.start", "status": 200, "headers": headers}))
+                head = {"type": "http.response.start", "status": 200, "headers": headers}
+                await within(limits.stall_s, self._context.send(head))
                 while (fragment := await buffer.take(limits.ping_s)) is not None:
                     # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
                     is_early = not record.started and encoder.media_type == EVENT_STREAM
@@ -191,32 +161,30 @@ class _Answer:
         record.complete = True
         await self._send_fragment(b"", more=False)
 
-    async def _pump(
-        self, first: asyncio.Future[tuple[int, Event]], events: ChoiceEvents, encoder: Encoder, buffer: SendBuffer
-    ) -> None:
+    async def _pump(self, first: asyncio.Future[tuple[int, Event]], events: ChoiceEvents, buffer: SendBuffer) -> None:
         """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
-        record, observers = self._context.record, self._context.observers
+        record, observers, encoder = self._context.record, self._context.observers, self._encoder
         try:
             choice, event = await first
             while True:
-                self._see(event, choice)
+                record.see(event, choice)
+                observers.see(event, choice)
                 fragment = encoder.encode(event, choice)
                 if isinstance(event, Evicted) and encoder.media_type == EVENT_STREAM:
                     # The head reports it only if it came before; no protocol has a field for it.
                     fragment += encode_comment(f"evicted {event.messages} messages, {event.tokens} tokens")
                 if fragment:
                     if record.finished:
-                        self._store(encoder)  # before the client sees the end and refers to this answer
+                        self._store()  # before the client sees the end and refers to this answer
                     observers.send(fragment)
                     buffer.put(fragment)
                     if buffer.n_bytes > BURST_BYTES:
                         await asyncio.sleep(0)  # many events at once must not keep the sender from sending
-                following = await anext(events, None)
-                if following is None:
+                if (following := await anext(events, None)) is None:
                     break
                 choice, event = following
             if not record.finished:
-                raise _CutShort
+                raise AssertionError("a stream has ended without `Finished`")
         except ClientTooSlow:
             raise
         except Exception as error:
@@ -230,10 +198,6 @@ class _Answer:
     async def _send_fragment(self, fragment: bytes, *, more: bool = True, patience_s: float | None = None) -> None:
         message = {"type": "http.response.body", "body": fragment, "more_body": more}
         await within(patience_s or self._limits.stall_s, self._context.send(message))
-
-
-class _CutShort(AssertionError):
-    """A stream ended without `Finished`: a bug of ours."""
 
 
 def _headers(record: Record) -> RawHeaders:

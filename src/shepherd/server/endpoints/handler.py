@@ -5,9 +5,8 @@
                                          ▼
                     at the end, always: one log line, the metrics, the observers
 
-An endpoint is one row: a path, its documentation, and `respond`. There are three kinds: `generate.GenerateEndpoint`
-streams an answer, `query.QueryEndpoint` computes one, `memory_request.MemoryEndpoint` reads or changes the memory.
-Not here: paths that only report something (`/v1/models`, `/health`), which have no record.
+There are three kinds of `respond`: `generate` streams an answer, `query` computes one, `memory_request` reads or
+changes the memory. Not here: paths that only report something (`/v1/models`, `/health`), which have no record.
 """
 
 from __future__ import annotations
@@ -16,24 +15,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import ContextFull, InvalidRequest, ShepherdError
-from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
-from shepherd.server.http.errors import Stopping, retry_headers, with_id
+from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
+from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import ObserverFactory, Observers
 from shepherd.server.observe.record import Record, shown
+from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
-from shepherd.wire.base import Json
-
-if TYPE_CHECKING:
-    from shepherd.server.response_store import ResponseStore
 
 logger = logging.getLogger("shepherd.server")
 
@@ -64,17 +61,14 @@ class ActiveRequests:
 
     def __init__(self) -> None:
         self.stopping = False
+        """New requests are refused; those that are being answered continue."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.background: set[asyncio.Task[None]] = set()
         """Tasks that run as long as the server; a stop does not wait for them."""
 
-    def refuse_new(self) -> None:
-        """Refuse new requests; those that are being answered go on."""
-        self.stopping = True
-
     def cancel_all(self) -> None:
-        """Cancel every answer as well; each client gets an error."""
-        self.refuse_new()
+        """Refuse new requests and cancel every answer; each client gets an error."""
+        self.stopping = True
         for task in (*self.tasks, *self.background):
             task.cancel()
 
@@ -93,54 +87,50 @@ class ServerState:
     """No API keys are configured."""
 
 
-class Endpoint(Protocol):
-    """One row: what is at a path."""
+def state_of(request: HTTPRequest) -> ServerState:
+    """The state of the application that answers `request`."""
+    state: ServerState = request.app.state.server
+    return state
 
-    @property
-    def name(self) -> str:
-        """In the log, and as `surface` in the metrics."""
-        ...
 
-    @property
-    def methods(self) -> Sequence[str]:
-        """The first is the one in `/docs`."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row: a path whose requests have a record."""
 
-    @property
-    def paths(self) -> Sequence[str]:
-        """The first is the canonical one; the others are what clients send, too."""
-        ...
+    name: str
+    """In the log, and as `surface` in the metrics."""
+    paths: tuple[str, ...]
+    """The first is the canonical one, which routes of the configuration can name; clients send the others, too."""
+    respond: Callable[[RequestContext], Awaitable[None]]
+    """Reads the request and sends the whole answer. The client gets the error that it raises, if nothing was sent."""
+    openapi: Mapping[str, Any]
+    """Arguments for `FastAPI.add_api_route` that describe the row in `/docs`."""
+    methods: tuple[str, ...] = ("POST",)
+    """The first is the one in `/docs`."""
 
-    @property
-    def summary(self) -> str:
-        """For `/docs`."""
-        ...
 
-    def route_options(self) -> Mapping[str, Any]:
-        """Arguments for `FastAPI.add_api_route` that describe the row in `/docs`."""
-        ...
+@dataclass(frozen=True, slots=True)
+class PlainEndpoint:
+    """One row: a path that reports or deletes something. Its requests have no body and no record."""
 
-    async def respond(self, context: RequestContext) -> None:
-        """Read the request and send the whole answer.
-
-        Raises: any error, which the client gets if nothing has been sent yet.
-        """
-        ...
-
-    @property
-    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
-        """HTTP status and body of an error, as the endpoint's protocol has it."""
-        ...
+    methods: tuple[str, ...]
+    paths: tuple[str, ...]
+    handler: Callable[..., Awaitable[Response]]
+    """A handler of FastAPI, which documents it by its name and its docstring."""
+    openapi: Mapping[str, Any] = field(default_factory=dict)
+    documented: bool = True
 
 
 class RequestContext:
     """One request while it is being answered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, name: str, state: ServerState) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, endpoint: Endpoint, state: ServerState) -> None:
         self.scope = scope
         self.receive = receive
         self.state = state
-        self.record = Record.of(scope, name)
+        self.path = endpoint.paths[0]
+        """The canonical path."""
+        self.record = Record.of(scope, endpoint.name)
         self.send = self.record.counting(send)
         self.observers = Observers(state.observe, self.record)
 
@@ -172,7 +162,7 @@ class RequestContext:
         active.tasks.add(work)
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-            # An ASGI server also reports a disconnect after the last byte; the work that is left must go on then.
+            # An ASGI server also reports a disconnect after the last byte; the work that is left must continue then.
             if not work.done() and not self.record.complete:
                 self.record.client_gone = True
                 raise ClientGone
@@ -191,60 +181,63 @@ class RequestContext:
             pass
 
     async def answer(
-        self, content: bytes, headers: Sequence[tuple[bytes, bytes]] = (), *, patience_s: float | None = None
+        self, content: bytes, headers: RawHeaders | tuple[()] = (), *, patience_s: float | None = None
     ) -> None:
         """Send one whole answer with status 200. Raises: `ClientTooSlow` after `patience_s`."""
         self.record.status = 200
         self.observers.send(content)
         await within(patience_s, send_json(self.send, 200, content, headers))
 
-    async def refuse(self, error: Exception, encoded: tuple[int, Json]) -> None:
-        """Send an error; `encoded`: its status and body. Raises: `ClientTooSlow`."""
-        self.record.status, body = encoded
-        content = json_bytes(with_id(body, self.record.id))
+    async def refuse(self, error: Exception) -> None:
+        """Send an error. Raises: `ClientTooSlow`."""
+        self.record.status, content, headers = encode_error(self.scope, error)
         self.observers.send(content)
         # The rest of a body that is too large is read and dropped for a while.
         unread = self.receive if isinstance(error, BodyTooLarge) else None
-        sending = send_json(self.send, self.record.status, content, retry_headers(error), unread=unread)
+        sending = send_json(self.send, self.record.status, content, headers, unread=unread)
         await within(None if unread else self.patience_s(error), sending)
 
     def patience_s(self, error: Exception) -> float:
         """How long the client may take to read this error."""
         return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
 
-    def close(self) -> None:
-        """Report the request: it has ended."""
-        self.record.write()
-        self.state.metrics.count(self.record)
-        self.observers.close(self.record)
+
+def json_response(body: Any, status: int = 200) -> Response:
+    return Response(json_bytes(body), status, media_type="application/json")
 
 
-class RequestHandler(Response):
-    """Answers one request. An ASGI application for one call."""
+class Answer(Response):
+    """An ASGI application as the answer of a handler of FastAPI."""
 
     background = None
 
-    def __init__(self, endpoint: Endpoint, state: ServerState) -> None:
-        self._endpoint = endpoint
-        self._state = state
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context = RequestContext(scope, receive, send, self._endpoint.name, self._state)
-        record = context.record
-        try:
-            await self._endpoint.respond(context)
-        except ClientGone:
-            record.reason = "client gone"
-        except ClientTooSlow as error:
-            logger.debug("%s: %s", record.id, error)
-            record.reason = "client too slow"
-        except Exception as error:  # every failure is answered in the protocol's own shape
-            log_failure(error, record)
-            if record.status == 0:
-                with contextlib.suppress(ClientTooSlow):
-                    await context.refuse(error, self._endpoint.encode_error(error))
-        finally:
-            context.close()
+        await self._app(scope, receive, send)
+
+
+async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request."""
+    context = RequestContext(scope, receive, send, endpoint, state)
+    record = context.record
+    try:
+        await endpoint.respond(context)
+    except ClientGone:
+        record.reason = "client gone"
+    except ClientTooSlow as error:
+        logger.debug("%s: %s", record.id, error)
+        record.reason = "client too slow"
+    except Exception as error:  # every failure is answered in the protocol's own shape
+        log_failure(error, record)
+        if record.status == 0:
+            with contextlib.suppress(ClientTooSlow):
+                await context.refuse(error)
+    finally:
+        record.write()
+        state.metrics.count(record)
+        context.observers.close(record)
 
 
 async def within(patience_s: float | None, sending: Awaitable[None]) -> None:

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
 from shepherd.memory.users import LOCAL
-from shepherd.server.http.auth import is_loopback
-from shepherd.server.http.body import BodyTooLarge, ClientGone, read_body, send_json
-from shepherd.server.http.caller import named_user
+from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
+from shepherd.server.http.caller import address_of, is_loopback, named_user
 from shepherd.server.observe.record import CALLER, Caller
 from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
@@ -46,16 +45,15 @@ logger = logging.getLogger(__name__)
 
 PATH = "/mcp"
 INSTRUCTIONS = (
-    "Tools of Shepherd, on the user's own machine: files, the web, JSON, what was said in earlier conversations, and "
-    "language models that can be asked with `chat`. What they may touch is set by the user; an error says what to do."
+    "Tools of Shepherd, on the user's own machine: files, the web, JSON, earlier conversations, and language models, "
+    "which `chat` asks. The user sets the limits of the tools; an error message explains what to do."
 )
 INVALID_REQUEST = -32600
 """JSON-RPC 2.0, section 5.1."""
 SHORTEST_SILENCE_S = 0.1
 """Between two messages of progress: a command may print thousands of lines in a second."""
-
 MOST_CONVERSATIONS = 16
-"""Over HTTP: conversations whose toolboxes, with their cut results, are kept."""
+"""Over HTTP: the server keeps the toolboxes, with their cut results, of so many conversations."""
 
 Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
 """The tools for one user; None = an unknown user."""
@@ -68,7 +66,7 @@ def make_server(open_box: Open) -> Server[Any]:
 
     numbers = itertools.count(1)
     boxes = LruCache["ConversationToolbox"](MOST_CONVERSATIONS)
-    """A result that was cut is read on in the box where it is kept, by a request of its own."""
+    """A later request reads the rest of a result that was cut in the box that keeps it."""
 
     async def box_of(context: ServerRequestContext[Any, Any]) -> ConversationToolbox:
         place = _conversation(context)
@@ -100,13 +98,13 @@ def make_server(open_box: Open) -> Server[Any]:
 
 
 async def serve_stdio(open_box: Open) -> None:
-    """Serve until the client closes our standard input. Nothing but the protocol goes to standard output meanwhile."""
+    """Serve until the client closes our standard input. Only the protocol goes to standard output meanwhile."""
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
     server = make_server(open_box)
     with _input_taken() as wire:
-        # The SDK would read in a thread that nothing can interrupt: no signal could end us before the client does.
-        lines = cast(Any, _Lines(wire))  # it is only iterated over
+        # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
+        lines = cast(Any, _lines(wire))  # it is only iterated over
         async with stdio_server(stdin=lines) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
@@ -124,15 +122,10 @@ def _input_taken() -> Iterator[TextIO]:
         os.dup2(wire, 0)
 
 
-class _Lines:
+async def _lines(file: TextIO) -> AsyncIterator[str]:
     """The lines of a file as they come, read by a thread that does not delay the end of the program."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while line := await in_thread(self._file.readline):
-            yield line
+    while line := await in_thread(file.readline):
+        yield line
 
 
 def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
@@ -145,7 +138,7 @@ def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
 
 
 class _Endpoint:
-    """The path, as an ASGI application. The SDK is loaded, and its task started, by the first request.
+    """The path, as an ASGI application. Its first request loads the SDK and starts its task.
 
     The SDK reads bodies of any length, and parses them on the event loop: this class reads and bounds them.
     """
@@ -163,24 +156,27 @@ class _Endpoint:
             return
         except InvalidRequest as error:
             refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": error.message}}
-            unread = receive if isinstance(error, BodyTooLarge) else None
-            await send_json(send, error.status, refusal, unread=unread)
+            await send_json(
+                send, error.status, json_bytes(refusal), unread=receive if isinstance(error, BodyTooLarge) else None
+            )
             return
-        await self._handle(scope, _again(body, receive), send)
-
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            scope["app"].state.active.background.add(asyncio.create_task(self._live(self._sessions)))
+            scope["app"].state.server.active.background.add(asyncio.create_task(self._live(self._sessions)))
         sessions = await asyncio.shield(self._sessions)
-        await sessions.handle_request(scope, receive, send)
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await sessions.handle_request(scope, receive_again, send)
 
     async def _live(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """Holds the SDK's task group, which must be entered and left by one task; ends with the server."""
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
         try:
-            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # the guard has looked at the host
+            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # `AuthMiddleware` checks the host
             async with sessions.run():
                 started.set_result(sessions)
                 await asyncio.Event().wait()
@@ -188,16 +184,6 @@ class _Endpoint:
             logger.exception("the MCP server has ended")
             if not started.done():
                 started.set_exception(error)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """`receive`, from before the body was read."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return first.pop() if first else await receive()
-
-    return replay
 
 
 @contextlib.asynccontextmanager
@@ -232,8 +218,7 @@ def _user(context: ServerRequestContext[Any, Any]) -> str | None:
     if context.request is None:
         return LOCAL
     scope = context.request.scope
-    host = scope["client"][0] if scope.get("client") else "localhost"
-    is_stranger = scope["app"].state.is_open and not is_loopback(host)
+    is_stranger = scope["app"].state.server.is_open and not is_loopback(address_of(scope))
     return None if is_stranger else named_user(scope) or LOCAL
 
 
@@ -241,10 +226,9 @@ def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
     """The identity of a conversation; newer revisions of the protocol have only the caller."""
     if context.request is None:  # standard input has one agent at its other end
         return None
-    scope = context.request.scope
-    caller: Caller | None = scope.get(CALLER)
-    who = (caller.key, caller.address) if caller else None
-    return context.request.headers.get("mcp-session-id"), _user(context), who
+    caller: Caller | None = context.request.scope.get(CALLER)
+    identity = (caller.key, caller.address) if caller else None
+    return context.request.headers.get("mcp-session-id"), _user(context), identity
 
 
 def _described(tool: Tool) -> McpTool:

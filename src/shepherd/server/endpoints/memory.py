@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shepherd.memory.records import Conversation
 
 
-# ---- what is answered
+# ---- the answers
 
 
 def _search(store: MemoryStore, arguments: Arguments) -> Json:
@@ -43,21 +43,17 @@ def _search(store: MemoryStore, arguments: Arguments) -> Json:
 def _conversations(store: MemoryStore, arguments: Arguments) -> Json:
     found = store.conversations(arguments["limit"] + 1, arguments.get("cursor"))
     page = found[: arguments["limit"]]
-    more = page[-1].id if found[len(page) :] else None
+    more = page[-1].id if len(found) > len(page) else None
     return {"conversations": [as_json.conversation(each) for each in page], "next": more}
 
 
 def _messages(store: MemoryStore, arguments: Arguments) -> Json:
-    conversation = _get_conversation(store, arguments)
-    found = store.messages(
-        conversation.uuid, after_seq=arguments.get("cursor", -1), limit=arguments["limit"] + 1, shared=True
-    )
-    page = found[: arguments["limit"]]
-    more = page[-1].seq if found[len(page) :] else None
+    conversation, limit = _get_conversation(store, arguments), arguments["limit"]
+    found = store.messages(conversation.uuid, after_seq=arguments.get("cursor", -1), limit=limit + 1, shared=True)
     return {
         "conversation": as_json.conversation(conversation),
-        "messages": [as_json.message(each) for each in page],
-        "next": more,
+        "messages": [as_json.message(each) for each in found[:limit]],
+        "next": found[limit - 1].seq if len(found) > limit else None,
     }
 
 
@@ -69,41 +65,13 @@ def _get_conversation(store: MemoryStore, arguments: Arguments) -> Conversation:
     return found
 
 
-def _facts(store: MemoryStore, arguments: Arguments) -> Json:
-    return {
-        "facts": [as_json.fact(each) for each in store.facts(kind=arguments.get("kind"), status=arguments["status"])]
-    }
-
-
 def _get_fact(store: MemoryStore, arguments: Arguments) -> Json:
     found = store.get_fact(arguments["key"])
-    if found is None:
-        answer: Json = {"key": arguments["key"], "value": None, "found": False}
-    else:
-        answer = {**as_json.fact(found), "found": True}
+    unknown: Json = {"key": arguments["key"], "value": None}
+    answer = {**(unknown if found is None else as_json.fact(found)), "found": found is not None}
     if arguments["history"]:
         answer["history"] = [as_json.fact(each) for each in store.history(answer["key"])]
     return answer
-
-
-def _set_fact(store: MemoryStore, arguments: Arguments) -> Json:
-    return {
-        "success": True,
-        **as_json.fact(store.set_fact(arguments["key"], arguments["value"], kind=arguments["kind"])),
-    }
-
-
-def _clear_fact(store: MemoryStore, arguments: Arguments) -> Json:
-    return {"key": arguments["key"], "cleared": store.clear_fact(arguments["key"])}
-
-
-def _profile(store: MemoryStore, arguments: Arguments) -> Json:
-    profile, candidates = ([as_json.fact(each) for each in facts] for facts in (store.profile(), store.candidates()))
-    return {"profile": profile, "candidates": candidates}
-
-
-def _adopt(store: MemoryStore, arguments: Arguments) -> Json:
-    return {"success": True, **as_json.fact(store.adopt(arguments["value"], arguments["kind"]))}
 
 
 def _judge(store: MemoryStore, arguments: Arguments) -> Json:
@@ -116,10 +84,6 @@ def _remember(store: MemoryStore, arguments: Arguments) -> Json:
     return {"success": True}
 
 
-def _clear_memory(store: MemoryStore, arguments: Arguments) -> Json:
-    return {"question": arguments["question"], "cleared": store.clear_memory(arguments["question"])}
-
-
 def _to_forget(store: MemoryStore, arguments: Arguments) -> Json:
     """What to delete, as arguments of `MemoryStore.find` and `Service.forget`."""
     wanted = {name: arguments[name] for name in ("messages", "matching") if name in arguments}
@@ -130,14 +94,6 @@ def _to_forget(store: MemoryStore, arguments: Arguments) -> Json:
     if not wanted:
         raise InvalidRequest("name what to forget: messages, conversation, matching or before")
     return wanted
-
-
-def _count_to_forget(store: MemoryStore, arguments: Arguments) -> Json:
-    return {"messages": len(store.find(**_to_forget(store, arguments)))}
-
-
-def _stats(store: MemoryStore, arguments: Arguments) -> Json:
-    return as_json.stats(store.stats())
 
 
 def _export(store: MemoryStore, arguments: Arguments) -> Iterator[str]:
@@ -204,7 +160,10 @@ MEMORY_ENDPOINTS = (
         {"conversation": _CONVERSATION, "limit": _number("how many", 1, 1000, default=200), "cursor": _CURSOR},
     ),
     MemoryEndpoint(
-        "memory-facts", "GET", "/v1/memory/facts", "The known facts", _facts,
+        "memory-facts", "GET", "/v1/memory/facts", "The known facts",
+        lambda store, given: {
+            "facts": [as_json.fact(each) for each in store.facts(kind=given.get("kind"), status=given["status"])]
+        },
         {
             "kind": _KIND,
             "status": _text(
@@ -219,23 +178,32 @@ MEMORY_ENDPOINTS = (
     ),
     *(
         MemoryEndpoint(
-            "memory-set-fact", "PUT", path, "Set a fact; its earlier value becomes history", _set_fact,
+            "memory-set-fact", "PUT", path, "Set a fact; its earlier value becomes history",
+            lambda store, given: {
+                "success": True, **as_json.fact(store.set_fact(given["key"], given["value"], kind=given["kind"])),
+            },
             {"key": _KEY, "value": _text("any text"), "kind": {**_KIND, "default": "fact"}}, ("key", "value"),
         )
         for path in (_ONE_FACT, "/v1/memory/facts")
     ),
     *(
         MemoryEndpoint(
-            "memory-clear-fact", "DELETE", path, "Delete a fact and its history", _clear_fact, {"key": _KEY}, ("key",)
+            "memory-clear-fact", "DELETE", path, "Delete a fact and its history",
+            lambda store, given: {"key": given["key"], "cleared": store.clear_fact(given["key"])},
+            {"key": _KEY}, ("key",),
         )
         for path in (_ONE_FACT, "/v1/memory/facts")
     ),
     MemoryEndpoint(
         "memory-profile", "GET", "/v1/memory/profile", "Standing instructions and preferences, and proposed ones",
-        _profile,
+        lambda store, given: {
+            "profile": [as_json.fact(each) for each in store.profile()],
+            "candidates": [as_json.fact(each) for each in store.candidates()],
+        },
     ),
     MemoryEndpoint(
-        "memory-add-to-profile", "POST", "/v1/memory/profile", "Add to the profile, with effect at once", _adopt,
+        "memory-add-to-profile", "POST", "/v1/memory/profile", "Add to the profile, with effect at once",
+        lambda store, given: {"success": True, **as_json.fact(store.adopt(given["value"], given["kind"]))},
         {"value": _text("what always holds", minLength=1), "kind": {**_PROFILE_KIND, "default": "instruction"}},
         ("value",),
     ),
@@ -250,12 +218,13 @@ MEMORY_ENDPOINTS = (
         {"question": _QUESTION, "answer": _text("the answer", minLength=1)}, ("question", "answer"),
     ),
     MemoryEndpoint(
-        "memory-clear-note", "DELETE", "/v1/memory/notes", "Delete a note", _clear_memory, {"question": _QUESTION},
-        ("question",),
+        "memory-clear-note", "DELETE", "/v1/memory/notes", "Delete a note",
+        lambda store, given: {"question": given["question"], "cleared": store.clear_memory(given["question"])},
+        {"question": _QUESTION}, ("question",),
     ),
     MemoryEndpoint(
         "memory-forget", "POST", "/v1/memory/forget",
-        "Delete the messages that match all of these, permanently: no byte of them is left", _count_to_forget,
+        "Delete the messages that match all of these, permanently: no byte of them is left", _to_forget,
         {
             "messages": _list("these messages", _number("the id of a message"), 10_000, minItems=1),
             "conversation": _CONVERSATION,
@@ -263,9 +232,12 @@ MEMORY_ENDPOINTS = (
             "before": _BEFORE,
             "dry_run": _flag("only count what would be deleted"),
         },
-        forgets=_to_forget,
+        forgets=True,
     ),
-    MemoryEndpoint("memory-stats", "GET", "/v1/memory/stats", "How many messages are stored, and their size", _stats),
+    MemoryEndpoint(
+        "memory-stats", "GET", "/v1/memory/stats", "How many messages are stored, and their size",
+        lambda store, given: as_json.stats(store.stats()),
+    ),
     MemoryEndpoint(
         "memory-export", "GET", "/v1/memory/export", "The whole archive, or one conversation, as lines of JSON",
         parameters={"conversation": _CONVERSATION}, lines=_export,

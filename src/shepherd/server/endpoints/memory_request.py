@@ -1,12 +1,12 @@
-"""An endpoint of the memory: it finds out whose memory and what exactly, asks the memory in a thread, and answers.
+"""An endpoint of the memory: it checks the user and the arguments, calls the memory in a thread, and answers.
 
     path, query, header, body ─ row.parameters ─▶ checked values ─ row.answer(store, arguments) ─▶ JSON
 
 A row lists its parameters as JSON Schema: the same lines check a request and describe it in `/docs`. An unknown field
 is refused: a misspelt limit must not make a `forget` larger than the client wants.
 
-Whose memory: the header `x-shepherd-user` or the field `user`; without either the owner's, because the keys are the
-owner's. Without keys only programs on this machine get an answer, whatever address the server listens on.
+The header `x-shepherd-user` or the field `user` names the user; without either it is the owner, whose keys they are.
+Without keys only programs on this machine get an answer, at any address of the server.
 
 Not here: the rows (`memory`), and the check of keys (`auth`).
 """
@@ -25,13 +25,11 @@ from starlette.types import Scope
 
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
-from shepherd.server.endpoints.handler import RequestContext
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.http.caller import USER
+from shepherd.server.http.caller import USER, address_of, is_loopback
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
-from shepherd.wire.openai.shapes import encode_error
 
 if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
@@ -40,7 +38,7 @@ T = TypeVar("T")
 
 USER_HEADER = USER.decode()
 PAGE_BYTES = 64 * 2**10
-"""Of an export: what is sent at once."""
+"""Of an export, sent at once."""
 
 Arguments = Mapping[str, Any]
 """The checked values of a row's parameters; one that is absent and has no default is not in it."""
@@ -61,83 +59,76 @@ class MemoryEndpoint:
     """Parameters that a request must have, besides those of the path."""
     lines: Callable[[MemoryStore, Arguments], Iterator[str]] | None = None
     """Instead of `answer`: lines of JSON, made while the client reads."""
-    forgets: Callable[[MemoryStore, Arguments], Json] | None = None
-    """What to delete, as arguments of `Service.forget`; `answer` is then the answer of a dry run."""
+    forgets: bool = False
+    """`answer` returns what to delete, as arguments of `MemoryStore.find` and `Service.forget`."""
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        return (self.path,)
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
-
-    @property
-    def encode_error(self) -> Callable[[Exception], tuple[int, Json]]:
-        return encode_error
-
-    def route_options(self) -> Mapping[str, Any]:
-        operation = re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_")
-        return {
-            "operation_id": operation,
+    def endpoint(self) -> Endpoint:
+        """The row as every path has it."""
+        openapi = {
+            "summary": self.summary,
+            "operation_id": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
             "tags": ["memory"],
             "responses": {code: {"description": text} for code, text in _ANSWERS.items()},
             "openapi_extra": _described(self),
         }
+        methods = ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
+        return Endpoint(self.name, (self.path,), self._respond, openapi, methods)
 
-    async def respond(self, context: RequestContext) -> None:
-        if context.state.is_open:
-            _require_this_machine(context.scope)
-        user, arguments = await self._read(context)
-        service = context.state.service
+    async def _respond(self, context: RequestContext) -> None:
+        host, service = address_of(context.scope), context.state.service
+        if context.state.is_open and not is_loopback(host):
+            raise NotAllowed(
+                f"without an API key the memory answers only programs on this machine, not {host[:80]!r}; configure a "
+                "key (server.api_keys)",
+                status=403,
+            )
+        if self.method in ("POST", "PUT"):
+            body = await context.read_body()
+        else:
+            body = b""
+            context.observers.receive(context.scope, body)
+        user, arguments = await context.decode(body, lambda body: _decode(self, context.scope, body))
         if self.lines is not None:
-            await context.while_connected(self._export(self.lines, user, arguments, context))
+            await context.while_connected(_export(context, self.lines, user, arguments))
             return
         # Not `while_connected`: a `forget` that has begun must empty the caches too, even if the client disconnects.
         answer = await self._answer(service, user, arguments)
         context.record.reason = "answered"
         await context.answer(json_bytes(answer), _PRIVATE)
 
-    async def _read(self, context: RequestContext) -> tuple[str, Arguments]:
-        """Whose memory, and the arguments."""
-        if self.method in ("POST", "PUT"):
-            body = await context.read_body()
-        else:
-            body = b""
-            context.observers.receive(context.scope, body)
-        return await context.decode(body, lambda body: _decode(self, context.scope, body))
-
     async def _answer(self, service: Service, user: str, arguments: Arguments) -> Json:
-        if self.forgets is not None and not arguments["dry_run"]:
-            wanted = await asyncio.to_thread(_ask, self.forgets, service, user, arguments)
-            removed = await service.forget(user, **wanted)
-            return {"messages": removed.n_messages, "facts": removed.n_facts}
         assert self.answer is not None
-        return await asyncio.to_thread(_ask, self.answer, service, user, arguments)
+        answer = await asyncio.to_thread(_ask, self.answer, service, user, arguments)
+        if not self.forgets:
+            return answer
+        if arguments["dry_run"]:
+            found = await asyncio.to_thread(_ask, lambda store, what: store.find(**what), service, user, answer)
+            return {"messages": len(found)}
+        removed = await service.forget(user, **answer)
+        return {"messages": removed.n_messages, "facts": removed.n_facts}
 
-    async def _export(
-        self,
-        make_lines: Callable[[MemoryStore, Arguments], Iterator[str]],
-        user: str,
-        arguments: Arguments,
-        context: RequestContext,
-    ) -> None:
-        lines = await asyncio.to_thread(_ask, make_lines, context.state.service, user, arguments)
-        page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
-        context.record.status = 200
-        await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})
-        # Between pages neither a thread nor a view of the file is held. Observers do not get the pages: the archive may
-        # be larger than the RAM.
-        while page:
-            await context.send({"type": "http.response.body", "body": page, "more_body": True})
-            page = await asyncio.to_thread(_page, lines)
-        context.record.complete = True
-        context.record.reason = "answered"
-        await context.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+async def _export(
+    context: RequestContext, make: Callable[[MemoryStore, Arguments], Iterator[str]], user: str, arguments: Arguments
+) -> None:
+    """Send lines of JSON while they are made."""
+    lines = await asyncio.to_thread(_ask, make, context.state.service, user, arguments)
+    page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
+    context.record.status = 200
+    await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})
+    # Between pages neither a thread nor a view of the file is held. Observers do not get the pages: the archive may be
+    # larger than the RAM.
+    while page:
+        await context.send({"type": "http.response.body", "body": page, "more_body": True})
+        page = await asyncio.to_thread(_page, lines)
+    context.record.complete = True
+    context.record.reason = "answered"
+    await context.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _ask(answer: Callable[[MemoryStore, Arguments], T], service: Service, user: str, arguments: Arguments) -> T:
-    """What `answer` says of the user's memory. Runs in a thread."""
+    """What `answer` finds in the user's memory. Runs in a thread."""
     if (store := service.memory(user)) is None:
         raise InvalidRequest("this server has no memory: it is switched off in the configuration", status=404)
     return answer(store, arguments)
@@ -154,30 +145,16 @@ def _described(row: MemoryEndpoint) -> Json:
         for name, schema in by_name.items() if name in in_path or not has_body
     ]  # fmt: skip
     parameters.append({"name": USER_HEADER, "in": "header", "required": False, "schema": _USER})
-    described: Json = {"parameters": parameters}
-    if has_body:
-        body = {
-            "type": "object",
-            "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
-            "required": list(row.required),
-            "additionalProperties": False,
-        }
-        described["requestBody"] = {
-            "required": bool(row.required),
-            "content": {"application/json": {"schema": body}},
-        }
-    return described
-
-
-def _require_this_machine(scope: Scope) -> None:
-    """Raises: `NotAllowed` for a client on another machine; one without an address is in a process of this machine."""
-    host = scope["client"][0] if scope.get("client") else "localhost"
-    if not is_loopback(host):
-        raise NotAllowed(
-            f"without an API key the memory answers only programs on this machine, not {host[:80]!r}; configure a key "
-            "(server.api_keys)",
-            status=403,
-        )
+    if not has_body:
+        return {"parameters": parameters}
+    body = {
+        "type": "object",
+        "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
+        "required": list(row.required),
+        "additionalProperties": False,
+    }
+    content = {"application/json": {"schema": body}}
+    return {"parameters": parameters, "requestBody": {"required": bool(row.required), "content": content}}
 
 
 def _page(lines: Iterator[str]) -> bytes:
@@ -190,70 +167,72 @@ def _page(lines: Iterator[str]) -> bytes:
     return bytes(page)
 
 
-# ---- what is asked
+# ---- the arguments
 
 
 def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Arguments]:
-    """The user and the checked values. Raises: `InvalidRequest`, and nothing else, whatever comes."""
+    """The user and the checked values. Raises: `InvalidRequest`, and nothing else."""
     schemas = {"user": _USER, **row.parameters}
-    in_path = {name: _spoken(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
-    said: Json = {}
+    in_path = {name: _from_text(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
+    values: Json = {}
     for source in (in_path, _query(scope, schemas), _header(scope), decode_json(body) if body else {}):
         for given, value in source.items():
             name = _ALIASES.get(given, given) if _ALIASES.get(given) in schemas else given
             if name not in schemas:
                 known = ", ".join(schemas)
                 raise InvalidRequest(f"there is no field {shown(given)} here; known: {known}", field=given[:80])
-            if value is None:
-                continue
-            if said.setdefault(name, value) != value:
-                raise InvalidRequest(f"{name} is said twice: {shown(said[name])} and {shown(value)}", field=name)
-    asked = {}
+            if value is not None and values.setdefault(name, value) != value:
+                raise _twice(name, values[name], value)
+    arguments = {}
     for name, schema in schemas.items():
-        if name in said:
-            asked[name] = _checked(name, schema, said[name])
+        if name in values:
+            arguments[name] = _checked(name, schema, values[name])
         elif name in row.required:
             raise InvalidRequest(f"{name} is missing: {schema['description']}", field=name)
         elif "default" in schema:
-            asked[name] = schema["default"]
-    return asked.pop("user"), asked
+            arguments[name] = schema["default"]
+    return arguments.pop("user"), arguments
+
+
+def _twice(name: str, first: object, second: object) -> InvalidRequest:
+    return InvalidRequest(f"{name} has two values: {shown(first)} and {shown(second)}; send one", field=name)
 
 
 def _query(scope: Scope, schemas: Mapping[str, Json]) -> Json:
-    """The values of the query as JSON would say them; what cannot be one is left as text, for `_checked` to refuse."""
+    """The values of the query as JSON has them; `_checked` refuses a text that its schema does not allow."""
     found: dict[str, list[str]] = {}
     text = scope["query_string"].decode("utf-8", "replace")
     for name, value in parse_qsl(text, keep_blank_values=True, errors="replace"):
         found.setdefault(name, []).append(value)
-    return {name: _spoken(name, schemas.get(_ALIASES.get(name, name), _TEXT), values) for name, values in found.items()}
+    return {name: _from_text(name, schemas.get(_ALIASES.get(name, name), _TEXT), each) for name, each in found.items()}
 
 
-def _spoken(name: str, schema: Json, values: list[str]) -> Any:
+def _from_text(name: str, schema: Json, values: list[str]) -> Any:
     if schema["type"] == "array":
-        return [_spoken(name, schema["items"], [part]) for value in values for part in value.split(",")]
+        return [_from_text(name, schema["items"], [part]) for value in values for part in value.split(",")]
     if len({*values}) > 1:
-        raise InvalidRequest(f"{name} is said twice: {shown(values[0])} and {shown(values[1])}", field=name)
+        raise _twice(name, *values[:2])
     text = values[0]
     if schema["type"] == "integer":
         return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else text
     if schema["type"] == "boolean":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if schema.get("format") == "date-time":
-        return re.sub(r"(T.*) (\d\d:?\d\d)$", r"\1+\2", text)  # a plus sign that nobody escaped
+        return re.sub(r"(T.*) (\d\d:?\d\d)$", r"\1+\2", text)  # a plus sign that is not escaped arrives as a space
     return text
 
 
 def _header(scope: Scope) -> Json:
     given = [value for name, value in scope["headers"] if name == USER]
     try:
-        # Two that differ, a client's and a proxy's, must not be a choice of ours.
-        return {"user": _spoken("user", _USER, [value.decode("utf-8") for value in given])} if given else {}
+        # If a client's and a proxy's differ, the server must not choose one.
+        return {"user": _from_text("user", _USER, [value.decode("utf-8") for value in given])} if given else {}
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"the header {USER_HEADER} is not valid UTF-8", field="user") from error
 
 
 def _checked(name: str, schema: Json, value: Any) -> Any:
-    """`value`, if it is what `schema` says; a time in milliseconds. Raises: `InvalidRequest`."""
+    """`value`, if `schema` allows it; a time in milliseconds. Raises: `InvalidRequest`."""
     fields = Fields({name: value})
     if schema["type"] == "array":
         values = fields.find_array(name) or []
@@ -286,24 +265,21 @@ def _milliseconds(name: str, text: str) -> int:
 
 
 _PRIVATE: RawHeaders = [(b"cache-control", b"no-store")]
-"""A browser must not keep what can be forgotten here."""
+"""A browser must not keep what the memory can forget."""
 _EXPORT_HEADERS: RawHeaders = [
     (b"content-type", b"application/x-ndjson"),
     (b"content-disposition", b'attachment; filename="shepherd-memory.jsonl"'),
 ]
 _TEXT: Json = {"type": "string"}
 _USER: Json = {
-    "type": "string",
-    "description": "whose memory; none = the owner's",
-    "minLength": 1,
-    "maxLength": 256,
+    "type": "string", "description": "whose memory; none = the owner's", "minLength": 1, "maxLength": 256,
     "default": LOCAL,
-}
+}  # fmt: skip
 _ALIASES = {"query": "q", "max_results": "limit"}
 """As the tool `search_memory` and the Python API call them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANSWERS = {
-    200: "What was arguments for; a list is empty when nothing was found.",
+    200: "The answer; a list is empty when nothing was found.",
     400: "The request is wrong; the message names the field.",
     404: "No such conversation, or no memory here.",
 }

@@ -9,73 +9,72 @@ Not here: the list of models (the service), and the choice of a model by its nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fastapi import FastAPI
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from shepherd.core import EngineDown, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.core import EngineDown, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.http.errors import error_response, json_response
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
+from shepherd.server.endpoints.page import encode_page
 from shepherd.server.service import Service
-from shepherd.wire.anthropic import codec as anthropic
-from shepherd.wire.base import Json, shown
+from shepherd.wire.base import Json
 from shepherd.wire.names import ALIAS
-from shepherd.wire.openai.shapes import encode_error, encode_model, encode_models
+from shepherd.wire.openai.shapes import encode_model, encode_models
 
 MAX_PAGE = 1000
 """Of Anthropic's list."""
 
 
-def add_model_paths(app: FastAPI, service: Service) -> None:
-    """Add them to `app`."""
-
-    async def models(request: HTTPRequest) -> Response:
-        """The models that a request can name."""
-        cards = service.models()
-        if not cards and service.health().status == "loading":
-            # Clients would believe and remember an empty list.
-            return _refusal(request, still_loading())
-        if not _speaks_anthropic(request):
-            return json_response({**encode_models([_model_body(card) for card in cards]), "models": _for_codex(cards)})
-        try:
-            return json_response(_page([_for_anthropic(card) for card in _chat(cards)], request.query_params))
-        except ShepherdError as error:
-            return _refusal(request, error)
-
-    async def model(request: HTTPRequest, model_id: str) -> Response:
-        """One model."""
-        cards = service.models()
-        if _speaks_anthropic(request):
-            for card in cards:
-                if model_id in (card.id, claude_name(card.id)):
-                    return json_response(_for_anthropic(card))
-        for card in cards:
-            if card.id == model_id:
-                return json_response(_model_body(card))
-        if not cards and service.health().status == "loading":
-            return _refusal(request, still_loading())
-        return _refusal(request, UnknownModel(model_id, known=tuple(card.id for card in cards)))
-
-    for path, handler in (("/v1/models", models), ("/v1/models/{model_id:path}", model)):
-        app.add_api_route(path, handler, methods=["GET"], response_class=JSONResponse)
-        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
-    for path in ("/models", "/v1/v1/models"):  # clients with a base URL that lacks its `/v1`, or has it twice
-        app.add_api_route(path, models, methods=["GET", "HEAD"], include_in_schema=False)
+async def models(request: HTTPRequest) -> Response:
+    """The models that a request can name."""
+    cards = known_cards(state_of(request).service)
+    chat = [card for card in cards if card.kind == "chat"]
+    if "anthropic-version" not in request.headers:
+        codex = [_for_codex(card, priority) for priority, card in enumerate(chat)]
+        return json_response({**encode_models([_model_body(card) for card in cards]), "models": codex})
+    entries = [_for_anthropic(card) for card in chat]
+    page = encode_page(
+        entries, request.query_params, what="a model", max_limit=MAX_PAGE, after="after_id", before="before_id"
+    )
+    return json_response(page)
 
 
-def still_loading() -> EngineDown:
-    return EngineDown("the model is still loading; try again in a moment")
+async def model(request: HTTPRequest, model_id: str) -> Response:
+    """One model."""
+    cards = known_cards(state_of(request).service)
+    for card in cards:
+        if "anthropic-version" in request.headers and model_id in (card.id, claude_name(card.id)):
+            return json_response(_for_anthropic(card))
+        if card.id == model_id:
+            return json_response(_model_body(card))
+    raise UnknownModel(model_id, known=tuple(card.id for card in cards))
+
+
+MODEL_ENDPOINTS = (
+    # Clients have base URLs that lack their `/v1`, or have it twice.
+    PlainEndpoint(("GET", "HEAD"), ("/v1/models", "/models", "/v1/v1/models"), models),
+    PlainEndpoint(("GET", "HEAD"), ("/v1/models/{model_id:path}",), model),
+)
+
+
+def known_cards(service: Service) -> Sequence[ModelCard]:
+    """All models. Raises: `EngineDown` before they are known: clients would believe and remember an empty list."""
+    if not (cards := service.models()):
+        refuse_while_loading(service)
+    return cards
+
+
+def refuse_while_loading(service: Service) -> None:
+    """Raises: `EngineDown` while the first model is loading."""
+    if service.health().status == "loading":
+        raise EngineDown("the model is still loading; try again in a moment")
 
 
 def _model_body(card: ModelCard) -> Json:
     return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
-
-
-def _chat(cards: Sequence[ModelCard]) -> list[ModelCard]:
-    return [card for card in cards if card.kind == "chat"]
 
 
 # ---- Anthropic's
@@ -89,10 +88,6 @@ def claude_name(id: str) -> str:
     return id if id.lower().startswith(("claude", "anthropic")) else ALIAS + id
 
 
-def _speaks_anthropic(request: HTTPRequest) -> bool:
-    return "anthropic-version" in request.headers
-
-
 def _for_anthropic(card: ModelCard) -> Json:
     return {
         "type": "model",
@@ -103,34 +98,6 @@ def _for_anthropic(card: ModelCard) -> Json:
         "max_input_tokens": card.n_ctx,
         "max_tokens": card.n_ctx,
     }
-
-
-def _page(models: list[Json], query: Mapping[str, str]) -> Json:
-    """Some of the models. Raises: `InvalidRequest`."""
-    limit = query.get("limit", "20")
-    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_PAGE:
-        raise InvalidRequest(f"limit must be an integer from 1 to {MAX_PAGE}, not {shown(limit)}", field="limit")
-    ids = [model["id"] for model in models]
-    start, stop = 0, len(ids)
-    if (after := query.get("after_id")) is not None:
-        start = _place(after, ids, "after_id") + 1
-    if (before := query.get("before_id")) is not None:
-        stop = _place(before, ids, "before_id")
-        start = max(start, stop - int(limit))
-    page = models[start : min(stop, start + int(limit))]
-    has_more = start > 0 if before is not None else start + len(page) < stop
-    return {
-        "data": page,
-        "has_more": has_more,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-    }
-
-
-def _place(id: str, ids: list[str], field: str) -> int:
-    if id not in ids:
-        raise InvalidRequest(f"{field} is {shown(id)}, which is not the id of a model", field=field)
-    return ids.index(id)
 
 
 # ---- Codex's
@@ -156,13 +123,9 @@ _EFFORTS = {
 }
 
 
-def _for_codex(cards: Sequence[ModelCard]) -> list[Json]:
-    """Codex refuses the whole list if one field is missing that any of its versions wants (its `ModelInfo`);
-    those it does not know it skips."""
-    return [_codex_model(card, priority) for priority, card in enumerate(_chat(cards))]
-
-
-def _codex_model(card: ModelCard, priority: int) -> Json:
+def _for_codex(card: ModelCard, priority: int) -> Json:
+    """One model. Codex refuses the whole list if a field is missing that any of its versions needs (its `ModelInfo`);
+    it ignores fields that it does not know."""
     thinks = "thinking" in card.capabilities
     efforts = [{"effort": effort, "description": text} for effort, text in _EFFORTS.items()] if thinks else []
     return {
@@ -198,8 +161,3 @@ def _codex_model(card: ModelCard, priority: int) -> Json:
         "availability_nux": None,
         "upgrade": None,
     }
-
-
-def _refusal(request: HTTPRequest, error: Exception) -> Response:
-    encoded = anthropic.encode_error(error) if _speaks_anthropic(request) else encode_error(error)
-    return error_response(error, encoded, request.scope)

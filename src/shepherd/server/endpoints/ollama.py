@@ -1,7 +1,7 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
     GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull
-    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that says what to do instead
+    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that names the way to do it
 
 Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
 """
@@ -9,22 +9,22 @@ Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `rout
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from fastapi import FastAPI
+from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.core import EngineDown, InvalidRequest, Request, ShepherdError, UnknownModel
+from shepherd.core import InvalidRequest, Request, UnknownModel
 from shepherd.core.status import ModelCard
+from shepherd.server.endpoints.handler import Answer, PlainEndpoint, json_response, state_of
+from shepherd.server.endpoints.models import known_cards
 from shepherd.server.http.body import send_json
-from shepherd.server.http.errors import error_response, json_response
+from shepherd.server.http.errors import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.names import model_names
-from shepherd.wire.ollama.fields import encode_error
 
 VERSION = "0.13.5"
 """Of Ollama, not of Shepherd: clients compare it with the oldest version that they support, and hide newer features.
@@ -38,18 +38,10 @@ def find_card(service: Service, name: str) -> ModelCard:
     """The model of this name. Raises: `UnknownModel`; `EngineDown` before the models are known."""
     cards = known_cards(service)
     by_name = {card.id.casefold(): card for card in reversed(cards)}
-    for meant in model_names(name):
-        if (card := by_name.get(meant.casefold())) is not None:
+    for each in model_names(name):
+        if (card := by_name.get(each.casefold())) is not None:
             return card
     raise UnknownModel(name, known=tuple(card.id for card in cards))
-
-
-def known_cards(service: Service) -> Sequence[ModelCard]:
-    """All models. Raises: `EngineDown` before they are known: clients would believe an empty list."""
-    cards = service.models()
-    if not cards and service.health().status == "loading":
-        raise EngineDown("the model is still loading; try again in a moment")
-    return cards
 
 
 async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
@@ -69,71 +61,44 @@ async def load_or_unload(service: Service, model: str, keep_alive_s: float | Non
 # ---- lists
 
 
-OLLAMA_ENDPOINTS = ("GET /api/tags", "GET /api/ps", "GET /api/version")
+async def tags(request: HTTPRequest) -> Response:
+    """The models that a request can name, as Ollama's clients read them."""
+    return json_response({"models": [encode_entry(card) for card in known_cards(state_of(request).service)]})
 
 
-def add_ollama_paths(app: FastAPI, service: Service) -> None:
-    """Add them to `app`."""
-
-    async def tags() -> Response:
-        """The models that a request can name, as Ollama's clients read them."""
-        return _respond(lambda: {"models": [encode_entry(card) for card in known_cards(service)]})
-
-    async def processes() -> Response:
-        """The loaded models, as Ollama's clients read them."""
-        return _respond(lambda: {"models": [encode_loaded(card) for card in known_cards(service) if card.loaded]})
-
-    async def report_version() -> Response:
-        """The version of Ollama with which this server is compatible."""
-        return _respond(lambda: {"version": VERSION})
-
-    for path, handler in (("/api/tags", tags), ("/api/ps", processes), ("/api/version", report_version)):
-        app.add_api_route(path, handler, methods=["GET"])
-        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
-
-    async def refuse() -> Response:
-        return _Refusal()
-
-    for path, methods in _REFUSED.items():
-        app.add_api_route(path, refuse, methods=list(methods), include_in_schema=False)
+async def processes(request: HTTPRequest) -> Response:
+    """The loaded models, as Ollama's clients read them."""
+    cards = known_cards(state_of(request).service)
+    return json_response({"models": [encode_loaded(card) for card in cards if card.loaded]})
 
 
-_REFUSED: Mapping[str, Sequence[str]] = {
-    "/api/push": ("POST",),
-    "/api/create": ("POST",),
-    "/api/copy": ("POST",),
-    "/api/delete": ("DELETE", "POST"),
-    "/api/blobs/{digest:path}": ("HEAD", "POST"),
-}
+async def report_version() -> Response:
+    """The version of Ollama with which this server is compatible."""
+    return json_response({"version": VERSION})
 
 
-class _Refusal(Response):
-    """Refuses to change models, and says how to do it. An ASGI application for one call."""
-
-    background = None
-
-    def __init__(self) -> None:
-        pass
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = InvalidRequest(f"{scope['path'][:80]} is not supported: {_HOW}")
-        if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
-            error.status = 404
-        status, body = encode_error(error)
-        await send_json(send, status, body, unread=receive)
+async def refuse() -> Response:
+    return Answer(_refuse)
 
 
-_HOW = (
-    "this server does not create, change or delete models over HTTP; `shepherd models` lists the files on this "
-    "machine, and the configuration names those that are served"
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    error = InvalidRequest(
+        f"{scope['path'][:80]} is not supported: this server does not create, change or delete models over HTTP; "
+        "`shepherd models` lists the files on this machine, and the configuration names those that are served"
+    )
+    if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
+        error.status = 404
+    await send_json(send, *encode_error(scope, error), unread=receive)
+
+
+OLLAMA_ENDPOINTS = (
+    PlainEndpoint(("GET", "HEAD"), ("/api/tags",), tags),
+    PlainEndpoint(("GET", "HEAD"), ("/api/ps",), processes),
+    PlainEndpoint(("GET", "HEAD"), ("/api/version",), report_version),
+    PlainEndpoint(("POST",), ("/api/push", "/api/create", "/api/copy"), refuse, documented=False),
+    PlainEndpoint(("DELETE", "POST"), ("/api/delete",), refuse, documented=False),
+    PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), refuse, documented=False),
 )
-
-
-def _respond(make_body: Callable[[], Json]) -> Response:
-    try:
-        return json_response(make_body())
-    except ShepherdError as error:
-        return error_response(error, encode_error(error), {})
 
 
 # ---- one model

@@ -1,23 +1,26 @@
-"""Text to tokens and back: the answers of the rows `/tokenize` and `/detokenize`."""
+"""Tokens: text to tokens and back, and how many a request has, by the decoding and the template of an answer."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from shepherd.server.endpoints.query import Answer
 from shepherd.server.service import Service
-from shepherd.wire.base import Json
+from shepherd.wire.base import Codec, Json
 from shepherd.wire.llama import tokens
+from shepherd.wire.openai.responses import codec as responses
 
 
 async def answer_tokenize(service: Service, body: Json, path: str) -> Json:
     """Raises: `ShepherdError`."""
-    asked = tokens.decode_tokenize(body)
-    found = await service.tokenize(asked.model, asked.text, special=asked.special, bos=asked.bos, endpoint=path)
-    wants_text = asked.pieces or asked.strings
-    pieces = await service.detokenize(asked.model, found, endpoint=path) if wants_text else []
+    wanted = tokens.decode_tokenize(body)
+    found = await service.tokenize(wanted.model, wanted.text, special=wanted.special, bos=wanted.bos, endpoint=path)
+    wants_text = wanted.pieces or wanted.strings
+    pieces = await service.detokenize(wanted.model, found, endpoint=path) if wants_text else []
     cards = [card for card in service.models() if card.kind == "chat"]
-    n_ctx = next((card.n_ctx for card in cards if card.id == asked.model), cards[0].n_ctx if cards else 0)
-    return await asyncio.to_thread(tokens.encode_tokens, asked, found, pieces, n_ctx=n_ctx)
+    n_ctx = next((card.n_ctx for card in cards if card.id == wanted.model), cards[0].n_ctx if cards else 0)
+    return await asyncio.to_thread(tokens.encode_tokens, wanted, found, pieces, n_ctx=n_ctx)
 
 
 async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
@@ -25,3 +28,23 @@ async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
     model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
     pieces = await service.detokenize(model, found, endpoint=path)
     return await asyncio.to_thread(tokens.encode_text, pieces)
+
+
+def counting(codec: Codec[Any], endpoint: str) -> Answer:
+    """Answers with `input_tokens`, those of the prompt of a body that `codec` decodes.
+
+    `endpoint` is the path that would answer the same body: its routes choose the model here, too.
+    """
+
+    async def count(service: Service, body: Json, path: str) -> Json:
+        request = (await asyncio.to_thread(codec.decode_request, body)).request
+        return {"input_tokens": await service.count(request, endpoint=endpoint)}
+
+    return count
+
+
+async def count_responses(service: Service, body: Json, path: str) -> Json:
+    """The count of OpenAI's responses, whose bodies may have no input. Raises: `ShepherdError`."""
+    if body.get("input") is None and body.get("previous_response_id") is None:
+        body = {**body, "input": []}
+    return {"object": "response.input_tokens", **await counting(responses, "/v1/responses")(service, body, path)}

@@ -13,20 +13,18 @@ Not here: the size of one request (`body`), the room in a model's context (the e
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, RateLimited
-from shepherd.server.http.body import EncodeError, RawHeaders, send_json
-from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
-
-logger = logging.getLogger("shepherd.server")
+from shepherd.server.http.body import RawHeaders, with_headers
+from shepherd.server.http.errors import refuse
+from shepherd.server.observe.record import CALLER, Caller
 
 ADMITTED = "shepherd.admitted"
 """Key in the ASGI scope."""
@@ -51,6 +49,9 @@ class ServerOverloaded(RateLimited):
     status = 503
     code = "overloaded"
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, backend="server", retry_after_s=BUSY_RETRY_S)
+
 
 @dataclass(slots=True)
 class _Allowance:
@@ -69,15 +70,9 @@ class _Allowance:
         self.left -= 1
         return True
 
-    @property
-    def wait_s(self) -> float:
-        """Until one is left."""
-        return max(0.0, (1 - self.left) * 60 / self.per_minute) if self.per_minute else 3600.0
-
-    @property
-    def refill_s(self) -> float:
-        """Until all are."""
-        return (self.per_minute - self.left) * 60 / self.per_minute if self.per_minute else 3600.0
+    def seconds_until(self, left: float) -> float:
+        """Until this many requests are left."""
+        return max(0.0, (left - self.left) * 60 / self.per_minute) if self.per_minute else 3600.0
 
 
 class Admission:
@@ -109,7 +104,7 @@ class Admission:
         return self._running.total()
 
     def spend(self, caller: Caller) -> RawHeaders:
-        """Count one request against the caller's limit per minute; the headers that report what is left.
+        """Count one request against the caller's limit per minute; the headers that report the rest.
 
         Raises: `RateLimited`.
         """
@@ -119,18 +114,24 @@ class Admission:
         now_s = self._clock()
         allowance = self._allowances.setdefault(caller.key, _Allowance(limit, limit, now_s))
         if not allowance.take(now_s):
+            wait_s = allowance.seconds_until(1)
             raise RateLimited(
-                f"this API key may send at most {limit} requests per minute; try again in "
-                f"{math.ceil(allowance.wait_s)} s",
+                f"this API key may send at most {limit} requests per minute; try again in {math.ceil(wait_s)} s",
                 backend="server",
-                retry_after_s=allowance.wait_s,
+                retry_after_s=wait_s,
             )
-        return _rate_headers(allowance)
+        return self.left(caller)
 
     def left(self, caller: Caller) -> RawHeaders:
-        """The headers that report what is left of the caller's limit per minute."""
-        allowance = self._allowances.get(caller.key)
-        return [] if allowance is None else _rate_headers(allowance)
+        """The headers, as OpenAI names them, that report the rest of the caller's limit per minute."""
+        if (allowance := self._allowances.get(caller.key)) is None:
+            return []
+        values = {
+            "limit": str(allowance.per_minute),
+            "remaining": str(int(allowance.left)),
+            "reset": f"{math.ceil(allowance.seconds_until(allowance.per_minute))}s",
+        }
+        return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in values.items()]
 
     def enter(self, caller: Caller, n: int = 1) -> None:
         """Start `n` more requests of the caller; each must `leave`.
@@ -138,9 +139,10 @@ class Admission:
         Raises: `RateLimited` when the caller has too many running, `ServerOverloaded` when all callers together have.
         """
         name = _name(caller)
-        limit = self._limit(caller)
+        limit = caller.concurrent
+        if limit is None and not caller.is_alone:
+            limit = self._per_client
         if limit is not None and self._running[name] + n > limit:
-            self._forget(name)
             raise RateLimited(
                 f"this {'API key' if caller.key else 'address'} may have at most {limit} requests running at the same "
                 "time; wait until one ends",
@@ -148,11 +150,8 @@ class Admission:
                 retry_after_s=BUSY_RETRY_S,
             )
         if self.n_active + n > self._concurrent:
-            self._forget(name)
             raise ServerOverloaded(
-                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again",
-                backend="server",
-                retry_after_s=BUSY_RETRY_S,
+                f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
             )
         self._running[name] += n
 
@@ -160,30 +159,20 @@ class Admission:
         """`n` requests of the caller have ended."""
         name = _name(caller)
         self._running[name] -= n
-        self._forget(name)
+        if not self._running[name]:
+            del self._running[name]  # addresses are unlimited in number
 
     def hold(self, n_bytes: int) -> None:
         """Count `n_bytes` more of a body; the caller must `drop` them. Raises: `ServerOverloaded`."""
         if self.n_held_bytes + n_bytes > self._held_bytes:
             raise ServerOverloaded(
-                f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again",
-                backend="server",
-                retry_after_s=BUSY_RETRY_S,
+                f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again"
             )
         self.n_held_bytes += n_bytes
 
     def drop(self, n_bytes: int) -> None:
         """Stop counting `n_bytes` of a body."""
         self.n_held_bytes -= n_bytes
-
-    def _limit(self, caller: Caller) -> int | None:
-        if caller.concurrent is not None:
-            return caller.concurrent
-        return None if caller.is_alone else self._per_client
-
-    def _forget(self, name: str) -> None:
-        if not self._running[name]:
-            del self._running[name]  # addresses are unlimited in number
 
 
 @dataclass(slots=True)
@@ -207,17 +196,6 @@ class _AdmittedRequest:
 
         return metered
 
-    def close(self) -> None:
-        """Stop counting the request."""
-        self.admission.leave(self.caller, self.n)
-        self.admission.drop(self.n_bytes)
-
-    def widen(self, n: int) -> None:
-        """Count it as `n` requests. Raises: as `Admission.enter`."""
-        if n > self.n:
-            self.admission.enter(self.caller, n - self.n)
-            self.n = n
-
 
 def admit_choices(scope: Scope, n_choices: int) -> None:
     """Count a request whose body asks for `n_choices` answers as that many.
@@ -230,8 +208,9 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
             "several requests"
         )
     admitted: _AdmittedRequest | None = scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.widen(n_choices)
+    if admitted is not None and n_choices > admitted.n:
+        admitted.admission.enter(admitted.caller, n_choices - admitted.n)
+        admitted.n = n_choices
 
 
 class AdmissionMiddleware:
@@ -241,16 +220,10 @@ class AdmissionMiddleware:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        admission: Admission,
-        encode_error: EncodeError,
-        refused: Callable[[str], None] = lambda reason: None,
+        self, app: ASGIApp, *, admission: Admission, refused: Callable[[str], None] = lambda reason: None
     ) -> None:
         """`refused` is called with `rate`, `client` or `house` (all callers together) at each refusal."""
         self._app = app
-        self._encode_error = encode_error
         self._admission = admission
         self._refused = refused
 
@@ -262,53 +235,28 @@ class AdmissionMiddleware:
         try:
             headers = self._admission.spend(caller)
         except RateLimited as error:
-            await self._refuse("rate", error, self._admission.left(caller), scope, send)
+            left = self._admission.left(caller)
+            await refuse(scope, send, error, "rate", count=self._refused, headers=left)
             return
         if headers:
-            send = _with_headers(send, headers)
+            send = with_headers(send, headers)
         if scope["method"] in _REPORTING:
             await self._app(scope, receive, send)
             return
         try:
             self._admission.enter(caller)
         except RateLimited as error:
-            await self._refuse("house" if isinstance(error, ServerOverloaded) else "client", error, [], scope, send)
+            reason = "house" if isinstance(error, ServerOverloaded) else "client"
+            await refuse(scope, send, error, reason, count=self._refused)
             return
         admitted = scope[ADMITTED] = _AdmittedRequest(self._admission, caller)
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
-            admitted.close()
-
-    async def _refuse(self, reason: str, error: RateLimited, headers: RawHeaders, scope: Scope, send: Send) -> None:
-        caller: Caller = scope[CALLER]
-        status, body = self._encode_error(scope["path"], error)
-        logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
-                    shown(caller.key), shown(scope["path"]))  # fmt: skip
-        self._refused(reason)
-        wait_s = max(1, math.ceil(error.retry_after_s or 0))
-        await send_json(send, status, body, [(b"retry-after", str(wait_s).encode()), *headers])
+            self._admission.leave(caller, admitted.n)
+            self._admission.drop(admitted.n_bytes)
 
 
 def _name(caller: Caller) -> str:
     # A name of a key is never an address.
     return f"key {caller.key}" if caller.key else caller.address
-
-
-def _rate_headers(allowance: _Allowance) -> RawHeaders:
-    """As OpenAI names them."""
-    said = {
-        "limit": str(allowance.per_minute),
-        "remaining": str(int(allowance.left)),
-        "reset": f"{math.ceil(allowance.refill_s)}s",
-    }
-    return [(f"x-ratelimit-{name}-requests".encode(), value.encode()) for name, value in said.items()]
-
-
-def _with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
-        await send(message)
-
-    return send_with_headers

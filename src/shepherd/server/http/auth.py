@@ -13,8 +13,6 @@ Decisions use `scope["path"]`, what the router sees, never the raw target. Not h
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import logging
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -25,10 +23,10 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import NotAllowed
-from shepherd.server.http.body import EncodeError, RawHeaders, send_json
-from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
-
-logger = logging.getLogger("shepherd.server")
+from shepherd.server.http.body import RawHeaders
+from shepherd.server.http.caller import is_address, is_loopback
+from shepherd.server.http.errors import refuse
+from shepherd.server.observe.record import CALLER, Caller
 
 PUBLIC_PATHS = frozenset({"/health", "/v1/health"})
 
@@ -56,29 +54,16 @@ class Key:
     """Requests at the same time; None = the server's limit per client."""
 
     @classmethod
-    def of(
-        cls, secret: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
-    ) -> Key:
+    def of(cls, secret: str, *, name: str, **limits: int | None) -> Key:
         """The key whose text is `secret`."""
-        return cls(name, _digest(secret.encode("utf-8", "surrogateescape")), requests_per_minute, concurrent)
+        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), **limits)
 
     @classmethod
-    def of_digest(
-        cls, text: str, *, name: str, requests_per_minute: int | None = None, concurrent: int | None = None
-    ) -> Key:
+    def of_digest(cls, text: str, *, name: str, **limits: int | None) -> Key:
         """The key with this hash, written as `sha256:` and 64 hexadecimal digits. Raises: `ValueError`."""
         if not (match := re.fullmatch(r"sha256:([0-9a-fA-F]{64})", text.strip())):
             raise ValueError("a hashed key is written sha256: and 64 hexadecimal digits, as sha256sum prints them")
-        return cls(name, bytes.fromhex(match[1]), requests_per_minute, concurrent)
-
-
-def as_keys(keys: Collection[str | Key] | None) -> tuple[Key, ...] | None:
-    """`keys`, each with a name; `None` stays `None`: open."""
-    if keys is None:
-        return None
-    return tuple(
-        key if isinstance(key, Key) else Key.of(key, name=f"key-{number}") for number, key in enumerate(keys, 1)
-    )
+        return cls(name, bytes.fromhex(match[1]), **limits)
 
 
 def generate_key() -> str:
@@ -109,7 +94,6 @@ class AuthMiddleware:
         *,
         api_keys: Collection[str | Key] | None,
         host: str,
-        encode_error: EncodeError,
         origins: Collection[str] = (),
         allow_hosts: Collection[str] = (),
         refused: Callable[[str], None] = lambda reason: None,
@@ -117,8 +101,10 @@ class AuthMiddleware:
         """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
         names that an open server also accepts. `refused` is called with `key`, `host` or `origin` at each refusal."""
         self._app = app
-        self._encode_error = encode_error
-        self._keys = as_keys(api_keys)
+        self._keys: list[Key] | None = None
+        if api_keys is not None:
+            named = ((f"key-{number}", key) for number, key in enumerate(api_keys, 1))
+            self._keys = [key if isinstance(key, Key) else Key.of(key, name=name) for name, key in named]
         self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
         self._checks_host = is_loopback(host)
         self._origins = frozenset(origin.rstrip("/") for origin in origins)
@@ -128,24 +114,19 @@ class AuthMiddleware:
         if scope["type"] == "http":
             address = (scope.get("client") or ("",))[0]
             scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
-            if not _is_public(scope):
+            # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
+            is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
+            if not is_probe and scope["path"] not in PUBLIC_PATHS:
                 try:
                     key = self._check(scope["headers"])
                 except _Refusal as refusal:
-                    await self._refuse(refusal, scope, send)
+                    challenge = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+                    await refuse(scope, send, refusal, refusal.reason, count=self._refused, headers=challenge)
                     return
                 if key is not None:
                     is_alone = len(self._keys or ()) == 1
                     scope[CALLER] = Caller(key.name, address, is_alone, key.requests_per_minute, key.concurrent)
         await self._app(scope, receive, send)
-
-    async def _refuse(self, refusal: _Refusal, scope: Scope, send: Send) -> None:
-        status, body = self._encode_error(scope["path"], refusal)
-        logger.info("%s refused status=%d reason=%s path=%s", scope.get(REQUEST_ID, "-"), status, refusal.reason,
-                    shown(scope["path"]))  # fmt: skip
-        self._refused(refusal.reason)
-        challenge = [(b"www-authenticate", b"Bearer")] if status == 401 else []
-        await send_json(send, status, body, challenge)
 
     def _check(self, headers: RawHeaders) -> Key | None:
         """The key of the request; None on an open server. Raises: `_Refusal`."""
@@ -169,7 +150,7 @@ class AuthMiddleware:
         return None
 
     def _check_key(self, headers: RawHeaders) -> Key:
-        given = [_digest(key) for key in _given_keys(headers)]
+        given = [sha256(key).digest() for key in _given_keys(headers)]
         # Every key is compared, in constant time: neither their number nor their place can be measured.
         matches = [key for key in self._keys or () if sum(hmac.compare_digest(one, key.digest) for one in given)]
         if matches:
@@ -186,11 +167,11 @@ class AuthMiddleware:
             ("." not in name and ":" not in name)
             or name in self._hosts
             or name.endswith((".localhost", ".internal"))
-            or _is_address(name)
+            or is_address(name)
         )  # fmt: skip
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
-        # The second: our own /docs, under whatever name the browser found us.
+        # The second: our own /docs, under any name that the browser used for this server.
         return (
             not self._origins.isdisjoint((origin, "*"))
             or origin.partition("://")[2] == host
@@ -204,11 +185,6 @@ class _Refusal(NotAllowed):
         self.reason = reason
 
 
-def _is_public(scope: Scope) -> bool:
-    # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
-    return scope["path"] in PUBLIC_PATHS or (scope["method"] == "HEAD" and scope["path"] == "/")
-
-
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
     """All keys of the request: Claude Code may send one in each header, and one valid key is enough."""
     for name, value in headers:
@@ -220,22 +196,4 @@ def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
                 yield token.strip()
 
 
-def _digest(key: bytes) -> bytes:
-    return sha256(key).digest()
-
-
 _HOST = re.compile(r"[\w.-]+(:\d+)?|\[[0-9a-fA-F:.%\w]+\](:\d+)?")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach `host`."""
-    name = host.strip("[]").lower()
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

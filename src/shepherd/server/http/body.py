@@ -6,16 +6,14 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest
 
 RawHeaders = list[tuple[bytes, bytes]]
-EncodeError = Callable[[str, Exception], tuple[int, Any]]
-"""From a path and an error to status and body, in the shape of the path's protocol."""
 
 SLOWEST_BYTES_PER_S = 1024
 """The least average speed of a body, after a first period: a byte a minute must not hold a request open."""
@@ -49,12 +47,11 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(limit)
-    chunks: list[bytes] = []
-    n_bytes = 0
+    body = bytearray()
     more = True
     begun_s = time.monotonic()
     while more:
-        left_s = begun_s + stall_s + n_bytes / SLOWEST_BYTES_PER_S - time.monotonic()
+        left_s = begun_s + stall_s + len(body) / SLOWEST_BYTES_PER_S - time.monotonic()
         try:
             async with asyncio.timeout(min(stall_s, left_s)):
                 message = await receive()
@@ -63,13 +60,11 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
             raise InvalidRequest(f"the body {how}; send it again", status=408) from error
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunk = message.get("body", b"")
-        n_bytes += len(chunk)
-        if n_bytes > limit:
+        body += message.get("body", b"")
+        if len(body) > limit:
             raise BodyTooLarge(limit)
-        chunks.append(chunk)
         more = message.get("more_body", False)
-    return b"".join(chunks)
+    return bytes(body)
 
 
 def json_bytes(body: Any) -> bytes:
@@ -78,14 +73,21 @@ def json_bytes(body: Any) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-async def send_json(
-    send: Send, status: int, body: Any, headers: Iterable[tuple[bytes, bytes]] = (), *, unread: Receive | None = None
-) -> None:
-    """Send one whole answer, JSON or the bytes of it.
+def with_headers(send: Send, headers: RawHeaders) -> Callable[[Message], Awaitable[None]]:
+    """`send`, which also adds `headers` to the head of the answer."""
 
-    With `unread`, read the rest of the request for a while, then close the connection.
-    """
-    content = body if isinstance(body, bytes) else json_bytes(body)
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers
+
+
+async def send_json(
+    send: Send, status: int, content: bytes, headers: RawHeaders | tuple[()] = (), *, unread: Receive | None = None
+) -> None:
+    """Send one answer of JSON. With `unread`, read the rest of the body for a while, then close the connection."""
     raw: RawHeaders = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(content)).encode()),

@@ -1,10 +1,11 @@
-"""What the headers of a request say about the caller: the user, the conversation, and whether it is a side task.
+"""The caller of a request, by its headers: the machine, the user, the conversation, and whether it is a side task.
 
 Clients name their conversations in headers of their own; names in the body are the codec's to read.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,26 @@ TASK = re.compile(
 """Open WebUI's requests for titles, tags, follow-ups and queries: one message with these sections."""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`."""
+    name = host.strip("[]").lower()
+    return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def is_address(name: str) -> bool:
+    """Whether `name` is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def address_of(scope: Scope) -> str:
+    """The address of the client; a client without one is in a process of this machine."""
+    return scope["client"][0] if scope.get("client") else "localhost"
+
+
 def named_user(scope: Scope) -> str | None:
     """The user that the header names; None without one."""
     return dict(scope["headers"]).get(USER, b"").decode("utf-8", "replace").strip() or None
@@ -64,20 +85,20 @@ def is_side_task(request: Request, program: str) -> bool:
         or any(message.role not in {"system", "user"} for message in request.messages)
     ):
         return False
-    said = [message for message in request.messages if message.role == "user"]
-    return bool(AGENTS.match(program)) or (len(said) == 1 and TASK.match(said[0].text) is not None)
+    questions = [message for message in request.messages if message.role == "user"]
+    return bool(AGENTS.match(program)) or (len(questions) == 1 and TASK.match(questions[0].text) is not None)
 
 
 def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
-    """`decoded`, with what the headers say about the caller."""
-    said: dict[str, Any] = {"trace": True} if trace else {}
+    """`decoded`, with the user, the session and the side task that the headers name."""
+    named: dict[str, Any] = {"trace": True} if trace else {}
     if user := named_user(scope):
-        said["user"] = user
+        named["user"] = user
     if session := named_session(scope):
-        said["session"] = session
+        named["session"] = session
     program = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")
     if decoded.request.background is None and is_side_task(decoded.request, program):
-        said["background"] = True
-    if not said:
+        named["background"] = True
+    if not named:
         return decoded
-    return replace(decoded, requests=tuple(replace(request, **said) for request in decoded.requests))
+    return replace(decoded, requests=tuple(replace(request, **named) for request in decoded.requests))

@@ -1,17 +1,27 @@
-"""Errors as HTTP has them: when to try again, the request's id in the body; and answers of paths without a record."""
+"""Errors as HTTP has them: in the shape of the protocol that a path speaks, with the time when to try again.
+
+Not here: errors in a stream that has begun, which its encoder writes (`wire`).
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable
 
-from starlette.responses import Response
+from starlette.types import Scope, Send
 
-from shepherd.core import EngineDown, RateLimited
-from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.observe.record import REQUEST_ID
+from shepherd.core import EngineDown, RateLimited, ShepherdError
+from shepherd.server.http.body import RawHeaders, json_bytes, send_json
+from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
+from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
+from shepherd.wire.ollama import fields as ollama
+from shepherd.wire.openai import completions, shapes
+from shepherd.wire.openai.responses import codec as responses
+
+logger = logging.getLogger("shepherd.server")
 
 LOADING_RETRY_S = 5
 """After how long a client should try again while the engine loads or restarts."""
@@ -24,24 +34,30 @@ class Stopping(EngineDown):
         super().__init__("the server is stopping; send the request again after it has restarted")
 
 
-def json_response(body: Any, status: int = 200) -> Response:
-    return Response(json_bytes(body), status, media_type="application/json")
+def encode_error(scope: Scope, error: Exception) -> tuple[int, bytes, RawHeaders]:
+    """Status, body and headers of the answer that reports `error` to a request."""
+    path = scope["path"]
+    encode = next((encode for paths, encode in _PROTOCOLS if paths.match(path)), shapes.encode_error)
+    if _MODELS.match(path) and any(name == b"anthropic-version" for name, _ in scope["headers"]):
+        encode = anthropic.encode_error
+    status, body = encode(error)
+    if body.get("type") == "error":  # Anthropic's errors contain the request's id
+        body = {**body, "request_id": scope.get(REQUEST_ID, "-")}
+    return status, json_bytes(body), _retry_headers(error)
 
 
-def error_response(error: Exception, encoded: tuple[int, Json], scope: Mapping[str, Any]) -> Response:
-    """`encoded`: the error's status and body as the protocol has them. `scope`: of the request, for its id."""
-    status, body = encoded
-    response = json_response(with_id(body, scope.get(REQUEST_ID, "-")), status)
-    response.raw_headers.extend(retry_headers(error))
-    return response
+_PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]], ...] = (
+    (re.compile(r"/api/"), ollama.encode_error),
+    (re.compile(r"(/v1){0,2}/messages(/|\Z)"), anthropic.encode_error),
+    (re.compile(r"(/v1)?/responses(/|\Z)"), responses.encode_error),
+    (re.compile(r"(/v1)?/(completions|infill)\Z"), completions.encode_error),
+)
+"""By the beginning of a path; all other paths report errors as OpenAI's chat completions do."""
+_MODELS = re.compile(r"(/v1){0,2}/models(/|\Z)")
+"""Paths that answer Anthropic's clients, too."""
 
 
-def with_id(body: Json, id: str) -> Json:
-    """An error's body with the request's id, in the protocol whose errors have one (Anthropic's)."""
-    return {**body, "request_id": id} if body.get("type") == "error" else body
-
-
-def retry_headers(error: Exception) -> RawHeaders:
+def _retry_headers(error: Exception) -> RawHeaders:
     """When to try again, for temporary errors."""
     match error:
         case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
@@ -50,3 +66,21 @@ def retry_headers(error: Exception) -> RawHeaders:
             return [(b"retry-after", str(LOADING_RETRY_S).encode())]
         case _:
             return []
+
+
+async def refuse(
+    scope: Scope,
+    send: Send,
+    error: ShepherdError,
+    reason: str,
+    *,
+    count: Callable[[str], None],
+    headers: RawHeaders | tuple[()] = (),
+) -> None:
+    """Answer, log and `count` a request that is refused before it reaches its endpoint; `reason` in one word."""
+    caller: Caller = scope[CALLER]
+    status, content, retry = encode_error(scope, error)
+    logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
+                shown(caller.key), shown(scope["path"]))  # fmt: skip
+    count(reason)
+    await send_json(send, status, content, [*retry, *headers])

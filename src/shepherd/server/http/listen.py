@@ -16,7 +16,6 @@ import errno
 import logging
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,12 +26,12 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shepherd.core import ConfigError
-from shepherd.server.http.auth import is_loopback
+from shepherd.server.http.caller import is_loopback
 
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How long running answers may continue after a signal: half of what service managers usually wait before they kill."""
+"""How long running answers may continue after a signal: half of the time before service managers usually kill."""
 LINGER_S = 3
 """How long the answers that are left may take to send the error that the server is stopping."""
 IDLE_S = 75
@@ -44,12 +43,7 @@ MAX_HEAD_BYTES = 64 * 2**10
 
 
 async def serve(
-    app: FastAPI,
-    *,
-    host: str,
-    port: int,
-    on_ready: Callable[[int], None] | None = None,
-    grace_s: float = GRACE_S,
+    app: FastAPI, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
 ) -> None:
     """Serve `app` until SIGINT or SIGTERM, or until this task is cancelled.
 
@@ -59,7 +53,7 @@ async def serve(
 
     Raises: `ConfigError` when the address cannot be used, or when other machines can reach it without a key.
     """
-    if getattr(app.state, "is_open", False) and not is_loopback(host):
+    if app.state.server.is_open and not is_loopback(host):
         raise ConfigError(
             f"other machines can reach {host or 'this address'}, so an API key is needed; configure one, or set "
             "the host to 127.0.0.1",
@@ -67,7 +61,7 @@ async def serve(
         )
     sockets = bind(host, port)
     try:
-        server = _Server(app, sockets, on_ready, grace_s)
+        server = _Server(app, sockets[0].getsockname()[1], on_ready, grace_s)
         try:
             await server.serve(sockets)
         except asyncio.CancelledError:
@@ -100,7 +94,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
             key="server.host",
         ) from error
     sockets: list[socket.socket] = []
-    failure: OSError | None = None
+    failure = OSError()
     for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
         try:
             listener = _listen(family, (address[0], port, *address[2:]))
@@ -115,43 +109,28 @@ def bind(host: str, port: int) -> list[socket.socket]:
         sockets.append(listener)
         port = listener.getsockname()[1]
     if not sockets:
-        assert failure is not None
         raise _explained(failure, host, port) from failure
     return sockets
 
 
 def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
+    opened = socket.create_server(address, family=family, backlog=1024)
     # The protocol must be named: asyncio switches Nagle's algorithm off only where it sees TCP, and with it every
     # answer in two pieces (head, body) takes 40 ms longer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if sys.platform != "win32":  # there it would allow two servers on one port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, opened.detach())
+    listener.setblocking(False)
     return listener
 
 
 def _explained(error: OSError, host: str, port: int) -> ConfigError:
     where = f"{host}:{port}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return ConfigError(
-                f"{where} is already in use; stop the other program or choose another port (0 = any free one)",
-                key="server.port",
-            )
-        case errno.EACCES:
-            return ConfigError(f"{where} needs administrator rights; choose a port above 1023", key="server.port")
-        case errno.EADDRNOTAVAIL:
-            return ConfigError(f"this machine has no address {host!r} to listen on; use 127.0.0.1", key="server.host")
-        case _:
-            return ConfigError(f"{where} cannot be used: {error.strerror or error}", key="server.host")
+    message = {
+        errno.EADDRINUSE: f"{where} is already in use; stop the other program or choose another port (0 = a free one)",
+        errno.EACCES: f"{where} needs administrator rights; choose a port above 1023",
+        errno.EADDRNOTAVAIL: f"this machine has no address {host!r} to listen on; use 127.0.0.1",
+    }.get(error.errno or 0, f"{where} cannot be used: {error.strerror or error}")
+    is_host = error.errno not in (errno.EADDRINUSE, errno.EACCES)
+    return ConfigError(message, key="server.host" if is_host else "server.port")
 
 
 class Connection(HttpToolsProtocol):
@@ -223,13 +202,7 @@ class Connection(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """uvicorn's server, with a start and a stop of its own."""
 
-    def __init__(
-        self,
-        app: FastAPI,
-        sockets: list[socket.socket],
-        on_ready: Callable[[int], None] | None,
-        grace_s: float,
-    ) -> None:
+    def __init__(self, app: FastAPI, port: int, on_ready: Callable[[int], None] | None, grace_s: float) -> None:
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -242,8 +215,8 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=LINGER_S,
         )
         super().__init__(config)
-        self._app = app
-        self._port: int = sockets[0].getsockname()[1]
+        self._active = app.state.server.active
+        self._port = port
         self._on_ready = on_ready
         self._grace_s = grace_s
 
@@ -253,8 +226,8 @@ class _Server(uvicorn.Server):
             self._on_ready(self._port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        active = self._app.state.active
-        active.refuse_new()
+        active = self._active
+        active.stopping = True
         if self.should_exit:  # by a signal; a cancelled task does not wait
             until_s = time.monotonic() + self._grace_s
             while active.tasks and not self.force_exit and time.monotonic() < until_s:  # noqa: ASYNC110 - as uvicorn:

@@ -9,7 +9,7 @@
 Every request that passes authentication leaves one folder with exactly these files; a file without content states the
 reason. Headers are never written, and secrets are masked (`secrets`).
 
-`DebugObserver` collects what one request brings (on the event loop, no I/O); `DebugFolder` writes it (`file_writer`).
+`DebugObserver` collects the parts of a request (on the event loop, no I/O); `DebugFolder` writes them (`file_writer`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import logging
 import os
 import re
 import shutil
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from starlette.types import Scope
 
-from shepherd.core import Event, Image, Part, ReasoningDelta, Request, TextDelta, Traced
+from shepherd.core import Event, Image, Part, ReasoningDelta, TextDelta, Traced
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
-from shepherd.server.observe.secrets import find_keys, mask_fields, mask_keys, mask_query
+from shepherd.server.observe.secrets import find_keys, mask_fields, mask_keys, masked_target
 from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")
@@ -41,24 +41,16 @@ logger = logging.getLogger("shepherd.server")
 FILES = ("1_req_client_raw.json", "2_req_model.json", "3_res_model_raw.txt", "4_res_client_transformed.json")
 
 KEEP = 200
-"""Requests: an afternoon of one person's."""
+"""Requests: those of one user in an afternoon."""
 MAX_BYTES = 2**30
 _OURS = re.compile(r"\d{8}_\d{6}_\d{6}_[\w.-]+")
 
 
 class DebugFolder:
-    """The folder that holds a folder for each request: the newest `keep` of them, at most `max_bytes` in all.
-
-    `write` and `close` on any thread; they do not write themselves.
-    """
+    """The folder that holds a folder for each request: the newest `keep` of them, at most `max_bytes` in all."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        keep: int = KEEP,
-        max_bytes: int = MAX_BYTES,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        self, folder: Path, *, keep: int = KEEP, max_bytes: int = MAX_BYTES, max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> None:
         """Makes nothing before the first request. Folders of earlier runs count, and are removed first."""
         self._folder = folder
@@ -73,7 +65,7 @@ class DebugFolder:
         return DebugObserver(self)
 
     def write(self, moment: datetime, cache: str, n_bytes: int, contents: Callable[[], tuple[bytes, ...]]) -> None:
-        """Write the files of one request soon.
+        """Write the files of one request soon; any thread.
 
         `n_bytes`: about what `contents` holds in memory. It makes the contents, in the order of `FILES`, on the
         writer's thread: long prompts take long to encode.
@@ -87,9 +79,28 @@ class DebugFolder:
     # -- the writer's thread -------------------------------------------------------------------------------------------
 
     def _write(self, moment: datetime, cache: str, contents: tuple[bytes, ...]) -> None:
-        known = self._find_known()
+        """Write one folder, and remove the oldest until the limits are kept; the newest stays, however large it is."""
+        if self._known is None:
+            self._known = deque(sorted(self._find())) if self._folder.is_dir() else deque()
+        known = self._known
         known.append((self._put(moment, cache, contents), sum(map(len, contents))))
-        self._thin_out(known)
+        n_bytes = sum(size for _, size in known)
+        while len(known) > 1 and (len(known) > self._keep or n_bytes > self._max_bytes):
+            name, size = known.popleft()
+            n_bytes -= size
+            path = self._folder / name
+            for file in FILES:
+                (path / file).unlink(missing_ok=True)
+            try:
+                path.rmdir()
+            except OSError as error:  # the files of other programs are not ours to remove
+                logger.debug("%s stays: %s", path, error)
+
+    def _find(self) -> Iterator[tuple[str, int]]:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and _OURS.fullmatch(entry.name):
+                    yield entry.name, sum(_size(Path(entry.path, name)) for name in FILES)
 
     def _put(self, moment: datetime, cache: str, contents: tuple[bytes, ...]) -> str:
         """Write one folder; its name. Raises: `OSError`, and leaves nothing of the folder then."""
@@ -109,33 +120,9 @@ class DebugFolder:
             raise
         return path.name
 
-    def _find_known(self) -> deque[tuple[str, int]]:
-        if self._known is None:
-            self._known = deque(sorted(self._look())) if self._folder.is_dir() else deque()
-        return self._known
-
-    def _look(self) -> list[tuple[str, int]]:
-        with os.scandir(self._folder) as entries:
-            ours = [each for each in entries if each.is_dir(follow_symlinks=False) and _OURS.fullmatch(each.name)]
-        return [(each.name, sum(_size(Path(each.path, name)) for name in FILES)) for each in ours]
-
-    def _thin_out(self, known: deque[tuple[str, int]]) -> None:
-        """Remove the oldest until the limits are kept; the newest stays, whatever its size."""
-        n_bytes = sum(size for _, size in known)
-        while len(known) > 1 and (len(known) > self._keep or n_bytes > self._max_bytes):
-            name, size = known.popleft()
-            n_bytes -= size
-            path = self._folder / name
-            for file in FILES:
-                (path / file).unlink(missing_ok=True)
-            try:
-                path.rmdir()
-            except OSError as error:  # what somebody has put there is not ours to remove
-                logger.debug("%s stays: %s", path, error)
-
 
 class DebugObserver(Observer):
-    """Collects what one request brings until it has ended."""
+    """Collects the parts of one request until it has ended."""
 
     wants_trace = True
 
@@ -143,19 +130,13 @@ class DebugObserver(Observer):
         self._folder = folder
         self._moment = datetime.now()  # local time, as the logs of other programs on this machine have it
         self._body: bytes | None = None
-        self._endpoint = ""
-        self._method = ""
         self._scope: Scope = {"headers": ()}
         self._decoded: Decoded[Any] | None = None
-        self._choices: dict[int, _Choice] = {}
+        self._choices: defaultdict[int, _Choice] = defaultdict(_Choice)
         self._sent: list[bytes] = []
 
     def receive(self, scope: Scope, body: bytes) -> None:
-        self._body = body
-        self._scope = scope
-        self._method = scope["method"]
-        query = mask_query(scope["query_string"])
-        self._endpoint = scope["path"] + ("?" + query if query else "")
+        self._scope, self._body = scope, body
 
     def decode(self, decoded: Decoded[Any]) -> None:
         self._decoded = decoded
@@ -163,10 +144,10 @@ class DebugObserver(Observer):
     def see(self, event: Event, choice: int) -> None:
         match event:
             case Traced(stage, text):
-                seen = self._choices.setdefault(choice, _Choice())
+                seen = self._choices[choice]
                 (seen.prompt if stage == "prompt" else seen.output).append(text)
             case TextDelta() | ReasoningDelta():
-                self._choices.setdefault(choice, _Choice()).answered = True
+                self._choices[choice].answered = True
             case _:
                 pass
 
@@ -179,53 +160,52 @@ class DebugObserver(Observer):
         self._folder.write(self._moment, cache, n_bytes, lambda: self._contents(record))
 
     def _contents(self, record: Record) -> tuple[bytes, ...]:
-        makers = (self._client_request, self._model_request, self._output, self._answer)
+        contents = (
+            _why_none(record) if self._body is None else mask_fields(self._body),
+            self._model_request(record),
+            self._output(record),
+            self._answer(record),
+        )
         keys = find_keys(self._scope, is_checked=bool(record.key))
-        return tuple(mask_keys(make(record), keys) for make in makers)
-
-    def _client_request(self, record: Record) -> bytes:
-        return _why(record) if self._body is None else mask_fields(self._body)
+        return tuple(mask_keys(content, keys) for content in contents)
 
     def _model_request(self, record: Record) -> bytes:
+        endpoint = "" if self._body is None else masked_target(self._scope)
         if self._decoded is None:
-            return _why(record, {"method": self._method, "endpoint": self._endpoint} if self._endpoint else {})
-        seen = [self._choices.get(at, _Choice()) for at in range(record.n_choices)]
-        prompts = ["".join(choice.prompt) or None for choice in seen]
-        first, *others = self._decoded.requests
-        told = {
-            "endpoint": self._endpoint,
-            **_request(first),
-            "stream": self._decoded.stream,
-            "prompt": prompts[0],
-        }
+            return _why_none(record, {"method": self._scope["method"], "endpoint": endpoint} if endpoint else {})
+        prompts = ["".join(self._choices[at].prompt) or None for at in range(record.n_choices)]
+        # Of each request the fields that are set; the model and the messages always.
+        first, *others = (
+            {"model": request.model, "messages": [], **_plain(replace(request, trace=False))}
+            for request in self._decoded.requests
+        )
+        shown = {"endpoint": endpoint, **first, "stream": self._decoded.stream, "prompt": prompts[0]}
         if others:
-            told["other_choices"] = [
-                {**_difference(request, first), "prompt": prompt}
+            shown["other_choices"] = [
+                {**{name: value for name, value in request.items() if first.get(name) != value}, "prompt": prompt}
                 for request, prompt in zip(others, prompts[1:], strict=True)
             ]
-        return _json(told)
+        return _json(shown)
 
     def _output(self, record: Record) -> bytes:
-        outputs = ["".join(self._choices.get(at, _Choice()).output) for at in range(record.n_choices)]
+        outputs = ["".join(self._choices[at].output) for at in range(record.n_choices)]
         if not any(outputs):
             if any(seen.answered for seen in self._choices.values()):
-                return b"[this back end does not tell what its model wrote; the answer is in the fourth file]\n"
+                return b"[this back end does not report what its model wrote; the answer is in the fourth file]\n"
             return b"" if record.finished else f"[nothing: {_reason(record)}]\n".encode()
-        if len(outputs) == 1:
-            return outputs[0].encode("utf-8", "replace")
         titled = (f"=== choice {at} ===\n{text}\n" for at, text in enumerate(outputs))
-        return "".join(titled).encode("utf-8", "replace")
+        return (outputs[0] if len(outputs) == 1 else "".join(titled)).encode("utf-8", "replace")
 
     def _answer(self, record: Record) -> bytes:
         is_stream = self._decoded is not None and self._decoded.stream and record.status == 200
         if is_stream:
             return _json([event for fragment in self._sent for event in _events(fragment)])
-        return b"".join(self._sent) or _why(record)
+        return b"".join(self._sent) or _why_none(record)
 
 
 @dataclass(slots=True)
 class _Choice:
-    """What is known of one answer."""
+    """The parts of one answer."""
 
     prompt: list[str] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
@@ -239,10 +219,9 @@ def _events(fragment: bytes) -> list[Any]:
         return [_value(line) for line in text.splitlines() if line.strip()]
     found = []
     for record in text.split("\n\n"):
-        lines = record.split("\n")
-        said = [line.removeprefix("data:").removeprefix(" ") for line in lines if line.startswith("data:")]
-        if said:
-            found.append(_value("\n".join(said)))
+        data = [line[5:].removeprefix(" ") for line in record.split("\n") if line.startswith("data:")]
+        if data:
+            found.append(_value("\n".join(data)))
     return found
 
 
@@ -251,18 +230,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # `[DONE]`
         return text
-
-
-def _request(request: Request) -> dict[str, Any]:
-    """A request as JSON: what is said of it, the model and the messages in any case."""
-    told = {"model": request.model, "messages": [], **_plain(request)}
-    told.pop("trace", None)  # that it is looked at
-    return told
-
-
-def _difference(request: Request, first: Request) -> dict[str, Any]:
-    """What `request` says otherwise."""
-    return {name: value for name, value in _request(request).items() if _request(first).get(name) != value}
 
 
 def _plain(value: Any) -> Any:
@@ -277,28 +244,22 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(child) for child in value]
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            said = {
+            values = {
                 each.name: _plain(child)
                 for each in dataclasses.fields(value)
-                if (child := getattr(value, each.name)) != _default(each)
+                if (child := getattr(value, each.name))
+                != (each.default if each.default_factory is dataclasses.MISSING else each.default_factory())
             }
-            return {"type": _snake(type(value)), **said} if isinstance(value, Part) else said
+            kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
+            return {"type": kind, **values} if isinstance(value, Part) else values
         case None | bool() | int() | float() | str():
             return value
         case _:
             return repr(value)
 
 
-def _default(each: dataclasses.Field[Any]) -> Any:
-    return each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
-
-
-def _snake(kind: type) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
-def _why(record: Record, request: Mapping[str, Any] = {}) -> bytes:
-    """The content of a file for which there is nothing."""
+def _why_none(record: Record, request: Mapping[str, Any] = {}) -> bytes:
+    """The content of a file that would be empty."""
     return _json({"nothing": _reason(record), "status": record.status, **request})
 
 

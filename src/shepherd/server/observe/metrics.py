@@ -10,17 +10,13 @@ Event loop only.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disable_created_metrics, generate_latest
+from prometheus_client import Histogram as PrometheusHistogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
 from shepherd.server.observe.record import Record
@@ -59,87 +55,81 @@ class Metrics:
         self._n_archived = n_archived
         self._n_active = n_active
         self._loads = loads
-        self._answers: Counter[tuple[str, int]] = Counter()
-        self._refused: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
-        self._tokens: Counter[tuple[str, str]] = Counter()
-        self._first_token_s = Histogram(FIRST_TOKEN_BOUNDS_S)
-        self._first_tokens_s = _histograms(FIRST_TOKEN_BOUNDS_S)
-        self._durations_s = _histograms(DURATION_BOUNDS_S)
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        self._n_ended = self._n_refused = 0
+        self._registry = registry = CollectorRegistry()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a series for every counter
+        self._requests = Counter(
+            "shepherd_requests",
+            "Requests that have ended, by HTTP status; 0 = the client went away before there was one.",
+            ("surface", "status"),
+            registry=registry,
+        )
+        self._time_to_first_token_s = PrometheusHistogram(
+            "shepherd_time_to_first_token_seconds",
+            "From the request's arrival to the first visible piece of its answer, waiting included.",
+            buckets=FIRST_TOKEN_BOUNDS_S,
+            registry=registry,
+        )
+        place = ("surface", "backend")
+        self._first_token_s = PrometheusHistogram(
+            "shepherd_first_token_seconds", "The same, by surface and by what answers.", place,
+            buckets=FIRST_TOKEN_BOUNDS_S, registry=registry,
+        )  # fmt: skip
+        self._duration_s = PrometheusHistogram(
+            "shepherd_request_seconds", "From a request's arrival to its end.", place,
+            buckets=DURATION_BOUNDS_S, registry=registry,
+        )  # fmt: skip
+        self._tokens = Counter(
+            "shepherd_tokens",
+            "Tokens of requests that have ended, by what answers: of prompts, found in a cache or computed; generated.",
+            ("backend", "source"),
+            registry=registry,
+        )
+        self._refused = Counter(
+            "shepherd_refused",
+            "Requests that were not let in: for their key, Host or Origin; too many per minute, of one client, in all.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in REFUSALS:
+            self._refused.labels(reason)
+        registry.register(self)
+        ProcessCollector(registry=registry)
 
     def count(self, record: Record) -> None:
         """Count a request that has ended."""
-        self._answers[record.surface, record.status] += 1
+        self._n_ended += 1
+        self._requests.labels(record.surface, record.status).inc()
         place = (record.surface, record.backend)
         if record.first_s is not None:
-            self._first_token_s.observe(record.first_s - record.begun_s)
-            self._first_tokens_s[place].observe(record.first_s - record.begun_s)
+            self._time_to_first_token_s.observe(record.first_s - record.begun_s)
+            self._first_token_s.labels(*place).observe(record.first_s - record.begun_s)
         if record.ended_s is not None:
-            self._durations_s[place].observe(record.ended_s - record.begun_s)
+            self._duration_s.labels(*place).observe(record.ended_s - record.begun_s)
         if record.started:
             usage = record.usage
-            for source, n_tokens in (
-                ("cached", usage.cache_read),
-                ("prefilled", usage.input + usage.cache_write),
-                ("generated", usage.output),
-            ):
-                self._tokens[record.backend, source] += n_tokens
+            self._tokens.labels(record.backend, "cached").inc(usage.cache_read)
+            self._tokens.labels(record.backend, "prefilled").inc(usage.input + usage.cache_write)
+            self._tokens.labels(record.backend, "generated").inc(usage.output)
 
     def refuse(self, reason: str) -> None:
         """Count a refused request; `reason` is one of `REFUSALS`."""
-        self._refused[reason] += 1
+        self._n_refused += 1
+        self._refused.labels(reason).inc()
 
     def totals(self) -> dict[str, int]:
-        """For `GET /v1/caches`: requests that have ended, that are being answered, and that were not let in."""
-        return {
-            "requests": self._answers.total(),
-            "active": self._n_active(),
-            "refused": self._refused.total(),
-        }
+        """For `GET /v1/caches`: requests that have ended, that are being answered, and that were refused."""
+        return {"requests": self._n_ended, "active": self._n_active(), "refused": self._n_refused}
 
     def render(self) -> bytes:
         """All of it, in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The families, as a registry wants them."""
-        yield _counter(
-            "shepherd_requests",
-            "Requests that have ended, by HTTP status; 0 = the client went away before there was one.",
-            ("surface", "status"),
-            (((surface, str(status)), count) for (surface, status), count in self._answers.items()),
-        )
-        yield _histogram(
-            "shepherd_time_to_first_token_seconds",
-            "From the request's arrival to the first visible piece of its answer, waiting included.",
-            self._first_token_s,
-        )
-        for name, text, histograms in (
-            ("shepherd_first_token_seconds", "The same, by surface and by what answers.", self._first_tokens_s),
-            ("shepherd_request_seconds", "From a request's arrival to its end.", self._durations_s),
-        ):
-            yield _histogram_by_place(name, text, histograms)
-        yield _counter(
-            "shepherd_tokens",
-            "Tokens of requests that have ended, by what answers: of prompts, found in a cache or computed; generated.",
-            ("backend", "source"),
-            self._tokens.items(),
-        )
-        yield _counter(
-            "shepherd_refused",
-            "Requests that were not let in: for their key, Host or Origin; too many per minute, of one client, in all.",
-            ("reason",),
-            (((reason,), count) for reason, count in self._refused.items()),
-        )
+        """What other parts of the program count, as a registry reads it."""
         yield _gauge("shepherd_active_requests", "Requests that are being answered.", (), [((), self._n_active())])
-        yield _counter(
-            "shepherd_model_loads",
-            "How often a model was loaded.",
-            ("model",),
-            (((model,), count) for model, count in self._loads().items()),
-        )
+        loads = [((model,), count) for model, count in self._loads().items()]
+        yield _counter("shepherd_model_loads", "How often a model was loaded.", ("model",), loads)
         yield _counter(
             "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
         )
@@ -159,8 +149,12 @@ def _of_engines(stats: Stats) -> Iterator[Metric]:
     )
     for name, attribute, text in _TOTALS:
         yield _counter(name, text, (), [((), sum(getattr(cache, attribute) for cache in caches))])
-    yield _histogram(
-        "shepherd_eviction_seconds", "Time that making room took.", _sum([cache.eviction_s for cache in caches])
+    evictions = [cache.eviction_s for cache in caches]
+    yield HistogramMetricFamily(
+        "shepherd_eviction_seconds",
+        "Time that making room took.",
+        _buckets(evictions),
+        sum(histogram.total for histogram in evictions),
     )
     yield _gauge(
         "shepherd_kv_cells",
@@ -194,12 +188,16 @@ _TOTALS = (
 _LEVELS_BY_CACHE = (
     ("shepherd_live_jobs", "live", "Requests that are being computed."),
     ("shepherd_queue_depth", "waiting", "Requests that wait for their turn."),
-    ("shepherd_engine_quiet_seconds", "quiet_s", "How long work has waited without any progress; 0 while it goes on."),
+    (
+        "shepherd_engine_quiet_seconds",
+        "quiet_s",
+        "How long work has waited without any progress; 0 while there is some.",
+    ),
 )
 _TOTALS_BY_CACHE = (
     ("shepherd_jobs", "jobs", "Requests that the engine has taken on."),
     ("shepherd_preemptions", "preemptions", "Running requests that were put aside for older ones."),
-    ("shepherd_rebases", "rebases", "Conversations that were computed anew to get lower positions."),
+    ("shepherd_rebases", "rebases", "Conversations that were computed again to get lower positions."),
     ("shepherd_sequences_dropped", "dropped", "Idle conversations that left the KV cache."),
     ("shepherd_sequences_saved", "saved", "Of those, the ones that were kept in memory or on disk."),
     ("shepherd_sequences_restored", "restored", "Conversations that came back from there."),
@@ -208,7 +206,7 @@ _TOTALS_BY_CACHE = (
 
 
 def _sequences_by_state(cache: CacheStats) -> Mapping[str, int]:
-    counts = Counter(sequence.state for sequence in cache.sequences)
+    counts = Counts(sequence.state for sequence in cache.sequences)
     return {state: counts[state] for state in ("prefill", "generate", "idle")}
 
 
@@ -222,49 +220,22 @@ def _by_cache(stats: Stats, attribute: str) -> list[_Row]:
     return [((name,), getattr(cache, attribute)) for name, cache in stats.items()]
 
 
-def _sum(histograms: Iterable[Histogram]) -> Histogram:
-    found = Histogram(EVICTION_BOUNDS_S)
-    for each in histograms:
-        assert each.bounds == found.bounds
-        found.counts = [mine + theirs for mine, theirs in zip(found.counts, each.counts, strict=True)]
-        found.total += each.total
-    return found
-
-
 def _counter(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in rows:
-        family.add_metric(values, count)
-    return family
+    return _filled(CounterMetricFamily(name, text, labels=labels), rows)
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Row]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, level in rows:
-        family.add_metric(values, level)
+    return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, rows: Iterable[_Row]) -> Metric:
+    for values, figure in rows:
+        family.add_metric(values, figure)
     return family
 
 
-def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    return HistogramMetricFamily(name, text, _buckets(histogram), histogram.total)
-
-
-_Places = defaultdict[tuple[str, str], Histogram]
-"""By surface and by what answers."""
-
-
-def _histograms(bounds: tuple[float, ...]) -> _Places:
-    return defaultdict(lambda: Histogram(bounds))
-
-
-def _histogram_by_place(name: str, text: str, histograms: _Places) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=("surface", "backend"))
-    for place, histogram in histograms.items():
-        family.add_metric(place, _buckets(histogram), histogram.total)
-    return family
-
-
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    # One copy: the engine thread may count on meanwhile, and the buckets must agree with each other.
-    counts = tuple(accumulate(tuple(histogram.counts)))
-    return list(zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True))
+def _buckets(histograms: Sequence[Histogram]) -> list[tuple[str, float]]:
+    # One copy of each: the engine thread may count on meanwhile, and the buckets must agree with each other.
+    copies = [tuple(histogram.counts) for histogram in histograms]
+    counts = map(sum, zip(*copies, strict=True)) if copies else [0] * (len(EVICTION_BOUNDS_S) + 1)
+    return list(zip((*map(str, EVICTION_BOUNDS_S), "+Inf"), accumulate(counts), strict=True))

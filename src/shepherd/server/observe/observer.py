@@ -1,7 +1,7 @@
 """Observers of requests: debug files, recordings, traces.
 
-One observer per request, made when it arrives and closed when its record is complete. Observers are called on the event
-loop and must not block it; an observer that fails is logged and removed, and the client is not affected.
+One observer per request, made when it arrives and closed when its record is complete. The event loop calls observers:
+they must not block it. An observer that fails is logged and removed; the client is not affected.
 """
 
 from __future__ import annotations

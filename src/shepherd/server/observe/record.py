@@ -1,25 +1,23 @@
-"""The facts of one request and its one line in the log: its cost and its end, never its content.
+"""The facts of one request, and their line in the log: the cost of the request and its end, never its content.
 
     [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 out=9 evicted=0 first_ms=41.0
             tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
 
-(one line in the log). The names are promised to users; `stop` stays last, because a reason can be several words.
-`facts` has the same for programs.
+(one line in the log). The names are promised to users; `stop` is the last, because a reason can be several words.
+`facts` returns the same for programs.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.types import Message, Scope, Send
 
 from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
-
-if TYPE_CHECKING:
-    from shepherd.wire.base import Decoded
+from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")
 
@@ -104,8 +102,7 @@ class Record:
     @property
     def usage(self) -> Usage:
         """Of all choices together."""
-        told = self.usages.values()
-        return Usage(*(sum(getattr(usage, each.name) for usage in told) for each in fields(Usage)))
+        return sum(self.usages.values(), Usage())
 
     def take(self, decoded: Decoded[Any]) -> None:
         """Note the decoded request."""

@@ -3,8 +3,8 @@
     <folder>/001.json   {"n": 1, "method": "POST", "path": "/v1/messages?beta=true", "headers": {...}, "body": {...},
                          "answer": {"status": 200, "usage": {...}, "begun_s": 0.0, "first_ms": 41.0, "ms": 812.5}}
 
-A recording holds prompts, word for word, but no key: headers that carry one are left out, and it is blotted out
-wherever else it stands. Only the owner of the process can read it. What was answered is not in it, only what it cost.
+A recording holds prompts, word for word, but no key: headers with a key are left out, and the key is masked wherever
+else it stands. Only the owner of the process can read it. It does not contain the answer, only its status and cost.
 
 `Recorder` writes them (`shepherd serve --record`), `read` reads them; `cli.replay` plays them.
 """
@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from shepherd.core import ConfigError
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
-from shepherd.server.observe.secrets import find_keys, is_secret_name, mask_fields, mask_keys, mask_query
+from shepherd.server.observe.secrets import find_keys, is_secret_name, mask_fields, mask_keys, masked_target
 
 logger = logging.getLogger(__name__)
 
@@ -49,25 +49,25 @@ class Recording:
 def read(path: Path) -> list[Recording]:
     """The recordings in a file, or in a folder in the order in which they came.
 
-    Raises: `ConfigError` that says which file is none.
+    Raises: `ConfigError` that names the file that is none.
     """
     if not path.exists():
         raise ConfigError(f"there is no recording at {path}")
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    return sorted(map(read_one, files), key=lambda recording: recording.n)
+    return sorted(map(_read_one, files), key=lambda recording: recording.n)
 
 
-def read_one(path: Path) -> Recording:
+def _read_one(path: Path) -> Recording:
     """The recording in a file. Raises: `ConfigError` when it holds none."""
     try:
-        told = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes())
         return Recording(
-            path=str(told["path"]),
-            body=told["body"],
-            headers={str(name): str(value) for name, value in (told.get("headers") or {}).items()},
-            n=int(told.get("n") or 1),
-            method=str(told.get("method") or "POST"),
-            answer=dict(told.get("answer") or {}),
+            path=str(found["path"]),
+            body=found["body"],
+            headers={str(name): str(value) for name, value in (found.get("headers") or {}).items()},
+            n=int(found.get("n") or 1),
+            method=str(found.get("method") or "POST"),
+            answer=dict(found.get("answer") or {}),
         )
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -78,8 +78,8 @@ def read_one(path: Path) -> Recording:
 
 
 class Recorder:
-    """Writes a folder of recordings; goes on where an earlier run has stopped. `observe` on the event loop, `close` on
-    any thread; files are written in one thread, in order."""
+    """Writes a folder of recordings, and continues the numbers of an earlier run. `observe` on the event loop, `close`
+    on any thread; one thread writes the files, in order."""
 
     def __init__(self, folder: Path, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         """Raises: `ConfigError` when nothing can be written there."""
@@ -99,7 +99,7 @@ class Recorder:
     @property
     def warning(self) -> str:
         """A sentence for the user who starts a server that records."""
-        return f"every request is recorded in {self.folder}: all that clients say is written there, word for word"
+        return f"every request is recorded in {self.folder}: every word that clients send is written there"
 
     def observe(self, record: Record) -> Observer:
         """The observer of a new request: for `create_app(observe=...)`."""
@@ -109,25 +109,25 @@ class Recorder:
         """Wait until everything is written. What comes later is dropped."""
         self._writer.close()
 
-    def next_number(self) -> int:
-        """The number of a new request."""
+    def take(self, scope: Scope, body: bytes) -> Callable[[Record], None]:
+        """Number a request that has come; the function writes it, soon after its end."""
         self._n += 1
-        return self._n
+        n = self._n
 
-    def take(self, n: int, scope: Scope, body: bytes, record: Record) -> None:
-        """Write a request that has ended, soon."""
-        usage, begun_s = record.usage, record.begun_s
-        answer: dict[str, Any] = {"status": record.status, "begun_s": round(begun_s - self._begun_s, 3)}
-        if record.started:
-            answer["usage"] = {**asdict(usage), "prompt": usage.prompt}
-        if record.first_s is not None:
-            answer["first_ms"] = round((record.first_s - begun_s) * 1e3, 1)
-        answer["ms"] = round((time.perf_counter() - begun_s) * 1e3, 1)
-        path = self.folder / f"{n:03}.json"
-        is_checked = bool(record.key)
-        self._writer.submit(
-            len(body), lambda: write_private(path, encode_recording(n, scope, body, answer, is_checked=is_checked))
-        )
+        def write(record: Record) -> None:
+            usage, begun_s = record.usage, record.begun_s
+            answer: dict[str, Any] = {"status": record.status, "begun_s": round(begun_s - self._begun_s, 3)}
+            if record.started:
+                answer["usage"] = {**asdict(usage), "prompt": usage.prompt}
+            if record.first_s is not None:
+                answer["first_ms"] = round((record.first_s - begun_s) * 1e3, 1)
+            answer["ms"] = round((time.perf_counter() - begun_s) * 1e3, 1)
+            path, is_checked = self.folder / f"{n:03}.json", bool(record.key)
+            self._writer.submit(
+                len(body), lambda: write_private(path, encode_recording(n, scope, body, answer, is_checked=is_checked))
+            )
+
+        return write
 
 
 class _RecordingObserver(Observer):
@@ -135,21 +135,20 @@ class _RecordingObserver(Observer):
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._received: tuple[int, Scope, bytes] | None = None
+        self._write: Callable[[Record], None] | None = None
 
     def receive(self, scope: Scope, body: bytes) -> None:
-        self._received = self._recorder.next_number(), scope, body
+        self._write = self._recorder.take(scope, body)
 
     def close(self, record: Record) -> None:
-        if self._received is not None:
-            self._recorder.take(*self._received, record)
+        if self._write is not None:
+            self._write(record)
 
 
 def encode_recording(
     n: int, scope: Scope, body: bytes, answer: Mapping[str, Any], *, is_checked: bool = False
 ) -> bytes:
     """The bytes of a recording, without secrets. `is_checked`: the request's key has opened this server."""
-    query = mask_query(scope.get("query_string", b""))
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     masked = mask_fields(body)
     try:
@@ -159,7 +158,7 @@ def encode_recording(
     recording = {
         "n": n,
         "method": scope["method"],
-        "path": scope["path"] + (f"?{query}" if query else ""),
+        "path": masked_target(scope),
         "headers": {name: value for name, value in headers.items() if not is_secret_name(name)},
         "body": content,
         "answer": answer,

@@ -40,6 +40,12 @@ def mask_query(query: bytes) -> str:
                     for name, sign, value in pairs)  # fmt: skip
 
 
+def masked_target(scope: Scope) -> str:
+    """The path and the query of a request, the values of secret parameters masked."""
+    query = mask_query(scope.get("query_string", b""))
+    return f"{scope['path']}?{query}" if query else str(scope["path"])
+
+
 def mask_fields(body: bytes) -> bytes:
     """The text of a JSON body, the strings in secret fields masked; every other byte stays.
 

@@ -14,19 +14,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import Scope
 
-from shepherd.core import Event, Finished, Request, Started
+from shepherd.core import Event, Finished, Started
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Decoded
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +36,8 @@ FLUSH_S = 3.0
 
 OPERATION, PROVIDER, CONVERSATION = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.conversation.id"
 REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
-REQUEST: Mapping[str, Callable[[Request], Any]] = {
-    "gen_ai.request.max_tokens": lambda request: request.max_tokens,
-    "gen_ai.request.temperature": lambda request: request.sampling.temperature,
-    "gen_ai.request.top_p": lambda request: request.sampling.top_p,
-    "gen_ai.request.top_k": lambda request: request.sampling.top_k,
-    "gen_ai.request.frequency_penalty": lambda request: request.sampling.frequency_penalty,
-    "gen_ai.request.presence_penalty": lambda request: request.sampling.presence_penalty,
-    "gen_ai.request.seed": lambda request: request.sampling.seed,
-}
+MAX_TOKENS, SAMPLING = "gen_ai.request.max_tokens", "gen_ai.request."
+SAMPLED = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
 """Fields of a request in the span, if they are set. Not its stop strings: they are the client's text."""
 CHOICES, STREAM = "gen_ai.request.choice.count", "gen_ai.request.stream"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
@@ -67,7 +59,7 @@ FINISHES = {"end": "stop", "stop": "stop", "length": "length", "tool_calls": "to
 
 
 class Tracing:
-    """Makes the observers, and sends what they have seen."""
+    """Makes the observers, and sends their spans."""
 
     def __init__(self, provider: TracerProvider) -> None:
         """`provider` is closed with this."""
@@ -82,7 +74,7 @@ class Tracing:
         return SpanObserver(self)
 
     def close(self) -> None:
-        """Send what is left. Blocks for `FLUSH_S` at most; on any thread."""
+        """Send the last spans. Blocks for `FLUSH_S` at most; on any thread."""
         # The SDK's own limits leave its retries out.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -90,7 +82,7 @@ class Tracing:
 
 
 def configured(environ: Mapping[str, str]) -> Tracing | None:
-    """The tracing that the environment configures; None without one, or if it is not possible (the log says why)."""
+    """The tracing that the environment configures; None without one, or if it fails (the log gives the reason)."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if is_off or exporter == "none" or not any(environ.get(name, "").strip() for name in SWITCHES):
@@ -108,33 +100,22 @@ def configured(environ: Mapping[str, str]) -> Tracing | None:
 def _provider(exporter: str) -> TracerProvider:
     """Raises: `ImportError` without the extra."""
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra, and slow
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import (  # noqa: PLC0415
-        BatchSpanProcessor,
-        ConsoleSpanExporter,
-        SpanExporter,
-    )
+    from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
 
-    sender: SpanExporter
+    sender: export.SpanExporter
     if exporter == "console":
-        sender = ConsoleSpanExporter()
+        sender = export.ConsoleSpanExporter()
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
         sender = OTLPSpanExporter()
-    # The environment's names win over ours.
-    ours = Resource({"service.name": OURSELVES})
-    provider = TracerProvider(resource=ours.merge(_without_unknown(Resource.create())), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(sender))
-    return provider
-
-
-def _without_unknown(resource: Any) -> Any:
-    # The SDK calls a service without a name `unknown_service`.
-    named = dict(resource.attributes)
+    named = dict(Resource.create().attributes)
+    # The SDK calls a service without a name `unknown_service`; a name in the environment wins over ours.
     if str(named.get("service.name", "")).startswith("unknown_service"):
         del named["service.name"]
-    return type(resource)(named)
+    provider = TracerProvider(resource=Resource({"service.name": OURSELVES, **named}), shutdown_on_exit=False)
+    provider.add_span_processor(export.BatchSpanProcessor(sender))
+    return provider
 
 
 class SpanObserver(Observer):
@@ -165,7 +146,7 @@ class SpanObserver(Observer):
                 pass
 
     def close(self, record: Record) -> None:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415
 
         operation = next((name for word, name in OPERATIONS.items() if word in record.surface), "chat")
         span = self._tracing.tracer.start_span(
@@ -178,12 +159,16 @@ class SpanObserver(Observer):
         )
         if span.is_recording():
             span.set_attributes(self._attributes(record))
-            _set_failure(span, record)
+            # The reason, in one word, if there is no whole answer. A wrong request is not a failure of the server.
+            if record.status != 200 or (record.started and not record.finished):
+                span.set_attribute(ERROR, record.reason.partition(" field=")[0].replace(" ", "_"))
+                if record.status >= 500 or (record.status == 200 and not record.client_gone):
+                    span.set_status(StatusCode.ERROR)
         span.end()
 
     def _attributes(self, record: Record) -> dict[str, Any]:
         usage = record.usage
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             # `local:MODEL` is our own engine; other back ends begin with the provider's name.
             PROVIDER: OURSELVES if record.backend.startswith(("local", "-")) else record.backend.partition(":")[0],
             ID: record.id,
@@ -196,24 +181,15 @@ class SpanObserver(Observer):
             FIRST_CHUNK: None if record.first_s is None else record.first_s - record.begun_s,
         }
         if record.started:
-            told |= {
+            values |= {
                 INPUT_TOKENS: usage.prompt,
                 OUTPUT_TOKENS: usage.output,
                 CACHED_TOKENS: usage.cache_read,
                 WRITTEN_TOKENS: usage.cache_write or None,
             }
         if self._decoded is not None:
-            told |= {name: read(self._decoded.request) for name, read in REQUEST.items()}
-            told |= {STREAM: self._decoded.stream, CHOICES: record.n_choices if record.n_choices > 1 else None}
-        return {name: value for name, value in told.items() if value is not None}
-
-
-def _set_failure(span: Span, record: Record) -> None:
-    """Set the reason, in one word, if there is no whole answer. A wrong request is not a failure of the server."""
-    from opentelemetry.trace import StatusCode  # noqa: PLC0415
-
-    if record.status == 200 and (record.finished or not record.started):
-        return
-    span.set_attribute(ERROR, record.reason.partition(" field=")[0].replace(" ", "_"))
-    if record.status >= 500 or (record.status == 200 and not record.client_gone):
-        span.set_status(StatusCode.ERROR)
+            request = self._decoded.request
+            values |= {SAMPLING + name: getattr(request.sampling, name) for name in SAMPLED}
+            values |= {MAX_TOKENS: request.max_tokens}
+            values |= {STREAM: self._decoded.stream, CHOICES: record.n_choices if record.n_choices > 1 else None}
+        return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,80 @@
+"""What the server reports about itself: its health, its paths, its caches and metrics; and how a cache is emptied.
+
+Not here: the JSON of a cache (`caches`), and how requests are counted (`observe/metrics`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import PlainTextResponse, Response
+
+from shepherd.core import InvalidRequest
+from shepherd.server.endpoints.caches import encode_caches
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
+from shepherd.server.endpoints.models import refuse_while_loading
+from shepherd.server.observe.metrics import CONTENT_TYPE
+
+
+async def report_health(request: HTTPRequest) -> Response:
+    """Whether requests can be answered: 200 when they can, else 503 with the reason."""
+    state = state_of(request)
+    health = state.service.health()
+    if state.active.stopping:
+        health = replace(health, status="stopping", detail="the server is stopping")
+    is_ok = health.status == "ok"
+    body = {
+        "status": health.status,
+        "backend_connected": is_ok,
+        "backend": health.backend,
+        "model": health.model,
+        "caches": {name: asdict(cache) for name, cache in health.caches.items()},
+    }
+    if health.detail:
+        body["detail"] = health.detail
+    return json_response(body, 200 if is_ok else 503)
+
+
+async def root(request: HTTPRequest) -> Response:
+    """The endpoints of this server."""
+    routes = [route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    endpoints = [f"{method} {route.path_format}" for route in routes for method in route.methods or ()]
+    return json_response({"name": "shepherd", "version": request.app.version, "endpoints": [*endpoints, "GET /docs"]})
+
+
+async def caches(request: HTTPRequest) -> Response:
+    """What every cache holds, and its counters since the start."""
+    state = state_of(request)
+    if not (stats := state.service.stats()):
+        refuse_while_loading(state.service)
+    models = {name: cache.model for name, cache in state.service.health().caches.items()}
+    return json_response(encode_caches(stats, models, state.metrics.totals()))
+
+
+async def clear(request: HTTPRequest, name: str) -> Response:
+    """Empty a cache; running answers continue."""
+    service = state_of(request).service
+    if not (known := service.stats()):
+        refuse_while_loading(service)
+    if name not in known:
+        message = f"there is no cache {name[:80]!r}; the caches are: {', '.join(known) or 'none'}"
+        raise InvalidRequest(message, status=404)
+    await service.clear(name)
+    return json_response({"cache": name, "cleared": True})
+
+
+async def measure(request: HTTPRequest) -> Response:
+    """Metrics for Prometheus."""
+    return Response(state_of(request).metrics.render(), media_type=CONTENT_TYPE)
+
+
+STATUS_ENDPOINTS = (
+    # Some clients probe their base URL, which ends in /v1.
+    PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health),
+    PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
+    PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
+    PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),
+    PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"response_class": PlainTextResponse}),
+)
