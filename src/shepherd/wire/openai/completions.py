@@ -138,9 +138,14 @@ class Encoder:
         self._chunks = Chunks(
             n, n_choices, options.include_usage, kind="text_completion", id=id, created=created, model=model
         )
+        self._heads = self._chunks.heads
+        self._tail = b',"logprobs":null,"finish_reason":null}]' + self._chunks.tail
         self._tables = [_Table() for _ in range(n_choices)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
+        if type(event) is TextDelta and not event.scores:
+            # Once per token: everything but the text is a constant.
+            return self._heads[choice] + quote(event.text).encode("ascii") + self._tail
         match event:
             case TextDelta(text, scores):
                 return self._chunk(choice, text, scores)
